@@ -21,7 +21,7 @@ export type {
   SharedConnectionSlots,
 } from './supervisor/server-settings.ts';
 
-/** What a server answered. Only a server that runs in this process can say what no wire carries. */
+/** The answer of a server. Only a server that runs in this process fills the additional fields. */
 export interface ServerAnswer extends JsonDoc<ToolResult> {
   /** Labels of the result, in addition to those of the server. */
   readonly labels?: readonly string[];
@@ -29,7 +29,7 @@ export interface ServerAnswer extends JsonDoc<ToolResult> {
   readonly hits?: number;
 }
 
-/** An answer of a server that runs in this process: a text, and what Tollgate is told beside it. */
+/** An answer of a server that runs in this process: a text, and the additional fields of `ServerAnswer`. */
 export type InProcessAnswer = { readonly text: string } & Pick<ServerAnswer, 'labels' | 'hits'>;
 
 /** The principal and the task that a call serves. */
@@ -41,11 +41,11 @@ export interface CallScope {
 }
 
 /**
- * Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or
+ * The caller as the facade identified it, for servers that run in this process. Nothing of it comes from arguments or
  * `_meta`.
  */
 export interface CallerIdentity {
-  /** Id, role, profiles and origin, as records have them. */
+  /** The fields as audit records contain them. */
   readonly principal: {
     readonly id: string;
     readonly role: string;
@@ -55,17 +55,17 @@ export interface CallerIdentity {
   readonly run: string;
   readonly scope: CallScope;
   /**
-   * The unit of limits per turn: the scope of a run that an owner opened, else the session. A new run name resets no
-   * limit.
+   * The scope in which limits per turn count: the scope of a run that an owner opened, otherwise the session. So a new
+   * run name does not reset a limit.
    */
   readonly counted: CallScope;
-  /** The servers of its profiles, as it may see them. */
+  /** Returns the servers of the caller's profiles, as this caller may see them. */
   readonly servers: () => readonly VisibleServer[];
   /** Hides a server from this session only, or shows it again. */
-  readonly setHidden: (server: string, aside: boolean) => void;
+  readonly setHidden: (server: string, isHidden: boolean) => void;
 }
 
-/** A server as a caller may see it. `fault` is a code of the error table: why its tools are missing. */
+/** A server as a caller may see it. `fault` says why its tools are missing. */
 export interface VisibleServer {
   readonly name: string;
   readonly state: HealthState;
@@ -74,61 +74,66 @@ export interface VisibleServer {
   readonly tools: readonly { readonly name: string; readonly description: string }[];
 }
 
-/** One call to a server. The adapter sends `args.text` as it stands and makes its own request id and progress token. */
+/** One call to a server. The adapter sends `args.text` unchanged, with its own request id and progress token. */
 export interface UpstreamCall {
   readonly tool: string;
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
-  /** The caller's `_meta` without its progressToken (traceparent and the like pass). */
+  /** The caller's `_meta` without its progressToken. */
   readonly meta?: Readonly<Record<string, unknown>>;
-  /** The id of its decision: goes with what is told of requests of the server meanwhile. */
+  /** The id of the decision. It links requests that the server makes during this call to the call. */
   readonly id?: string;
-  /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
+  /** An opaque id of the session, for backends that keep state per session (bash sessions, read versions). */
   readonly scope: string;
   readonly signal: CancelSignal;
   /** Milliseconds without an answer until TOOL_TIMEOUT. Progress restarts the count. */
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */
   readonly hardTimeoutMs: number;
-  /** The size of a result that the caller gets. A backend with pages keeps each page within it. */
+  /** The maximum size of the result that the caller gets. A backend that returns pages keeps each page within it. */
   readonly cap?: { readonly bytes: number; readonly lines: number };
-  /** The paths of the arguments as the policy evaluated them. Absent if it did not. The caller closes them. */
+  /** The paths of the arguments as the policy evaluated them. Absent if it evaluated none. The caller closes them. */
   readonly pathHandles?: CallPathHandles;
   /**
-   * Judges whether this caller may read a file (relative to the workspace), and gives the judged descriptor, which the
-   * backend closes; undefined: it may not. A search shows lines of what the descriptor names only; it says nothing of
-   * other files, because a count would tell what is in them. Absent: every file.
+   * Decides whether this caller may read a file, given relative to the workspace. Returns the checked descriptor, which
+   * the backend closes, or undefined if the caller may not read it. A search shows lines of the descriptor's file only.
+   * It reports nothing about other files, because a count would reveal what they contain. Absent: every file.
    */
   readonly mayRead?: (path: string) => Promise<CallPathHandles | undefined>;
   /**
-   * Folders outside of the workspace that are open to this call now, real; the workspace server asks again before it
-   * acts on a path in one and before it shows what it read. Throws DENIED when they were closed meanwhile. Absent:
-   * none.
+   * Returns the real paths of folders outside of the workspace that this call may use now. The workspace server calls
+   * it again before it acts on a path in one of them, and before it returns what it read. Throws DENIED if they were
+   * closed in the meantime. Absent: none.
    */
   readonly outsideFolders?: () => Promise<readonly string[]>;
   /** Paths that rules close to programs of this caller. Absent if there are none. */
   readonly confinement?: Confinement;
   /** Only for servers that run in this process. */
   readonly identity?: CallerIdentity;
-  /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
+  /** Present if the client asked for progress. Gets the params of the server's notification without its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
 /**
- * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there);
- * not approved (nobody has agreed to it as it is); disabled (by its owner, or it crashed too often, or cannot be used
- * as it is written); killed (by the kill switch); idle (not started yet, or ended because nobody used it).
+ * The state of a server:
+ * - idle: not started yet, or ended because no one used it;
+ * - healthy: it answers;
+ * - degraded: it answers but breaks the protocol, or it is remote and Tollgate is reconnecting;
+ * - unavailable: it cannot be reached;
+ * - not approved: no one has approved its current definition;
+ * - disabled: by its owner, after too many crashes, or because its settings cannot be used;
+ * - killed: by the kill switch.
  */
 export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'not approved' | 'disabled' | 'killed';
 
-/** The state of a server that may not run, from what refuses it. */
+/** Returns the state of a server that may not run. The error says what refuses it. */
 export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState {
   if (data.killed === true) return 'killed';
   return data.consent === 'lacking' ? 'not approved' : 'disabled';
 }
 
 /**
- * The error for a caller after a failed start: the server is unavailable, or a person must fix something. It keeps the
- * text of the failure.
+ * Returns the error for a caller after a failed start: the error itself if an owner can correct its cause, otherwise
+ * SERVER_UNAVAILABLE with the same text.
  */
 export function startFailure(error: TollgateError): TollgateError {
   const { code, message, next } = error;
@@ -138,8 +143,8 @@ export function startFailure(error: TollgateError): TollgateError {
 }
 
 /**
- * A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name,
- * or its place in the list.
+ * A definition that does not match the schema of the protocol. It is left out, so no one can call it. `tool` is its
+ * name, or its index in the list.
  */
 export interface InvalidDefinition {
   readonly tool: string;
@@ -149,16 +154,16 @@ export interface InvalidDefinition {
 /** The state that `tollgate servers` and /healthz show. */
 export interface Health {
   readonly state: HealthState;
-  /** One public line that says why it is not healthy. */
+  /** Why the server is not healthy: one line that every caller may see. */
   readonly reason?: string;
   readonly restarts: number;
-  /** Lines that broke the protocol and were skipped. */
+  /** The number of lines that broke the protocol and were skipped. */
   readonly badLines: number;
   /** Definitions of the last list that were left out. Absent: none. */
   readonly unfit?: readonly InvalidDefinition[];
 }
 
-/** Identity that the server gave at its handshake. */
+/** The identity that the server sent in its handshake. */
 export interface ServerInfo {
   readonly name: string;
   readonly version: string;
@@ -166,54 +171,52 @@ export interface ServerInfo {
 }
 
 /**
- * A server, however it is reached (HE-01). Methods throw TollgateError with INIT_FAILED, SERVER_UNAVAILABLE,
- * TOOL_TIMEOUT, TOOL_CRASHED, UPSTREAM_TOO_LARGE, UPSTREAM_INVALID or CANCELLED; a server's own JSON-RPC error
- * comes as `UpstreamError`. Nothing here retries a call.
+ * A server behind any transport (HE-01). Methods throw TollgateError with INIT_FAILED, SERVER_UNAVAILABLE,
+ * TOOL_TIMEOUT, TOOL_CRASHED, UPSTREAM_TOO_LARGE, UPSTREAM_INVALID or CANCELLED, and `UpstreamError` for a server's own
+ * JSON-RPC error. No adapter retries a call.
  */
 export interface ServerAdapter {
   /** The configured name, `^[a-z][a-z0-9-]*$`. */
   readonly name: string;
-  /** Connects if needed; idempotent. Waits at most the connect timeout. */
+  /** Connects if it is not connected. Idempotent. Waits at most the connect timeout. */
   start(signal?: CancelSignal): Promise<ServerInfo>;
-  /** All pages; starts the server if needed; cached until the server says list_changed or restarts. */
+  /** Returns the tools of all pages. Starts the server if needed. Cached until list_changed or a restart. */
   listTools(signal?: CancelSignal): Promise<readonly RawTool[]>;
   call(call: UpstreamCall): Promise<ServerAnswer>;
   health(): Health;
   info(): ServerInfo | undefined;
   /**
-   * Called (coalesced) when the list of tools may have changed; `renewed` when that is only because it is another
-   * process now, which may well list the same. One listener; later ones replace it.
+   * Sets the listener for possible changes of the tool list. It gets `renewed` if the only reason is a new process,
+   * which may list the same tools. Changes are coalesced. A later listener replaces an earlier one.
    */
   onToolsChanged(listener: (renewed?: 'renewed') => void): void;
-  /** True if it is not running and the next call would start it. */
+  /** Returns true if the server is not running and the next call would start it. */
   isAsleep?(): boolean;
   /**
-   * Starts it for a session (`''`: for none) if it is asleep, so that what it lists is what it will be called by.
-   * Throws as `start`.
+   * Starts the server if it is asleep, so that its listed tools are those that calls reach. `scope` is the session, or
+   * `''` for none. Throws as `start`.
    */
   wake?(scope: string): Promise<void>;
   /**
-   * For an owner: asks it anew for its tools at the next question, or ends it in order and starts it again, with its
-   * losses forgotten. Calls that run get TOOL_CRASHED then. Absent: it has no process and no connection of its own.
-   * Throws as `start`, and what people decided against it.
+   * For an owner. `list`: the next `listTools` asks the server again. `process`: stops the server in order and starts
+   * it again, with its crash count cleared; running calls get TOOL_CRASHED. Absent if the server has no process and no
+   * connection of its own. Throws as `start`, and the error of an owner's decision against the server.
    */
   renew?(how: 'list' | 'process'): Promise<void>;
-  /** Why it takes no call of this session at present, though perhaps of others; undefined: it does. */
+  /** Returns why the server accepts no call of this session now, or undefined. It may accept calls of others. */
   refuses?(scope: string): TollgateError | undefined;
-  /** Ends the connection and every process behind it; idempotent. */
+  /** Ends the connection and every process behind it. Idempotent. */
   stop(): Promise<void>;
   /** Kills all its processes. Absent if it has none. */
   killNow?(): void;
-  /** Drops the state of this scope, because its session ended. */
+  /** Drops the state of this scope. Called when its session has ended. */
   endScope?(scope: string): Promise<void>;
   /**
-   * For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the
-   * longest wish counts. Absent: the server's own setting.
+   * Keeps the server running until this session ends, as long as its profile asks. Of several sessions, the longest
+   * lifetime counts. Default: the server's own setting.
    */
   demand?(scope: string, lifetime?: ServerLifetime): void;
-  /**
-   * Something kept on the server belongs to sessions while `holds` says so: it is not given up for others meanwhile.
-   */
+  /** Keeps the server from being ended to free its place for another server while `holds` returns true. */
   holdWhile?(holds: () => boolean): void;
 }
 
@@ -228,21 +231,19 @@ export class UpstreamError extends Error {
   }
 }
 
-/**
- * What answers at an address: an MCP server (perhaps after a sign-in), another service, nothing, or something at
- * private addresses.
- */
+/** What answers at an address: an MCP server (perhaps after a sign-in), another web service, or nothing. */
 export type AddressProbeResult =
   | { readonly kind: 'mcp'; readonly login: boolean }
   | { readonly kind: 'web'; readonly status: number }
+  /** The host has addresses that are not public. They were not contacted. */
   | { readonly kind: 'private'; readonly addresses: readonly string[] }
   | { readonly kind: 'unreachable'; readonly why: string }
-  /** The name has no address. */
+  /** The host name has no address. */
   | { readonly kind: 'unknown' };
 
 /**
- * Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what
- * answers.
+ * Probes an address. `addresses` are the addresses that are not public and may be contacted, because the user wrote
+ * them. Does not throw for any answer.
  */
 export type AddressProbe = (address: string, addresses: readonly string[]) => Promise<AddressProbeResult>;
 
@@ -250,7 +251,7 @@ export type AddressProbe = (address: string, addresses: readonly string[]) => Pr
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 export type Primitive = (typeof PRIMITIVES)[number];
 
-/** The tool and arguments of the backend that serve a primitive's call. The policy evaluates these. */
+/** The backend's tool and arguments for a call of a primitive. The policy evaluates these. */
 export interface LoweredPrimitive {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
@@ -259,24 +260,26 @@ export interface LoweredPrimitive {
 
 /**
  * A backend that serves primitives. Its `call` takes `tool: 'read' | 'write' | 'edit' | 'bash'` with the arguments of
- * catalogs/primitives/schemas.json. What it cannot do honestly throws NOT_SUPPORTED.
+ * catalogs/primitives/schemas.json. It throws NOT_SUPPORTED for arguments that it cannot serve exactly.
  */
 export interface PrimitiveBackend extends ServerAdapter {
-  /** Tools of the backend behind each primitive, with their meaning; a primitive that is absent is not served. */
+  /** Returns the backend's tools for each primitive. A primitive that is absent is not served. */
   serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]>;
-  /** Pure: no I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
+  /** Lowers a call, without I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
   lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): LoweredPrimitive;
 }
+
 /** Everything that a server publishes before a call. */
 export interface ServerProbeResult {
   readonly info: ServerInfo;
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
-  /** Tools that were left out, because their definitions do not fit the protocol. Absent: none. */
+  /** Tools that were left out, because their definitions do not match the protocol. Absent: none. */
   readonly unfit?: readonly InvalidDefinition[];
 }
-/** A prompt as a server listed it; unknown keys are kept. */
+
+/** A prompt as a server listed it, with its unknown keys. */
 export interface RawPrompt {
   readonly name: string;
   readonly [key: string]: unknown;

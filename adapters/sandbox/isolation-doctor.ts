@@ -72,7 +72,9 @@ export async function examineIsolation(needs: Needs): Promise<readonly Finding[]
     await program('opa', {
       needed: needs.rego,
       without: 'needed only for your own Rego',
-      fix: 'Install opa 0.70 or later in /usr/local/bin, or give its path: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.',
+      fix:
+        'Install opa 0.70 or later in /usr/local/bin, ' +
+        'or give its path: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.',
       file: process.env.TOLLGATE_OPA,
       versionArg: 'version',
     }),
@@ -161,7 +163,7 @@ function otherHelpers(): Finding {
       ...locateHelper(name),
     }),
   );
-  const refused = found.filter((helper) => helper.refused !== undefined);
+  const names = found.filter((helper) => helper.refused !== undefined).map(({ name }) => name);
   const seen = found
     .map(
       ({ name, file, refused: why }) =>
@@ -171,10 +173,10 @@ function otherHelpers(): Finding {
   return {
     id: 'helpers',
     name: 'other helpers',
-    state: refused.length === 0 ? 'ok' : 'weak',
+    state: names.length === 0 ? 'ok' : 'weak',
     seen,
-    ...(refused.length > 0 && {
-      fix: `Install ${refused.map(({ name }) => name).join(', ')} for the whole system, or correct programs in tollgate.yaml.`,
+    ...(names.length > 0 && {
+      fix: `Install ${names.join(', ')} for the whole system, or correct programs in tollgate.yaml.`,
     }),
   };
 }

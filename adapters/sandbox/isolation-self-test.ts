@@ -20,13 +20,27 @@ export interface IsolationProof {
  * Runs inside the sandbox and prints one line of JSON. The test is valid only if the planted file and port are
  * reachable from outside.
  */
-const PROBE = `
-const fs = require('node:fs'), net = require('node:net'); const [file, port] = process.argv.slice(1);
-const can = (what) => { try { what(); return true } catch { return false } };
-const status = fs.readFileSync('/proc/self/status', 'latin1'), field = (name) => new RegExp('^' + name + ':\\\\s*(\\\\S+)', 'm').exec(status)[1];
-const socket = net.connect(Number(port), '127.0.0.1'), done = (reached) => { socket.destroy(); fs.writeSync(1, JSON.stringify({
-  file: can(() => fs.readFileSync(file)), port: reached, capabilities: BigInt('0x' + field('CapEff')) !== 0n, gain: field('NoNewPrivs') !== '1', calls: field('Seccomp') !== '2',
-  root: can(() => fs.writeFileSync('/tollgate-probe', '')), settings: can(() => fs.closeSync(fs.openSync('/proc/sys/kernel/core_pattern', 'r+'))), uid: process.getuid(), pids: fs.readdirSync('/proc').filter((name) => /^\\d+$/.test(name)).length })) };
+const PROBE = String.raw`
+const fs = require('node:fs');
+const [file, port] = process.argv.slice(1);
+const can = (action) => { try { action(); return true } catch { return false } };
+const status = fs.readFileSync('/proc/self/status', 'latin1');
+const field = (name) => new RegExp('^' + name + ':\\s*(\\S+)', 'm').exec(status)[1];
+const socket = require('node:net').connect(Number(port), '127.0.0.1');
+const done = (reached) => {
+  socket.destroy();
+  fs.writeSync(1, JSON.stringify({
+    file: can(() => fs.readFileSync(file)),
+    port: reached,
+    capabilities: BigInt('0x' + field('CapEff')) !== 0n,
+    gain: field('NoNewPrivs') !== '1',
+    calls: field('Seccomp') !== '2',
+    root: can(() => fs.writeFileSync('/tollgate-probe', '')),
+    settings: can(() => fs.closeSync(fs.openSync('/proc/sys/kernel/core_pattern', 'r+'))),
+    uid: process.getuid(),
+    pids: fs.readdirSync('/proc').filter((name) => /^\d+$/.test(name)).length,
+  }));
+};
 socket.on('connect', () => done(true)).on('error', () => done(false)).setTimeout(1000, () => done(false));`;
 
 /** Names the property that each answer of the probe tests. The answer true means that the property does not hold. */
@@ -76,14 +90,14 @@ export async function testIsolation(workspace: string): Promise<readonly Isolati
     writeFileSync(file, 'planted', { mode: 0o644 });
     const port = await listen(server);
     const isPlanted = existsSync(file) && (await reaches(port));
-    const seen = await runProbe(workspace, [file, `${port}`]);
+    const answers = await runProbe(workspace, [file, `${port}`]);
     return [
-      { name: 'the probe finds its plants outside', holds: isPlanted },
-      ...PROPERTIES.map(([key, name]) => ({ name, holds: seen[key] === false })),
-      { name: 'the program is not root', holds: typeof seen.uid === 'number' && seen.uid !== 0 },
+      { name: 'the probe reaches the planted file and port from outside', holds: isPlanted },
+      ...PROPERTIES.map(([key, name]) => ({ name, holds: answers[key] === false })),
+      { name: 'the program is not root', holds: typeof answers.uid === 'number' && answers.uid !== 0 },
       {
         name: 'other processes cannot be seen',
-        holds: typeof seen.pids === 'number' && seen.pids <= OWN_PROCESSES,
+        holds: typeof answers.pids === 'number' && answers.pids <= OWN_PROCESSES,
       },
     ];
   } finally {

@@ -22,9 +22,9 @@ export interface SandboxSpec {
   /** Read-only, also inside a writable folder. */
   readonly fixed?: readonly string[];
   /** What rules close of these paths. The start searches the files for it. */
-  readonly confinement?: Confinement;
+  readonly confinement?: Confinement | undefined;
   readonly limits: SandboxLimits;
-  readonly egress?: Egress;
+  readonly egress?: Egress | undefined;
   /** If false, stdin is empty. */
   readonly input: boolean;
 }
@@ -112,7 +112,7 @@ export interface SandboxedProcess {
   /** True if the sandbox reached its limit of processes. Absent if this cannot be known. */
   isFull?(): boolean;
   /** The repositories to check during the run and after the end. Absent if no rule closes settings of git. */
-  readonly repositoryScope?: RepositoryScope;
+  readonly repositoryScope?: RepositoryScope | undefined;
   /** After the end: why the isolation failed at the start, for an engine that reports it only then. */
   refusal?(): TollgateError | undefined;
 }
@@ -142,7 +142,9 @@ export function chooseSandboxUser(workspace: string): SandboxUser {
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
       detail:
         'Tollgate runs as root and the workspace belongs to root. A program that runs as root cannot be isolated.',
-      next: 'Run Tollgate as an ordinary user, or give the workspace to one: `chown -R USER: WORKSPACE`. `tollgate doctor` prints the command with its paths.',
+      next:
+        'Run Tollgate as an ordinary user, or give the workspace to one: `chown -R USER: WORKSPACE`. ' +
+        '`tollgate doctor` prints the command with its paths.',
     });
   return { uid: owner.uid, gid: owner.gid === 0 ? NO_GROUP : owner.gid, drop: true };
 }

@@ -1,70 +1,68 @@
-/**
- * Owns digests of files that decide what runs; refuses to answer from memory for a file that may have changed since.
- */
+/** Computes digests of the files that a start runs. It remembers a digest only for a file that no server can change. */
 import { createHash } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
 import { openRegularFile } from './regular-file.ts';
 
-/** A file as it is now: its real path and the SHA-256 of its bytes, hex. */
+/** The real path of a file, and the SHA-256 of its bytes in hex. */
 export interface FileDigest {
   readonly path: string;
-  /** Of its place, size and times where `large`. */
+  /** If `large`, the digest of the file's path, inode, size and times. */
   readonly sha256: string;
-  /** It is too large to be read at each start. */
+  /** The file is too large to be read at each start. */
   readonly large?: true;
 }
 
 /**
- * Keeps digests of large files from one process to the next. `identity` names a file with its inode, size and times.
- * Neither throws: without it a file is read.
+ * Keeps digests of large files for later processes. `identity` is the file's path, inode, size and times. The methods
+ * do not throw: without a stored digest, the file is read.
  */
 export interface DigestStore {
   get(identity: string): Promise<string | undefined>;
   put(identity: string, sha256: string): Promise<void>;
 }
 
-/** Digests that this process has made, by identity. */
+/** Digests that this process computed, by identity. */
 const known = new Map<string, string>();
 const MAX_KNOWN = 256;
-/** Bytes from which a digest is worth a row in the store; also the size of a read. */
+/** Files of at least this many bytes get a row in the store. Also the bytes of one read. */
 const LARGE = 1024 * 1024;
-/** Bits of a mode: its group may write, or everybody. */
+/** Mode bits: the group or other users may write. */
 const WRITABLE = 0o022n;
-/** Milliseconds for which a change may bear the times of the one before: file systems count time in ticks. */
+/** Milliseconds. A second change within this time may leave the times as they are: file systems count time in ticks. */
 const TICK_MS = 1_000;
 
 /**
- * Reads a file; undefined when it is not there. One of the system's own that the kernel calls unchanged (inode, size,
- * times of content and of inode) is not read again: a program has a hundred megabytes. Of a file of more than `most`
- * bytes its identity stands for it.
+ * Returns the digest of a file, or undefined if it cannot be read. Does not read a file of root again while its inode,
+ * size and times stay the same, because a program can have 100 MB. A file of more than `maxBytes` is never read: its
+ * digest covers its path, inode, size and times.
  */
 export async function digestStartFile(
   file: string,
-  { most, store }: { readonly most?: bigint; readonly store?: DigestStore | undefined } = {},
+  { maxBytes, store }: { readonly maxBytes?: bigint; readonly store?: DigestStore | undefined } = {},
 ): Promise<FileDigest | undefined> {
   try {
     const real = await realpath(file);
     const { dev, ino, size, mtimeNs, ctimeNs, uid, mode } = await stat(real, { bigint: true });
     const identity = [real, dev, ino, size, mtimeNs, ctimeNs].join('\0');
-    if (most !== undefined && size > most)
+    if (maxBytes !== undefined && size > maxBytes)
       return { path: real, sha256: createHash('sha256').update(identity).digest('hex'), large: true };
-    // What is written through a shared map moves no time: only a file that no server's user may write is believed
-    // unchanged.
+    // A write through a shared memory map need not change the times, so a file that a server's user may write is always
+    // read.
     if (uid !== 0n || (mode & WRITABLE) !== 0n) return { path: real, sha256: await digestOf(real) };
-    const kept = size >= LARGE ? store : undefined;
-    const found = known.get(identity) ?? (await kept?.get(identity));
+    const usedStore = size >= LARGE ? store : undefined;
+    const found = known.get(identity) ?? (await usedStore?.get(identity));
     const sha256 = found ?? (await digestOf(real));
     if (found === undefined && Date.now() - Number(ctimeNs / 1_000_000n) < TICK_MS) return { path: real, sha256 };
     if (known.size >= MAX_KNOWN) known.clear();
     known.set(identity, sha256);
-    if (found === undefined) await kept?.put(identity, sha256);
+    if (found === undefined) await usedStore?.put(identity, sha256);
     return { path: real, sha256 };
   } catch {
     return undefined;
   }
 }
 
-/** One buffer for all reads: a stream would make a hundred of them for a program. */
+/** Uses one buffer for all reads: a stream would allocate a hundred buffers for a program. */
 async function digestOf(file: string): Promise<string> {
   const hash = createHash('sha256');
   const handle = await openRegularFile(file);

@@ -1,7 +1,4 @@
-/**
- * Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as
- * asked.
- */
+/** Starts the process of a server with the isolation of its settings. Without the isolation, it does not start. */
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
@@ -11,80 +8,94 @@ import { NO_CONFINEMENT } from '../../catalogs/readers/confinement.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { CredentialStore } from '../oauth/sign-in-credentials.ts';
 import { startSandboxed } from '../sandbox/bubblewrap/sandbox-start.ts';
-import { type ClosedFiles, closePaths, outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
-import {
-  type RepositoryScope,
-  type WithheldSettings,
-  watchRepositories,
-} from '../sandbox/closed-paths/git-repositories.ts';
+import { closePaths, outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
+import { type WithheldSettings, watchRepositories } from '../sandbox/closed-paths/git-repositories.ts';
 import { createPlaceholders } from '../sandbox/closed-paths/placeholders.ts';
-import type { ContainerSpec } from '../sandbox/container/container-arguments.ts';
-import { type ContainerEngine, findContainerEngine } from '../sandbox/container/container-engine.ts';
+import { findContainerEngine } from '../sandbox/container/container-engine.ts';
 import { startContainer } from '../sandbox/container/container-start.ts';
 import { withoutInheritedDescriptors } from '../sandbox/inherited-descriptors.ts';
 import { proveIsolation } from '../sandbox/isolation-self-test.ts';
 import { signalGroup } from '../sandbox/process-tree.ts';
 import { findProgram } from '../sandbox/program-files.ts';
-import { chooseSandboxUser, type Egress, type SandboxSettings, type SandboxSpec } from '../sandbox/sandbox-spec.ts';
+import {
+  chooseSandboxUser,
+  type Egress,
+  type SandboxedProcess,
+  type SandboxSettings,
+  type SandboxSpec,
+} from '../sandbox/sandbox-spec.ts';
 import { checkVisiblePaths } from '../sandbox/visible-paths.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { fillSecrets } from './server-secrets.ts';
 
-/** A process that was started, with all that was made for it. */
+/** A started process, and what was made for it. */
 export interface LaunchedProcess {
-  /** Its pipes; leads a process group of its own. */
+  /** Leads its own process group. */
   readonly child: ChildProcessWithoutNullStreams;
   /**
-   * Sends a signal to the server itself and what it started: in a sandbox to the process inside of it. False when
-   * nothing is left.
+   * Sends a signal to the server and the processes that it started; in a sandbox, to the processes inside. 0 sends no
+   * signal. Returns false if no process is left.
    */
   signal(signal: NodeJS.Signals | 0): boolean;
-  /** Ends everything at once, synchronously. */
+  /** Ends all processes at once, synchronously. */
   kill(): void;
-  /** Once it has ended: SANDBOX_UNAVAILABLE when it never stood, where what isolates it can tell that only by then. */
+  /** After the end: why the isolation failed at the start, for an engine that reports it only then. */
   refusal?(): TollgateError | undefined;
-  /** Once it has ended: whether memory was the reason, as far as that can be told. */
+  /** After the end: true if memory was the reason. Absent if this cannot be known. */
   hasLackedMemory?(): boolean;
-  /** Whether its processes are as many as they may be, as far as that can be told. */
+  /** True if the limit of processes is reached. Absent if this cannot be known. */
   isFull?(): boolean;
-  /** Gives back what was made for it (proxy, sockets, folders); call it when the process has ended. Idempotent. */
+  /** Removes what was made for it (proxy, sockets, folders). Call it when the process has ended. Idempotent. */
   release(): Promise<void>;
 }
 
-/** What a start needs to know of the facade around it. Paths absolute and real. */
+/** What the facade gives to a start. All paths are absolute and real. */
 export interface LaunchHost {
   readonly workspace: string;
-  /** Where a program starts whose settings name no folder; default: where this process did. */
+  /** The working folder of a program whose settings have no `cwd`. Default: that of this process. */
   readonly folder?: string;
-  /** State folder, vault, configuration: never visible, whatever the settings say. */
+  /** State folder, vault and configuration. No settings can make them visible. */
   readonly hidden: readonly string[];
-  /** Control files, also those that do not exist: real places that no program may create. */
+  /** Control files, even if they do not exist yet. No program may create them. */
   readonly fixed?: readonly string[];
-  /** The value of `${secret:name}`; its errors stop the start. */
+  /** Returns the value of `${secret:name}`. An error stops the start. */
   readonly secrets: (name: string) => Promise<string>;
-  /** Sign-ins to remote servers. Without it none is used. */
+  /** Sign-ins to remote servers. Absent: none is used. */
   readonly credentials?: CredentialStore;
-  /** Opens the proxy of a server that has allowed domains. Without it, such a server does not start. */
+  /** Opens the proxy of a server that has allowed domains. Absent: such a server does not start. */
   readonly openEgress?: (settings: ServerSettings) => Promise<Egress>;
-  /** Hears what was withheld of repositories that a server made. */
-  readonly onWithheld?: (server: string, look: WithheldSettings) => void;
+  /** Gets the settings of git repositories that were withheld, and closed paths that were opened. */
+  readonly onWithheld?: (server: string, found: WithheldSettings) => void;
 }
 
-/** What a program needs to run at all; everything else of our environment could be a secret of another server. */
+/** Variables that a program needs to run. Any other variable of our environment could be a secret of another server. */
 const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
-/** The part of it that names nothing of this machine. */
+/** Those that do not describe this machine. */
 const LOCALE = ['LANG', 'LC_ALL', 'LC_CTYPE', 'TZ'];
-/** What a server has whose settings say nothing: no file, no network. */
-const NOTHING: SandboxSettings = {
+/** The defaults of a server without sandbox settings: no file, no network. */
+const DEFAULTS: SandboxSettings = {
   filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
   network: { allowedDomains: [] },
   limits: { memoryMb: 256, processes: 64, fileMb: 256 },
 };
 
+/** One isolated start: the settings, and what was prepared for it. */
+interface IsolatedStart {
+  readonly settings: ServerSettings;
+  readonly host: LaunchHost;
+  /** Secrets are filled in. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly egress: Egress | undefined;
+  /** Runs directly before the program starts. */
+  readonly ready: () => Promise<void>;
+  /** Remove placeholders. Each may be called again. */
+  readonly cleanups: (() => void)[];
+}
+
 /**
- * Starts a server, once secrets, ways out and isolation are in hand and `ready` has not thrown, and resolves once its
- * process exists: nobody has to wait for `spawn` or `error` of the child any more. Throws INIT_FAILED when its program
- * or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
+ * Starts a server and resolves when its process exists. The child has then emitted `spawn`. `ready` runs directly
+ * before the program starts, after secrets, proxy and isolation are prepared. Its errors stop the start. Throws
+ * INIT_FAILED if the program or its folder is missing, and SANDBOX_UNAVAILABLE if the isolation is not available.
  */
 export async function launch(
   settings: ServerSettings,
@@ -98,58 +109,46 @@ export async function launch(
   }
   checkVisiblePaths(settings, host.workspace);
   const egress = await openEgress(settings, host);
-  const holds = [createPlaceholders(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? [])];
-  // Its names are free once nothing of it runs.
-  let over: Promise<void> | undefined;
-  const release = releaseOnce(
-    egress,
-    () =>
-      void (over ?? Promise.resolve()).then(() => {
-        for (const letGo of holds) letGo();
-      }),
-  );
-  try {
-    if (settings.isolation === 'container') {
-      const {
-        contained,
-        engine,
-        release: letGo,
-        repositoryScope: grounds,
-      } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
-      holds.push(letGo);
-      await ready();
-      // The search for what rules close takes its time.
-      checkVisiblePaths(settings, host.workspace);
-      const { ended, ...started } = await startContainer(contained, engine);
-      return watched({ ...started, release }, { grounds, ended }, (look) => host.onWithheld?.(settings.name, look));
-    }
-    const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
-    await proveIsolation(host.workspace);
-    await ready();
-    const { repositoryScope: grounds, ended, lost, ...jailed } = await startSandboxed(jail);
-    over = ended.then(() => {
-      if (lost !== undefined && lost.size > 0) host.onWithheld?.(settings.name, { withheld: [], lost: [...lost] });
+  const cleanups: (() => void)[] = [];
+  const start: IsolatedStart = { settings, host, env, egress, ready, cleanups };
+  /** The placeholders stay until no process of the sandbox runs. */
+  let over = Promise.resolve();
+  let released: Promise<void> | undefined;
+  const release = (): Promise<void> => {
+    void over.then(() => {
+      for (const cleanup of cleanups) cleanup();
     });
-    return watched({ ...jailed, release }, { grounds, ended }, (look) => host.onWithheld?.(settings.name, look));
+    return (released ??= egress === undefined ? Promise.resolve() : egress.close());
+  };
+  const report = (found: WithheldSettings): void => host.onWithheld?.(settings.name, found);
+  try {
+    cleanups.push(createPlaceholders(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? []));
+    const started = await (settings.isolation === 'container' ? startInContainer(start) : startInSandbox(start));
+    const { ended, lost } = started;
+    if (lost !== undefined)
+      over = ended.then(() => {
+        if (lost.size > 0) report({ withheld: [], lost: [...lost] });
+      });
+    return watchScope(started, release, report);
   } catch (thrown) {
-    // Why it did not start is what counts.
+    // The caller needs the reason of the failed start, not a failure to clean up.
     await release().catch(() => undefined);
     throw thrown;
   }
 }
 
-/** Its release looks at repositories once more, when nothing of it is left. */
-function watched(
-  launched: LaunchedProcess,
-  { grounds, ended }: { readonly grounds: RepositoryScope | undefined; readonly ended: Promise<void> },
-  tell: (look: WithheldSettings) => void,
+/** Watches the git repositories of a program. Its release scans them once more, when no process is left. */
+function watchScope(
+  { repositoryScope, ended, lost, ...started }: SandboxedProcess,
+  release: () => Promise<void>,
+  report: (found: WithheldSettings) => void,
 ): LaunchedProcess {
-  if (grounds === undefined) return launched;
-  const finish = watchRepositories(grounds, ended, tell);
+  if (repositoryScope === undefined) return { ...started, release };
+  const finish = watchRepositories(repositoryScope, ended, report);
   let released: Promise<void> | undefined;
   return {
-    ...launched,
-    release: () => (released ??= Promise.all([launched.release(), finish()]).then(() => undefined)),
+    ...started,
+    release: () => (released ??= Promise.all([release(), finish()]).then(() => undefined)),
   };
 }
 
@@ -159,9 +158,9 @@ async function launchDirect(
   folder?: string,
 ): Promise<LaunchedProcess> {
   const { command = '', args, cwd = folder } = settings;
-  // The very file that was looked at: the child's own PATH, or one with relative folders, could name another.
+  // Start exactly the file that was checked. The child's own PATH, or one with relative folders, could name another.
   const from = cwd ?? process.cwd();
-  // What is written as a path is no other file for being no program: the system says why it does not start.
+  // A command that is a path always means this file. If it is not a program, the system says why it does not start.
   const program = findProgram(command, from) ?? (command.includes('/') ? path.resolve(from, command) : undefined);
   if (program === undefined)
     throw new TollgateError('INIT_FAILED', {
@@ -176,7 +175,7 @@ async function launchDirect(
       stdio,
     }),
   );
-  await started(child, settings.name);
+  await waitForSpawn(child, settings.name);
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => signalGroup(child, signal),
@@ -185,60 +184,49 @@ async function launchDirect(
   };
 }
 
-interface Given {
-  readonly host: LaunchHost;
-  /** Secrets filled in. */
-  readonly env: Readonly<Record<string, string>>;
-  readonly egress?: Egress;
-}
-
-async function containedOf(
-  settings: ServerSettings,
-  { host, env, egress }: Given,
-): Promise<
-  { readonly contained: Omit<ContainerSpec, 'id'>; readonly engine: ContainerEngine } & Omit<
-    ClosedFiles,
-    'closed' | 'lost'
-  >
-> {
-  const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
-  if (sandbox.image === undefined)
+async function startInContainer({
+  settings,
+  host,
+  env,
+  egress,
+  ready,
+  cleanups,
+}: IsolatedStart): Promise<SandboxedProcess> {
+  const { name: server, command = '', args, cwd, sandbox = DEFAULTS, confinement = NO_CONFINEMENT } = settings;
+  const { image } = sandbox;
+  if (image === undefined)
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
       detail: `Server "${server}" has no image for its container.`,
       next: `Add sandbox: {image: name@sha256:…} under servers.${server}.`,
     });
   const { allowRead, allowWrite } = sandbox.filesystem;
-  // First, for it may take its time, and what is judged from here on shall hold at the start.
+  // This can take seconds, so the paths are checked after it.
   const engine = await findContainerEngine();
+  const { workspace, hidden } = host;
   const roots = outermostPaths([...allowRead, ...allowWrite].filter((file) => existsSync(file)));
   const writable = outermostPaths(allowWrite.filter((file) => existsSync(file)));
-  const {
-    closed,
-    release,
-    repositoryScope: grounds,
-  } = await closePaths(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots, writable }, (at) =>
+  const { closed, release, repositoryScope } = await closePaths(confinement, { workspace, roots, writable }, (at) =>
     allowWrite.some((folder) => isPathWithin(at, folder)),
   );
-  const contained = {
-    server,
-    image: sandbox.image,
-    command,
-    args,
-    env,
-    sandbox,
-    closed,
-    hidden: host.hidden,
-    identity: chooseSandboxUser(host.workspace),
-    ...(cwd !== undefined && { cwd }),
-    ...(egress !== undefined && { egress }),
-  };
-  return { contained, engine, release, repositoryScope: grounds };
+  cleanups.push(release);
+  const identity = chooseSandboxUser(workspace);
+  await ready();
+  // The search for closed paths took time.
+  checkVisiblePaths(settings, workspace);
+  const contained = { server, image, command, args, cwd, env, sandbox, closed, hidden, identity, egress };
+  return { ...(await startContainer(contained, engine)), repositoryScope };
 }
 
-/** Settings that name nothing give nothing. */
-function jailOf(settings: ServerSettings, { host, env, egress }: Given): SandboxSpec {
-  const { command = '', args, cwd } = settings;
-  const { filesystem, limits } = settings.sandbox ?? NOTHING;
+async function startInSandbox(start: IsolatedStart): Promise<SandboxedProcess> {
+  const spec = sandboxSpec(start);
+  await proveIsolation(start.host.workspace);
+  await start.ready();
+  return startSandboxed(spec);
+}
+
+function sandboxSpec({ settings, host, env, egress }: IsolatedStart): SandboxSpec {
+  const { command = '', args, cwd, confinement } = settings;
+  const { filesystem, limits } = settings.sandbox ?? DEFAULTS;
   return {
     command,
     args,
@@ -251,29 +239,21 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Sandbox
     fixed: filesystem.denyWrite ?? [],
     limits,
     input: true,
-    ...(settings.confinement !== undefined && { confinement: settings.confinement }),
-    ...(egress !== undefined && { egress }),
+    confinement,
+    egress,
   };
 }
 
 async function openEgress(settings: ServerSettings, host: LaunchHost): Promise<Egress | undefined> {
-  if ((settings.sandbox ?? NOTHING).network.allowedDomains.length === 0) return undefined;
+  if ((settings.sandbox ?? DEFAULTS).network.allowedDomains.length === 0) return undefined;
   if (host.openEgress !== undefined) return host.openEgress(settings);
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `Server "${settings.name}" has allowed domains, and nothing here can let it reach only those.`,
-    next: 'Take `network.allowedDomains` out to start it without a network.',
+    detail: `Server "${settings.name}" has allowed domains, but no proxy is available that limits it to them.`,
+    next: 'Remove `network.allowedDomains` to start it without a network.',
   });
 }
 
-function releaseOnce(egress: Egress | undefined, letGo: () => void): () => Promise<void> {
-  let released: Promise<void> | undefined;
-  return () => {
-    letGo();
-    return (released ??= egress === undefined ? Promise.resolve() : egress.close());
-  };
-}
-
-function started(child: ChildProcess, name: string): Promise<void> {
+function waitForSpawn(child: ChildProcess, name: string): Promise<void> {
   return new Promise((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (cause: NodeJS.ErrnoException) => {

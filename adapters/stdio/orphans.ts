@@ -36,9 +36,9 @@ export function killMarked(matches: (mark: string) => boolean): number {
 }
 
 /**
- * Returns whether a process whose environment reads as empty is in the middle of `execve`. In proc(5), a process that has
- * ended, and a kernel thread, have no memory (vsize, field 23). The environment of a program lies between env_start and
- * env_end (fields 50 and 51): they are 0 until it is in place, and equal if it is really empty.
+ * Returns true if a process whose environment reads as empty is in the middle of `execve`. In proc(5), an ended process
+ * and a kernel thread have no memory (vsize, field 23). The environment of a program lies between env_start and env_end
+ * (fields 50 and 51): they are 0 until it is in place, and equal if it is really empty.
  */
 function isStarting(pid: number): boolean {
   try {

@@ -1,23 +1,19 @@
-/**
- * Owns the filling in of `${secret:NAME}` when a server is started or reached; refuses values that its place cannot
- * carry.
- */
+/** Fills in `${secret:NAME}` when a server is started or connected. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** A reference, as the configuration holds it. */
+/** A reference in the configuration. */
 const REFERENCE = /\$\{secret:([A-Za-z_][\w.-]*)\}/g;
 
-/** The names of secrets in texts, each once, in order. */
+/** Returns the names of the secrets in texts, each once, in order. */
 export function secretNames(texts: Readonly<Record<string, string>>): readonly string[] {
-  return [
-    ...new Set(Object.values(texts).flatMap((text) => [...text.matchAll(REFERENCE)].map(([, name = '']) => name))),
-  ];
+  const names = Object.values(texts).flatMap((text) => [...text.matchAll(REFERENCE)].map(([, name = '']) => name));
+  return [...new Set(names)];
 }
 
 /**
- * Environment or headers with their secrets filled in, in one pass: a value that looks like a reference stays as it is.
- * Throws what `secrets` throws, and SECRET_MISSING for a value with a NUL, or, in headers, a line break or another
- * control character.
+ * Fills the secrets into environment variables or headers, in one pass: a value that looks like a reference stays as it
+ * is. Throws the errors of `secrets`, and SECRET_MISSING for a value that its place cannot carry: in a variable a NUL
+ * character, in a header a line break or another control character.
  */
 export async function fillSecrets(
   texts: Readonly<Record<string, string>>,
@@ -27,17 +23,20 @@ export async function fillSecrets(
   const names = secretNames(texts);
   if (names.length === 0) return texts;
   const values = new Map(
-    await Promise.all(names.map(async (name) => [name, checked(name, await secrets(name), place)] as const)),
+    await Promise.all(names.map(async (name) => [name, checkValue(name, await secrets(name), place)] as const)),
   );
   const fill = (text: string): string => text.replaceAll(REFERENCE, (whole, name: string) => values.get(name) ?? whole);
   return Object.fromEntries(Object.entries(texts).map(([key, text]) => [key, fill(text)]));
 }
 
-function checked(name: string, value: string, place: 'env' | 'headers'): string {
-  const fault = place === 'env' ? /\0/ : /[^\t\x20-\x7e\x80-\xff]/;
-  if (!fault.test(value)) return value;
+function checkValue(name: string, value: string, place: 'env' | 'headers'): string {
+  const [invalid, problem] =
+    place === 'env'
+      ? [/\0/, 'a NUL character, which an environment variable cannot carry']
+      : [/[^\t\x20-\x7e\x80-\xff]/, 'a line break or another character that a header cannot carry'];
+  if (!invalid.test(value)) return value;
   throw new TollgateError('SECRET_MISSING', {
-    detail: `Secret "${name}" holds a ${place === 'env' ? 'NUL' : 'line break or another character'} that ${place === 'env' ? 'no variable' : 'no header'} can carry.`,
+    detail: `Secret "${name}" contains ${problem}.`,
     next: `Set it again: \`tollgate secret set ${name}\`.`,
   });
 }

@@ -1,87 +1,83 @@
-/**
- * Finds what the code of a server loads by relative paths from outside of its own folder, and who runs code that no
- * word names.
- */
+/** Finds code that a server loads although no word of its command names it: imports by relative paths, and modules. */
 import { lstatSync, readdirSync, realpathSync, type Stats } from 'node:fs';
 import path from 'node:path';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { readRegularFileSync } from './regular-file.ts';
-import { hasCodeExtension } from './start-words.ts';
+import { hasCodeExtension, namePattern } from './start-words.ts';
 
-/** A relative path, and before it what loads a module in JavaScript and its relatives. */
+/** A relative path, with the keyword before it if JavaScript or a related language loads a module from there. */
 const RELATIVE = /(\b(?:from|import|require)\s{0,20}\(?\s{0,20}["'`])?(\.\.?\/[\w@+./-]{1,500})/g;
-const ENDINGS = ['', '.js', '.mjs', '.cjs', '.ts', '.mts', '.cts', '.tsx', '.jsx', '.py', '.rb', '.sh'];
+const EXTENSIONS = ['', '.js', '.mjs', '.cjs', '.ts', '.mts', '.cts', '.tsx', '.jsx', '.py', '.rb', '.sh'];
 const SHELL = /^#!|\.(?:sh|bash)$/;
-/** Bounds of one search; modules that are installed load nothing from outside by such a path. */
+/** Limits of one search. Installed modules load nothing from outside by such a path. */
 const MAX_FILES = 2_000;
 const MAX_FILE_BYTES = 1024 * 1024;
 const MAX_PATHS = 5_000;
 const SKIPPED: ReadonlySet<string> = new Set(['node_modules', '.git', '.venv', '__pycache__']);
 
-/** These look for modules in the folder that they start in, for code that stands in no file. */
+/** Interpreters that search their working folder for modules if the code does not come from a file. */
 const PYTHON = /^(?:python|pypy)[\d.]*$/;
-/** These do not. */
+/** Python options that turn this search off. */
 const SAFE_PATH = /^-(?=\w*[IP])[bBdEIOPqsSuvx]+$/;
-/** These run what the project in their folder says. */
-const PROJECT =
-  /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv|(?:docker|podman)-compose)$/;
-/** Options of Ruby, Perl, Java and Erlang. */
+/** Programs that run what the project in their working folder says. */
+const PROJECT = namePattern(`
+  npm pnpm yarn make gmake just task rake cargo go gradlew? mvn poetry pdm hatch pipenv bundle composer
+  pm2 forever nodemon uv (?:docker|podman)-compose`);
+/** Options of Ruby, Perl, Java and Erlang whose value is a folder to search for code. */
 const FOLDERS = /^(?:-I|-cp|-classpath|--class-?path|--module-path|-p[az])$/;
-/** With these first words a package is run, and not the project. */
+/** Commands that run a package instead of the project. */
 const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|create)|uv (?:tool|x)) $/;
 
 /**
- * Code outside of a tree of code that the tree loads by relative paths. Absolute and real; `place` is where the program
- * starts.
+ * Returns the files outside of a folder of code that its files load by relative paths. `folder` is the working folder
+ * of the program. All paths are absolute and real.
  */
-export function importsOutside(tree: string, place: string): readonly string[] {
-  const named = codeIn(tree)
-    .flatMap((file) => pathsIn(file, place))
+export function importsOutside(tree: string, folder: string): readonly string[] {
+  const paths = codeIn(tree)
+    .flatMap((file) => pathsIn(file, folder))
     .filter(({ file }) => !isPathWithin(file, tree));
   const found = new Set<string>();
-  for (const [file, isLoaded] of distinct(named)) {
+  for (const [file, isLoaded] of distinct(paths)) {
     const real = existing(file);
     if (real !== undefined && (isLoaded || hasCodeExtension(real)) && !isPathWithin(real, tree)) found.add(real);
   }
   return [...found];
 }
 
-/** Each path once; loaded if it is anywhere. */
-function distinct(
-  named: readonly { readonly file: string; readonly isLoaded: boolean }[],
-): ReadonlyMap<string, boolean> {
+/** A path in a file. If no module is loaded from there, it counts only if it names a file of code. */
+interface RelativePath {
+  readonly file: string;
+  readonly isLoaded: boolean;
+}
+
+/** Returns each path once, as loaded if any of them is. */
+function distinct(paths: readonly RelativePath[]): ReadonlyMap<string, boolean> {
   const found = new Map<string, boolean>();
-  for (const { file, isLoaded } of named)
+  for (const { file, isLoaded } of paths)
     if (found.size < MAX_PATHS) found.set(file, isLoaded || found.get(file) === true);
   return found;
 }
 
-/**
- * Relative paths in a file, made absolute. `isLoaded`: a module is loaded from there; otherwise only the name of a file
- * of code counts.
- */
-function pathsIn(file: string, place: string): readonly { readonly file: string; readonly isLoaded: boolean }[] {
-  const text = quietly(() => readRegularFileSync(file, MAX_FILE_BYTES)) ?? '';
-  const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), place] : [path.dirname(file)];
+/** Returns the relative paths in a file as absolute paths. In a shell script, they can start at the working folder. */
+function pathsIn(file: string, folder: string): readonly RelativePath[] {
+  const text = attempt(() => readRegularFileSync(file, MAX_FILE_BYTES)) ?? '';
+  const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), folder] : [path.dirname(file)];
   return [...text.matchAll(RELATIVE)].flatMap(([, loads, written = '']) =>
     bases.map((base) => ({ file: path.resolve(base, written), isLoaded: loads !== undefined })),
   );
 }
 
-/**
- * Whether a command runs code of the folder that it starts in, which no word names: modules of Python, what a project
- * says.
- */
+/** Returns true if a command runs code of its working folder that no word names: Python modules, or the project. */
 export function runsWorkingFolder(command: string, args: readonly string[]): boolean {
-  // A line for a shell is several words.
+  // The command line for a shell consists of several words.
   const words = [
     command,
-    ...args.flatMap((word, at) => (/^-[a-z]*c$/.test(args[at - 1] ?? '') ? word.split(/[\s;&|()]+/) : [word])),
+    ...args.flatMap((word, index) => (/^-[a-z]*c$/.test(args[index - 1] ?? '') ? word.split(/[\s;&|()]+/) : [word])),
   ];
-  return words.some((word, at) => {
+  return words.some((word, index) => {
     const name = path.basename(word);
-    const after = words.slice(at + 1);
-    if (PYTHON.test(name)) return asksForModule(after);
+    const after = words.slice(index + 1);
+    if (PYTHON.test(name)) return searchesModules(after);
     if (name === 'node') return after.some((one) => /^--run(?:=|$)/.test(one));
     const [first = '', second = ''] = after.filter((one) => !one.startsWith('-'));
     if (name === 'bun') return first !== 'x' && !hasCodeExtension(first === 'run' ? second : first);
@@ -90,67 +86,59 @@ export function runsWorkingFolder(command: string, args: readonly string[]): boo
   });
 }
 
-/** Folders in which a program is told to look for code. */
-export function codeFolders(args: readonly string[], place: string): readonly string[] {
-  const named = args.flatMap((word, at) =>
-    FOLDERS.test(args[at - 1] ?? '')
-      ? [word]
-      : /^-I./.test(word)
-        ? [word.slice(2)]
-        : /^--(?:class|module)-?path=/.test(word)
-          ? [word.replace(/^[^=]*=/, '')]
-          : [],
-  );
-  return named
+/** Returns the existing folders in which the options tell a program to search for code. */
+export function codeFolders(args: readonly string[], folder: string): readonly string[] {
+  const values = args.flatMap((word, index) => {
+    if (FOLDERS.test(args[index - 1] ?? '')) return [word];
+    if (/^-I./.test(word)) return [word.slice(2)];
+    return /^--(?:class|module)-?path=/.test(word) ? [word.replace(/^[^=]*=/, '')] : [];
+  });
+  return values
     .flatMap((list) => list.split(':'))
-    .map((folder) => path.resolve(place, folder.replace(/\/\*$/, '')))
-    .filter((folder) => lookAt(folder) !== undefined);
+    .map((value) => path.resolve(folder, value.replace(/\/\*$/, '')))
+    .filter((found) => statOf(found) !== undefined);
 }
 
-function asksForModule(options: readonly string[]): boolean {
-  const at = options.findIndex((word) => /^-\w*[mc]/.test(word) || !word.startsWith('-'));
+/** Returns true if Python runs a module (-m) or code (-c), and searches the working folder for modules. */
+function searchesModules(options: readonly string[]): boolean {
+  const end = options.findIndex((word) => /^-\w*[mc]/.test(word) || !word.startsWith('-'));
   return (
-    /^-\w*[mc]/.test(options[at] ?? '') &&
-    !options.slice(0, at + 1).some((word) => SAFE_PATH.test(word.replace(/[mc].*$/, '')))
+    /^-\w*[mc]/.test(options[end] ?? '') &&
+    !options.slice(0, end + 1).some((word) => SAFE_PATH.test(word.replace(/[mc].*$/, '')))
   );
 }
 
-/** Files of code in a folder, or a file itself. What is a link is judged where it leads. */
+/** Returns the code files in a folder, or the file itself. Does not follow links. */
 function codeIn(tree: string): readonly string[] {
   const files: string[] = [];
   const waiting = [tree];
-  for (let at = waiting.pop(); at !== undefined && files.length < MAX_FILES; at = waiting.pop()) {
-    const found = lookAt(at);
-    if (found?.isDirectory() === true)
-      waiting.push(
-        ...namesIn(at)
-          .filter((name) => !SKIPPED.has(name))
-          .map((name) => path.join(at ?? '', name)),
-      );
-    else if (
-      found?.isFile() === true &&
-      found.size <= MAX_FILE_BYTES &&
-      (hasCodeExtension(at) || (found.mode & 0o111) !== 0)
-    )
-      files.push(at);
+  for (let file = waiting.pop(); file !== undefined && files.length < MAX_FILES; file = waiting.pop()) {
+    const stat = statOf(file);
+    if (stat?.isDirectory() === true) waiting.push(...searchedIn(file));
+    else if (stat?.isFile() === true && stat.size <= MAX_FILE_BYTES && isCode(file, stat)) files.push(file);
   }
   return files;
 }
 
-function lookAt(file: string): Stats | undefined {
-  return quietly(() => lstatSync(file));
+function isCode(file: string, { mode }: Stats): boolean {
+  return hasCodeExtension(file) || (mode & 0o111) !== 0;
 }
 
-function namesIn(folder: string): readonly string[] {
-  return quietly(() => readdirSync(folder)) ?? [];
+function searchedIn(folder: string): readonly string[] {
+  const names = attempt(() => readdirSync(folder)) ?? [];
+  return names.filter((name) => !SKIPPED.has(name)).map((name) => path.join(folder, name));
+}
+
+function statOf(file: string): Stats | undefined {
+  return attempt(() => lstatSync(file));
 }
 
 function existing(file: string): string | undefined {
-  return ENDINGS.map((ending) => quietly(() => realpathSync(file + ending))).find((one) => one !== undefined);
+  return EXTENSIONS.map((extension) => attempt(() => realpathSync(file + extension))).find((one) => one !== undefined);
 }
 
-/** What cannot be read here cannot be loaded from here. */
-function quietly<T>(read: () => T): T | undefined {
+/** Returns undefined on an error: what this process cannot read, the server cannot load either. */
+function attempt<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {

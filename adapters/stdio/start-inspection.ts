@@ -111,7 +111,7 @@ async function sortFiles(
 }
 
 async function noteDigest(digests: Map<string, FileDigest>, file: string, store?: DigestStore): Promise<void> {
-  const digest = await digestStartFile(file, { most: LARGE, store });
+  const digest = await digestStartFile(file, { maxBytes: LARGE, store });
   if (digest !== undefined) digests.set(file, digest);
 }
 

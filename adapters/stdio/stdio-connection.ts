@@ -1,5 +1,6 @@
 /** Runs one server process and reads its pipes. It uses no shell, and does not pass on the facade's environment. */
-import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Connection, ConnectionEvents } from '../rpc/connection.ts';
 import { LineReader, oneLine } from '../rpc/framing.ts';
@@ -7,19 +8,32 @@ import { MessageReader } from '../rpc/message-reader.ts';
 import type { ServerSettings, StopGrace } from '../supervisor/server-settings.ts';
 import { type LaunchedProcess, type LaunchHost, launch } from './launch.ts';
 import { killMarked, MARK_VARIABLE, newProcessMark } from './orphans.ts';
-import { stopInOrder } from './process-group.ts';
 
 /** Milliseconds that a program may take to end after its stdin closes, and after SIGTERM. */
 export const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** Milliseconds in which the last output of a dead server is read, even if a grandchild keeps its stdout open. */
 const DRAIN_MS = 250;
+const POLL_MS = 10;
+/** Milliseconds. After SIGKILL only the kernel is slow. A zombie that no one reaps must not block the stop. */
+const KILL_WAIT_MS = 1000;
 /** Completes "Server x …". Goes to the server's log too. */
 const OUT_OF_LIMIT = 'was ended by the system: all its processes together needed more memory than limits.memoryMb';
 /** Completes "Server x …", for a server that got no more memory and ended itself. */
 const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memoryMb, or what it allows itself';
 /** Messages of Node.js, C++, Python, Rust, Go, the JVM and the system about refused memory. */
-const NO_MEMORY =
-  /heap out of memory|std::bad_alloc|^MemoryError\b|memory allocation of \d+ bytes failed|runtime: out of memory|java\.lang\.OutOfMemoryError|Cannot allocate memory/;
+const NO_MEMORY = new RegExp(
+  [
+    /heap out of memory/,
+    /std::bad_alloc/,
+    /^MemoryError\b/,
+    /memory allocation of \d+ bytes failed/,
+    /runtime: out of memory/,
+    /java\.lang\.OutOfMemoryError/,
+    /Cannot allocate memory/,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+);
 const MEMORY_ERROR_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
@@ -222,4 +236,35 @@ function limitRate(onLine: (line: string) => void): (line: string) => void {
     lines++;
     if (lines <= STDERR_LINES_PER_SECOND) onLine(line);
   };
+}
+
+/**
+ * Stops a server in the order of MCP 2025-11-25 (lifecycle, stdio): closes stdin, waits, sends SIGTERM, waits, sends
+ * SIGKILL. Then releases what was made for it.
+ */
+export async function stopInOrder(launched: LaunchedProcess, grace: StopGrace): Promise<void> {
+  try {
+    await stopProcess(launched, grace);
+  } finally {
+    await launched.release();
+  }
+}
+
+async function stopProcess({ child, signal, kill }: LaunchedProcess, grace: StopGrace): Promise<void> {
+  child.stdin.end();
+  await waitUntil(() => hasExited(child), grace.closeMs);
+  if (!signal('SIGTERM')) return;
+  await waitUntil(() => !signal(0), grace.termMs);
+  if (!signal(0)) return;
+  kill();
+  await waitUntil(() => !signal(0), KILL_WAIT_MS);
+}
+
+function hasExited(child: ChildProcess): boolean {
+  return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
+}
+
+async function waitUntil(isDone: () => boolean, ms: number): Promise<void> {
+  const end = performance.now() + ms;
+  while (!isDone() && performance.now() < end) await sleep(POLL_MS);
 }

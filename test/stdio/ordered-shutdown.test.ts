@@ -3,8 +3,7 @@ import { spawn } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { signalGroup } from '../../adapters/sandbox/process-tree.ts';
 import type { LaunchedProcess } from '../../adapters/stdio/launch.ts';
-import { stopInOrder } from '../../adapters/stdio/process-group.ts';
-import { DEFAULT_GRACE } from '../../adapters/stdio/stdio-connection.ts';
+import { DEFAULT_GRACE, stopInOrder } from '../../adapters/stdio/stdio-connection.ts';
 import { verifies } from '../verifies.ts';
 
 /** Tells what it is told, and ends by SIGKILL alone. */

@@ -249,7 +249,10 @@ export function generatedFiles({ uid, gid }: SandboxUser): ReadonlyMap<number, s
 export const egressBridge = (
   socat: string,
 ): string => `${socat} TCP-LISTEN:${EGRESS_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
-while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
+while [ $n -lt 500 ]; do
+while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp
+n=$((n+1)); sleep 0.01
+done
 `;
 
 /**

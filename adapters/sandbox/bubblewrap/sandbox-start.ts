@@ -91,7 +91,7 @@ export async function startSandboxed(
       hasLackedMemory,
       isFull: () => isProcessLimitReached(first, spec.limits.processes),
       lost: lifetime.opened,
-      ...(repositoryScope !== undefined && { repositoryScope }),
+      repositoryScope,
     };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
@@ -140,7 +140,7 @@ function refuseUncounted(cause: unknown): never {
   forgetControlGroups();
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
     detail: 'The sandbox could not be put into a control group, which counts its memory.',
-    next: 'Try again. If it fails again, restart Tollgate: it then checks again which control groups this machine allows.',
+    next: 'Try again. If it fails again, restart Tollgate, so that it checks which control groups this machine allows.',
     cause,
   });
 }
@@ -295,13 +295,15 @@ function setupError(output: string, { uid }: SandboxUser): TollgateError {
   )
     return error(
       `User ${uid}, who runs the program, cannot reach a folder that the sandbox needs.`,
-      'Let this user pass: `chmod o+x` on the folders above the program, above the workspace and above the paths in `filesystem`. `tollgate doctor` names them.',
+      'Let this user pass: `chmod o+x` on the folders above the program, above the workspace and above the paths in ' +
+        '`filesystem`. `tollgate doctor` names them.',
     );
   const fix = namespaceFix();
   if (fix === undefined && !isNamespaceProblem)
     return error(
       `bubblewrap did not set the sandbox up: ${lastLine(output)}`,
-      'Run `tollgate doctor`: it shows which part fails. With TOLLGATE_LOG=debug, the command shows the whole output of bubblewrap.',
+      'Run `tollgate doctor`: it shows which part fails. With TOLLGATE_LOG=debug, the command shows the whole output ' +
+        'of bubblewrap.',
     );
   return error(
     'This system does not let users create namespaces.',

@@ -62,7 +62,9 @@ function missing(name: keyof SandboxTools): TollgateError {
       ? { detail: `The program ${name} is not installed.`, next: `Install it: ${INSTALL_HINTS[name]}` }
       : {
           detail: `The program ${name} is not run: ${refused}.`,
-          next: `Install it for the whole system (${INSTALL_HINTS[name]}), or give its path under programs in tollgate.yaml.`,
+          next:
+            `Install it for the whole system (${INSTALL_HINTS[name]}), ` +
+            'or give its path under programs in tollgate.yaml.',
         },
   );
 }

@@ -22,12 +22,12 @@ export interface ContainerSpec {
   readonly command: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  readonly cwd?: string;
+  readonly cwd?: string | undefined;
   readonly sandbox: SandboxSettings;
   /** The paths in these folders that rules close. Absent if there are none. */
   readonly closed?: ClosedPaths;
   readonly hidden: readonly string[];
-  readonly egress?: Egress;
+  readonly egress?: Egress | undefined;
   readonly identity: SandboxUser;
 }
 

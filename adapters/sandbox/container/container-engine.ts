@@ -94,8 +94,9 @@ async function choose(): Promise<ContainerEngine> {
       detail: 'Neither docker nor podman is installed, and `isolation: container` needs one of them.',
       next: 'Install one: sudo apt-get install podman',
     });
+  const problems = lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`);
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`,
+    detail: `No container engine can be used: ${problems.join('; ')}.`,
     next: `Fix one: ${lacks.map(({ fix }) => fix).join('; or: ')}`,
   });
 }

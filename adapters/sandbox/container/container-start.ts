@@ -22,6 +22,11 @@ const ENGINE_FAILED: ReadonlySet<number> = new Set([125, 126, 127]);
 const CLIENT_ERROR = /^(?:Error|docker|podman): .*$/gm;
 /** Errors of the container's first process. Its exit code can be any number then. */
 const INIT_ERROR = /^(?:ERROR \(catatonit:\d+\): failed to exec|\[FATAL tini \(\d+\)\] exec) .*$/gm;
+const IMAGE_ERROR = new RegExp(
+  'no such image|manifest unknown|short-name|image not known|pull access denied|initializing source|' +
+    'unable to find image',
+  'i',
+);
 const TAIL_CHARS = 4096;
 /** Milliseconds after which a client that has not ended gets SIGKILL. */
 const CLIENT_MS = 10_000;
@@ -121,10 +126,7 @@ function refused(
   const name = path.basename(client);
   const fixes: readonly (readonly [RegExp, string])[] = [
     [/container-init|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
-    [
-      /no such image|manifest unknown|short-name|image not known|pull access denied|initializing source|unable to find image/i,
-      `Make or fetch its image first: ${name} pull ${image}`,
-    ],
+    [IMAGE_ERROR, `Make or fetch its image first: ${name} pull ${image}`],
     [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
     [
       /executable file|failed to exec|tini|no such file or directory|exec format/i,
@@ -132,7 +134,8 @@ function refused(
     ],
     [
       /hybrid mode/,
-      'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf',
+      'Let the engine use another runtime: sudo apt-get install runc, ' +
+        'and runtime = "runc" under [engine] in /etc/containers/containers.conf',
     ],
   ];
   const next =
