@@ -16,8 +16,7 @@ import { chooseSandboxUser, type Egress } from '../adapters/sandbox/sandbox-spec
 import type { LaunchHost } from '../adapters/stdio/launch.ts';
 import { killMarked } from '../adapters/stdio/orphans.ts';
 import { inspectStart } from '../adapters/stdio/start-inspection.ts';
-import { ServerPool } from '../adapters/supervisor/server-pool.ts';
-import { probeServer } from '../adapters/supervisor/server-probe.ts';
+import { probeServer, ServerPool } from '../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../catalogs/errors/error-table.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';

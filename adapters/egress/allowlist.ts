@@ -32,9 +32,9 @@ export class Allowlist {
   }
 
   /**
-   * Whether a target may be dialled at this address. A public one may; any other must be in the list itself, with the
-   * port, so that no name server can send a server into the host's networks; one that is denied or closed is never
-   * dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
+   * Returns true if a target may be dialled at this address. A public address may. Any other address must be in the
+   * list itself, with the port, so that no name server can lead a server into the host's networks. A denied or closed
+   * address is never dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
    */
   admits({ host, port }: Authority, address: string): boolean {
     const named = parseHost(address.includes(':') ? `[${address}]` : address);

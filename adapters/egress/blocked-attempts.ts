@@ -23,7 +23,7 @@ export class BlockedAttempts {
   readonly #server: string;
   readonly #onBlocked: (blocked: BlockedAttempt) => void;
   readonly #windowMs: number;
-  readonly #kinds = new Map<string, { readonly what: Omit<BlockedAttempt, 'count'>; more: number }>();
+  readonly #kinds = new Map<string, { readonly attempt: Omit<BlockedAttempt, 'count'>; more: number }>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(server: string, onBlocked: (blocked: BlockedAttempt) => void, windowMs = WINDOW_MS) {
@@ -32,6 +32,7 @@ export class BlockedAttempts {
     this.#windowMs = windowMs;
   }
 
+  /** Counts one attempt. */
   note(reason: BlockReason, target?: { readonly host: string; readonly port: number }): void {
     const key = target === undefined ? reason : `${reason} ${target.host} ${target.port}`;
     const known = this.#kinds.get(key) ?? (this.#kinds.size >= MAX_KINDS ? this.#kinds.get(reason) : undefined);
@@ -40,14 +41,14 @@ export class BlockedAttempts {
       return;
     }
     const isFull = this.#kinds.size >= MAX_KINDS;
-    const what = {
+    const attempt = {
       server: this.#server,
       reason,
       ...(target !== undefined && !isFull && { host: target.host, port: target.port }),
     };
-    this.#kinds.set(isFull ? reason : key, { what, more: 0 });
+    this.#kinds.set(isFull ? reason : key, { attempt, more: 0 });
     this.#timer ??= setTimeout(() => this.flush(), this.#windowMs).unref();
-    this.#onBlocked({ ...what, count: 1 });
+    this.#onBlocked({ ...attempt, count: 1 });
   }
 
   /** Reports the counted attempts, and begins a new window. */
@@ -56,6 +57,6 @@ export class BlockedAttempts {
     this.#timer = undefined;
     const kinds = [...this.#kinds.values()];
     this.#kinds.clear();
-    for (const { what, more } of kinds) if (more > 0) this.#onBlocked({ ...what, count: more });
+    for (const { attempt, more } of kinds) if (more > 0) this.#onBlocked({ ...attempt, count: more });
   }
 }

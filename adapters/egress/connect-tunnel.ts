@@ -16,9 +16,7 @@ const TLS_PORT = 443;
 /** TAB, LF, CR and SP: some HTTP servers skip them before a request. */
 const BLANKS: readonly number[] = [9, 10, 13, 32];
 
-/**
- * Why a tunnel is blocked although its greeting seemed right: its budget is spent, or the server did not wait for HTTP.
- */
+/** The reason for blocking a tunnel. `pass`: its budget is spent. `http`: the server sent data before the request. */
 const BLOCKED_AS = { pass: 'budget', http: 'malformed', 'other-name': 'other-name', malformed: 'malformed' } as const;
 
 /** Both ends of a tunnel. */
@@ -45,10 +43,10 @@ export function openTunnel(tunnel: Tunnel, head: Buffer): void {
   for (const side of [client, upstream]) side.on('error', end).on('close', end);
   const stopDown = pipeCounted({ from: upstream, to: client, direction: 'down' }, tunnel, end);
   let greeting: Buffer = head;
-  const judge = (): void => {
+  const check = (): void => {
     const verdict = judgeGreeting(greeting, tunnel.target);
     if (verdict === 'more') return;
-    client.off('data', collect).off('end', judgeEnd).pause();
+    client.off('data', collect).off('end', endUpstream).pause();
     if (verdict === 'pass' && tunnel.meter.spend('up', greeting.length)) {
       upstream.write(greeting);
       return void pipeCounted({ from: client, to: upstream, direction: 'up' }, tunnel, end);
@@ -64,14 +62,14 @@ export function openTunnel(tunnel: Tunnel, head: Buffer): void {
   };
   const collect = (chunk: Buffer): void => {
     greeting = greeting.length === 0 ? chunk : Buffer.concat([greeting, chunk]);
-    judge();
+    check();
   };
-  const judgeEnd = (): void => {
+  const endUpstream = (): void => {
     // An incomplete greeting is not sent.
     upstream.end();
   };
-  client.on('data', collect).on('end', judgeEnd);
-  if (head.length > 0) judge();
+  client.on('data', collect).on('end', endUpstream);
+  if (head.length > 0) check();
 }
 
 /** The kind of a tunnel's first bytes. `more`: more bytes are needed to tell. */

@@ -5,18 +5,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Authority } from '../../catalogs/readers/hosts.ts';
 import type { Allowlist } from './allowlist.ts';
 
-/** Addresses of a name. Rejects, or resolves empty, when it has none. */
+/** Returns the addresses of a name. Rejects, or resolves to an empty list, if it has none. */
 export type Lookup = (name: string) => Promise<readonly string[]>;
 
 /**
- * Each system lookup blocks one of four threads that files and cryptography use too. Slow name servers must not block
- * all.
+ * The limit of simultaneous system lookups. Each one blocks one of four threads, which files and cryptography use too.
+ * Slow name servers must not block all of them.
  */
 const MAX_LOOKUPS = 2;
 let lookups = 0;
 const waiting: (() => void)[] = [];
 
-/** Resolves as every other program of this machine does; at most two names at once in this process. */
+/** Resolves a name as other programs of this machine do. This process resolves at most two names at once. */
 export const lookupBySystem: Lookup = async (name) => {
   if (lookups < MAX_LOOKUPS) lookups += 1;
   else await new Promise<void>((resolve) => waiting.push(resolve));
@@ -34,26 +34,25 @@ export type DialResult =
   | { readonly socket: Socket }
   | { readonly failure: 'private-address' | 'unresolved' | 'unreachable' };
 
-/** Options of a dial. Times in milliseconds. */
+/** Options of a dial. Times are in milliseconds. */
 export interface DialOptions {
   readonly allowlist: Allowlist;
   readonly lookup: Lookup;
-  /** For the name, and then for the connection. */
+  /** The limit for the lookup of the name, and again for the connection. */
   readonly connectMs: number;
-  /** Called with every socket at once, so that closing the proxy ends those that still connect. */
+  /** Called with every socket immediately, so that closing the proxy also ends sockets that still connect. */
   readonly onSocket: (socket: Socket) => void;
 }
 
 /**
- * Connects to a target that the allowlist allows. One address among those found that may not be dialled refuses all of
- * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS
- * rebinding).
+ * Connects to a target that the allowlist allows. If one of its addresses may not be dialled, all are refused, because
+ * a name server that mixes in private addresses is suspect. No name is resolved a second time (DNS rebinding).
  */
-export async function dial(target: Authority, dialling: DialOptions): Promise<DialResult> {
-  const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling) : [target.host];
+export async function dial(target: Authority, options: DialOptions): Promise<DialResult> {
+  const addresses = target.kind === 'name' ? await findAddresses(target.host, options) : [target.host];
   if (addresses.length === 0) return { failure: 'unresolved' };
-  if (!addresses.every((address) => dialling.allowlist.admits(target, address))) return { failure: 'private-address' };
-  return openSocket(target, addresses, dialling);
+  if (!addresses.every((address) => options.allowlist.admits(target, address))) return { failure: 'private-address' };
+  return openSocket(target, addresses, options);
 }
 
 async function findAddresses(name: string, { lookup, connectMs }: DialOptions): Promise<readonly string[]> {

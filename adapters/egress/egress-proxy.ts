@@ -14,12 +14,12 @@ import { openTunnel } from './connect-tunnel.ts';
 import { type DialResult, dial, type Lookup, lookupBySystem } from './dial.ts';
 import { forwardRequest, hostAgrees, readAbsoluteUrl, readTunnelledUrl } from './http-forward.ts';
 
-/** Bounds of one proxy. Times in milliseconds. */
+/** Limits of one proxy. Times are in milliseconds. */
 export interface ProxyLimits {
   readonly bytes: ByteBudget;
-  /** Connections of the server at once. */
+  /** Simultaneous connections of the server. */
   readonly connections: number;
-  /** A connection on which nothing moves either way is ended. */
+  /** A connection without traffic in both directions is ended after this time. */
   readonly idleMs: number;
   readonly headersMs: number;
   readonly connectMs: number;
@@ -33,7 +33,7 @@ export const PROXY_LIMITS: ProxyLimits = {
   connectMs: 10_000,
 };
 
-/** What a proxy is made of. */
+/** The parts of a proxy. */
 export interface ProxyParts {
   readonly server: string;
   readonly allowlist: Allowlist;
@@ -44,20 +44,25 @@ export interface ProxyParts {
 
 const MAX_HEADER_BYTES = 16 * 1024;
 
-/** What the server is told of each refusal; the first line of the body, and a header for the preload. */
-const WORDS: Readonly<Record<BlockReason | 'unresolved' | 'unreachable', readonly [status: number, words: string]>> = {
-  malformed: [400, 'the request is not one that this proxy takes'],
-  'not-allowed': [
-    403,
-    'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), or denied there or by a rule',
-  ],
-  'private-address': [403, 'the name leads to a private or local address that is not among the allowed domains itself'],
-  'other-name': [403, 'the request names another host inside'],
-  budget: [403, 'this server has used up its byte budget'],
-  connections: [503, 'too many connections at once'],
-  unresolved: [502, 'the name has no address'],
-  unreachable: [502, 'the host cannot be reached'],
-};
+/** The status and the text of each refusal. The preload reads the reason from a header. */
+const REFUSALS: Readonly<Record<BlockReason | 'unresolved' | 'unreachable', readonly [status: number, text: string]>> =
+  {
+    malformed: [400, 'the proxy does not support this request'],
+    'not-allowed': [
+      403,
+      'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), ' +
+        'or denied there or by a rule',
+    ],
+    'private-address': [
+      403,
+      'the name leads to a private or local address that is not itself among the allowed domains',
+    ],
+    'other-name': [403, 'the request names another host'],
+    budget: [403, 'this server has used up its byte budget'],
+    connections: [503, 'too many connections at once'],
+    unresolved: [502, 'the name has no address'],
+    unreachable: [502, 'the host cannot be reached'],
+  };
 
 /** A forward proxy for one server. */
 export class EgressProxy {
@@ -67,9 +72,9 @@ export class EgressProxy {
   readonly #meter: ByteMeter;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
-  /** Connections to targets, also those that are being opened. */
+  /** The number of connections to targets, including those that are being opened. */
   #upstreams = 0;
-  /** Connections that are tunnels with plain HTTP in them. `upstream` is there until the first request takes it. */
+  /** Tunnels that carry plain HTTP. `upstream` is present until the first request takes it. */
   readonly #tunnels = new WeakMap<Duplex, { readonly target: Authority; upstream?: Socket }>();
 
   constructor(parts: ProxyParts) {
@@ -90,7 +95,7 @@ export class EgressProxy {
     this.#server.maxConnections = this.#limits.connections;
     this.#server.on('drop', () => this.#reports.note('connections'));
     this.#server.on('connection', (socket) => this.#track(socket));
-    // Whatever goes wrong with one request costs that connection, never the process.
+    // A failure of one request ends its connection, never the process.
     this.#server.on(
       'connect',
       (message: IncomingMessage, client: Duplex, head: Buffer) =>
@@ -102,7 +107,7 @@ export class EgressProxy {
     );
   }
 
-  /** Listens on a unix socket that its owner alone may use, or everyone where the owner is not known. */
+  /** Listens on a unix socket. Only `owner` may use it; without `owner`, every user may. */
   async listen(path: string, owner?: number): Promise<void> {
     await new Promise<void>((resolve, reject) => this.#server.once('error', reject).listen(path, resolve));
     chmodSync(path, owner === undefined ? 0o666 : 0o600);
@@ -117,7 +122,7 @@ export class EgressProxy {
     await closed;
   }
 
-  /** Errors of a socket show as its end. */
+  /** Ends a socket on an error, and after the idle time. */
   #track(socket: Socket): void {
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket)).on('error', () => socket.destroy());
@@ -150,7 +155,7 @@ export class EgressProxy {
     );
   }
 
-  /** Reads the requests of a tunnel as if they came to the proxy itself, so that each is judged and written again. */
+  /** Reads the requests in a tunnel as requests to the proxy, so that each one is checked and rebuilt. */
   #readTunnel(
     { client, upstream, target }: { readonly client: Duplex; readonly upstream: Socket; readonly target: Authority },
     greeting: Buffer,
@@ -193,7 +198,7 @@ export class EgressProxy {
 
   async #dial(target: Authority): Promise<DialResult | { readonly failure: 'connections' }> {
     const { allowlist, lookup = lookupBySystem } = this.#parts;
-    // One client can ask for many pages at once without waiting for an answer.
+    // A client can send many requests without waiting for an answer.
     if (this.#upstreams >= this.#limits.connections) return { failure: 'connections' };
     this.#upstreams += 1;
     const dialled = await dial(target, {
@@ -208,25 +213,25 @@ export class EgressProxy {
     return dialled;
   }
 
-  #refuse(client: Duplex, reason: keyof typeof WORDS, target?: Authority): void {
-    const { status, headers, body } = this.#words(reason, target);
+  #refuse(client: Duplex, reason: keyof typeof REFUSALS, target?: Authority): void {
+    const { status, headers, body } = this.#describe(reason, target);
     if (client.destroyed || !client.writable) return void client.destroy();
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
     client.end(`HTTP/1.1 ${status} Refused\r\n${lines.join('')}\r\n${body}`, () => client.destroy());
   }
 
-  #answer(answer: ServerResponse, reason: keyof typeof WORDS, target?: Authority): void {
-    const { status, headers, body } = this.#words(reason, target);
+  #answer(answer: ServerResponse, reason: keyof typeof REFUSALS, target?: Authority): void {
+    const { status, headers, body } = this.#describe(reason, target);
     answer.writeHead(status, headers).end(body);
   }
 
-  #words(
-    reason: keyof typeof WORDS,
+  #describe(
+    reason: keyof typeof REFUSALS,
     target?: Authority,
   ): { readonly status: number; readonly headers: Record<string, string>; readonly body: string } {
     if (reason !== 'unresolved' && reason !== 'unreachable') this.#reports.note(reason, target);
-    const [status, words] = WORDS[reason];
-    const body = `Tollgate: ${target === undefined ? '' : `${formatAuthority(target)}: `}${words}.\n`;
+    const [status, text] = REFUSALS[reason];
+    const body = `Tollgate: ${target === undefined ? '' : `${formatAuthority(target)}: `}${text}.\n`;
     return {
       status,
       body,

@@ -30,7 +30,8 @@ const HOP_HEADERS: ReadonlySet<string> = new Set([
 const MAX_HEADER_BYTES = 32 * 1024;
 
 /**
- * Reads `http://host[:port]/path` (RFC 9112 §3.2.2); undefined for origin form, other schemes, userinfo and fragments.
+ * Reads `http://host[:port]/path` (RFC 9112 §3.2.2). Returns undefined for origin form, other schemes, userinfo and
+ * fragments.
  */
 export function readAbsoluteUrl(url: string): ForwardedRequest | undefined {
   const [, authority = '', path = ''] = /^http:\/\/([^/?#]*)([/?][^#]*)?$/i.exec(url) ?? [];
@@ -39,8 +40,8 @@ export function readAbsoluteUrl(url: string): ForwardedRequest | undefined {
 }
 
 /**
- * Reads the target of a request inside a tunnel: a path, `*`, or an absolute URL of the host of the tunnel. A string
- * says why it is refused.
+ * Reads the target of a request in a tunnel: a path, `*`, or an absolute URL of the tunnel's host. Returns the reason
+ * as a string if it is refused.
  */
 export function readTunnelledUrl(url: string, target: Authority): ForwardedRequest | 'other-name' | 'malformed' {
   if (url === '*' || /^\/[^#]*$/.test(url)) return { target, path: url };
@@ -69,8 +70,8 @@ export interface ForwardOptions {
 }
 
 /** Sends the request to the target and its response back. Never rejects: a failure becomes 502 or a cut response. */
-export function forwardRequest(message: IncomingMessage, answer: ServerResponse, passing: ForwardOptions): void {
-  const { forward, upstream, meter, onSpent } = passing;
+export function forwardRequest(message: IncomingMessage, answer: ServerResponse, options: ForwardOptions): void {
+  const { forward, upstream, meter, onSpent } = options;
   const fail = (): void => {
     upstream.destroy();
     if (answer.headersSent) answer.destroy();
@@ -120,7 +121,7 @@ export function forwardRequest(message: IncomingMessage, answer: ServerResponse,
   answer.on('close', () => upstream.destroy());
 }
 
-/** Headers without those of this hop and those that `Connection` adds to them. Pairs in a row, as they came. */
+/** Returns the headers without those of this hop and those that `Connection` names. Names and values alternate. */
 function endToEnd({ rawHeaders, headers }: IncomingMessage): readonly string[] {
   const dropped = new Set((headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
   const isKept = (name: string): boolean =>

@@ -17,31 +17,31 @@ export interface EgressPlan {
   readonly allowedDomains: readonly string[];
   /** In the same form. Denied targets win over allowed ones. */
   readonly deniedDomains?: readonly string[] | undefined;
-  /** As in Confinement: nor are these. */
+  /** See Confinement.closedHosts. */
   readonly closedHosts?: readonly string[];
-  /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
+  /** The uid of the server on the host. Absent: any local user who finds the socket can use it. */
   readonly owner?: number;
   readonly limits?: Partial<ProxyLimits>;
-  /** Names this process, so that a later one finds its orphans. */
+  /** Identifies this process, so that a later one finds its orphaned folders. */
   readonly mark?: string;
 }
 
-/** What a proxy reports to, and for tests how it resolves names. */
+/** The events of a proxy, and for tests how it resolves names. */
 export interface EgressEvents {
   readonly onBlocked: (blocked: BlockedAttempt) => void;
   readonly lookup?: Lookup;
 }
 
 const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
-/** Their paths in the sandbox. */
+/** Paths in the sandbox. */
 const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: EGRESS_SOCKET } as const;
 const PREFIX = 'tollgate-egress-';
 const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
 /**
- * Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where
- * it has no place.
+ * Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE if
+ * its folder or its socket cannot be created.
  */
 export async function openEgress(
   { server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan,
@@ -72,30 +72,30 @@ export async function openEgress(
     };
   } catch (thrown) {
     await close();
-    throw noPlace(server, thrown as NodeJS.ErrnoException);
+    throw cannotOpen(server, thrown as NodeJS.ErrnoException);
   }
 }
 
-/** A full disk, for example. */
-function noPlace(server: string, cause: NodeJS.ErrnoException): TollgateError {
+/** Creates the error for a folder that cannot be created, for example because the disk is full. */
+function cannotOpen(server: string, cause: NodeJS.ErrnoException): TollgateError {
   return new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `The way out of server "${server}" could not be made (${cause.code ?? 'unknown'}).`,
-    next: 'Make room in the folder for temporary files (TMPDIR), and let Tollgate write there.',
+    detail: `The network access of server "${server}" could not be opened (${cause.code ?? 'unknown'}).`,
+    next: 'Free space in the folder for temporary files (TMPDIR), and make it writable for Tollgate.',
     cause,
   });
 }
 
 /**
- * Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read
- * is not ours.
+ * Removes orphaned folders of proxies: those of this user with a mark for which `isOrphan` returns true. Folders that
+ * cannot be read are skipped.
  */
-export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<void> {
+export async function sweepEgress(isOrphan: (mark: string) => boolean): Promise<void> {
   const names = (await readdir(tmpdir())).filter((name) => name.startsWith(PREFIX));
   for (const folder of names.map((name) => path.join(tmpdir(), name))) {
     const stat = await lstat(folder).catch(() => undefined);
     if (stat?.isDirectory() !== true || stat.uid !== process.geteuid?.()) continue;
     const mark = await readFile(path.join(folder, MARK), 'utf8').catch(() => undefined);
-    if (mark !== undefined && isLeft(mark)) await rm(folder, { recursive: true, force: true });
+    if (mark !== undefined && isOrphan(mark)) await rm(folder, { recursive: true, force: true });
   }
 }
 

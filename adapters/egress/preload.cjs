@@ -1,19 +1,22 @@
 'use strict';
 /**
- * Owns the way out of a sandbox for Node programs, which ignore proxy variables: every TCP connection becomes a CONNECT
- * tunnel over the proxy's unix socket; refuses none itself, as the proxy decides. Loaded into the server with --require,
- * so it is plain CommonJS without dependencies. It patches the one function under fetch, http, https, http2 and net.
+ * Gives Node programs in a sandbox network access, because they ignore proxy variables. Every TCP connection becomes a
+ * CONNECT tunnel over the unix socket of the proxy, which decides about it. The file is loaded into the server with
+ * --require, so it is plain CommonJS without dependencies. It patches the function under fetch, http, https and net.
  */
 const net = require('node:net');
 const tls = require('node:tls');
 
 const SOCKET = process.env.TOLLGATE_EGRESS;
-/** Hosts that are the sandbox's own. */
+/** Hosts that mean the sandbox itself. */
 const OWN = new Set((process.env.NO_PROXY ?? '').split(',').filter((name) => name !== ''));
 const PROXY = new URL(process.env.HTTP_PROXY ?? 'http://127.0.0.1:3128');
 const MAX_ANSWER = 16 * 1024;
 
-/** Arguments of net.connect and tls.connect, as one object and the callback: (options), (port, host), (path), or Node's own pair. */
+/**
+ * Reads the arguments of net.connect and tls.connect into one object and the callback. The forms are (options),
+ * (port, host), (path), and the array that Node passes internally.
+ */
 function readArguments(given) {
   const list = Array.isArray(given[0]) ? given[0] : given;
   const callback = list.findLast((one) => typeof one === 'function');
@@ -24,7 +27,7 @@ function readArguments(given) {
   return { options: { port: Number(first), ...(typeof second === 'string' && { host: second }), ...more }, callback };
 }
 
-/** Host and port that the proxy shall dial; undefined for what stays inside: unix sockets and the sandbox's own loopback. */
+/** Returns the host and port for the proxy. Undefined for unix sockets and the sandbox's own loopback. */
 function targetOf({ path, port, host }) {
   if (path !== undefined && path !== null) return undefined;
   const name = host === undefined || host === null || host === '' ? 'localhost' : String(host);
@@ -42,7 +45,7 @@ function isProxy({ path, port, host }) {
 
 const connect = net.Socket.prototype.connect;
 
-/** Connects a socket through the proxy. It looks connected only when the tunnel stands, so whoever uses it waits by itself. */
+/** Connects a socket through the proxy. It counts as connected once the tunnel is open, so its user waits for that. */
 function openTunnel(socket, { host, port }) {
   const own = new Map(['emit', 'push'].map((name) => [name, Object.getOwnPropertyDescriptor(socket, name)]));
   const { emit, push } = socket;
@@ -54,10 +57,10 @@ function openTunnel(socket, { host, port }) {
     }
     socket.connecting = false;
   };
-  const fail = (code, words) => {
+  const fail = (code, reason) => {
     restore();
     socket.destroy(
-      Object.assign(new Error(`connect ${code} ${host}:${port} (${words})`), {
+      Object.assign(new Error(`connect ${code} ${host}:${port} (${reason})`), {
         code,
         syscall: 'connect',
         address: host,
@@ -67,11 +70,12 @@ function openTunnel(socket, { host, port }) {
   };
   const finish = () => {
     const end = answer.indexOf('\r\n\r\n');
-    if (end < 0) return answer.length > MAX_ANSWER ? fail('ECONNRESET', 'Tollgate: no answer of the proxy') : undefined;
+    if (end < 0)
+      return answer.length > MAX_ANSWER ? fail('ECONNRESET', 'Tollgate: the proxy did not answer') : undefined;
     const head = answer.toString('latin1', 0, end);
     if (!/^HTTP\/1\.1 200 /.test(head)) {
-      const reason = /^x-tollgate-refusal: (.*)$/im.exec(head)?.[1] ?? 'refused';
-      return fail(reason === 'unresolved' ? 'ENOTFOUND' : 'ECONNREFUSED', `Tollgate: ${reason}`);
+      const refusal = /^x-tollgate-refusal: (.*)$/im.exec(head)?.[1] ?? 'refused';
+      return fail(refusal === 'unresolved' ? 'ENOTFOUND' : 'ECONNREFUSED', `Tollgate: ${refusal}`);
     }
     restore();
     socket.emit('connect');
@@ -82,7 +86,7 @@ function openTunnel(socket, { host, port }) {
   socket.emit = function (event, ...values) {
     if (event === 'ready') return true;
     if (event !== 'connect') return emit.call(this, event, ...values);
-    // What the user has written waits in the socket for `connect`: the request for the tunnel must pass before it.
+    // Data of the user waits in the socket for `connect`. The request for the tunnel must be sent before it.
     socket._writeGeneric(
       false,
       `CONNECT ${host}:${port} HTTP/1.1\r\nHost: ${host}:${port}\r\n\r\n`,
@@ -109,7 +113,7 @@ function openTunnel(socket, { host, port }) {
 function patch() {
   net.Socket.prototype.connect = function (...given) {
     const { options, callback } = readArguments(given);
-    // Clients that honour the variables by themselves need no bridge either.
+    // Clients that use the proxy variables reach the proxy over its socket as well.
     if (isProxy(options)) return connect.call(this, { path: SOCKET }, ...(callback === undefined ? [] : [callback]));
     const target = targetOf(options);
     if (target === undefined || this instanceof tls.TLSSocket) return connect.apply(this, given);
@@ -122,11 +126,11 @@ function patch() {
     const { options, callback } = readArguments(given);
     const target = targetOf(options);
     if (target === undefined || options.socket) return connectTls.apply(this, given);
-    // TLS takes a socket without a handle as a plain stream, and begins when it is connected.
+    // TLS treats a socket without a handle as a plain stream, and starts once it is connected.
     const raw = new net.Socket();
     const secure = connectTls.call(this, { ...options, socket: raw }, callback);
     raw.on('error', (error) => secure.destroy(error));
-    // A connection kept for later must not keep the program alive.
+    // An idle connection must not keep the program alive.
     for (const name of ['ref', 'unref']) {
       const before = secure[name];
       secure[name] = function () {

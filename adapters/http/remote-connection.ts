@@ -1,21 +1,22 @@
-/** Owns one session with a remote server over Streamable HTTP or SSE; refuses to send anything but the configured headers and the token of its sign-in. */
+/**
+ * One session with a remote server over Streamable HTTP or SSE. It sends only the configured headers and the token of
+ * the sign-in.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { AuthorizedFetch } from '../oauth/authorized-fetch.ts';
-import { BearerToken } from '../oauth/bearer-token.ts';
+import { AuthorizedFetch, BearerToken } from '../oauth/bearer-token.ts';
 import type { Connection, ConnectionEvents } from '../rpc/connection.ts';
-import type { WireMessage } from '../rpc/message-parser.ts';
 import type { LaunchHost } from '../stdio/launch.ts';
 import { fillSecrets } from '../stdio/server-secrets.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { judgeRemoteFailure, type RemoteFailure } from './remote-failure.ts';
 import { RemoteFetch } from './remote-fetch.ts';
 
-/** What a remote connection needs of the facade around it. */
+/** Gives the values of `${secret:NAME}` in headers, and the stored sign-ins. */
 type RemoteHost = Pick<LaunchHost, 'secrets' | 'credentials'>;
 
-/** What is used of the SDK's client transports: they move messages, and nothing else of the SDK runs. */
+/** The part of the SDK's client transports that is used. They move messages; nothing else of the SDK runs. */
 interface Transport {
   start(): Promise<void>;
   send(message: JSONRPCMessage): Promise<void>;
@@ -27,13 +28,13 @@ interface Transport {
   onclose?: () => void;
 }
 
-/** How long the server may take to end its side of the session. */
+/** Milliseconds that the server may take to end its side of the session. */
 const TERMINATE_MS = 2000;
 const LISTEN_RETRIES = { maxRetries: 5, maxReconnectionDelay: 30_000, reconnectionDelayGrowFactor: 2 };
 
 /**
- * A remote server (MCP 2025-11-25, Streamable HTTP; 2024-11-05, HTTP with SSE). The SDK moves the messages; their texts go out and
- * come in as they stand (see RemoteFetch).
+ * A remote server (MCP 2025-11-25, Streamable HTTP; 2024-11-05, HTTP with SSE). The SDK moves the messages, and
+ * RemoteFetch keeps their texts unchanged in both directions.
  */
 export class RemoteConnection implements Connection {
   private readonly settings: ServerSettings;
@@ -42,10 +43,10 @@ export class RemoteConnection implements Connection {
   private requests: RemoteFetch | undefined;
   private authorized: AuthorizedFetch | undefined;
   private events: ConnectionEvents | undefined;
+  /** Bytes of requests without an answer. */
   private unanswered = 0;
   private closed = false;
 
-  /** The host gives the values of `${secret:name}` in headers and the sign-in of the server, anew for each connection. */
   constructor(settings: ServerSettings, host: RemoteHost) {
     this.settings = settings;
     this.host = host;
@@ -58,20 +59,22 @@ export class RemoteConnection implements Connection {
       throw new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" has no valid url.` });
     this.authorized = authorize(this.settings, this.host);
     this.requests = new RemoteFetch({
-      onMessage: (message) => this.hear(message),
+      onMessage: (message) => {
+        if (!this.closed) events.onMessage(message);
+      },
       onFailed: (id, error) => events.onFailed(id, error),
       ...(this.authorized !== undefined && { send: this.authorized.send }),
     });
     const transport = await this.makeTransport(this.requests, new URL(url));
     this.transport = transport;
-    transport.onerror = (error) => this.hearError(error);
+    transport.onerror = (error) => this.handleError(error);
     transport.onclose = () => this.lose('closed the connection');
     try {
       await transport.start();
     } catch (thrown) {
       throw this.judge(thrown).error;
     }
-    // It was given up while it connected: the SDK's close came too early to stop it.
+    // It was closed while it connected, and the SDK's close came too early to stop that.
     if (this.closed) await transport.close();
   }
 
@@ -90,9 +93,9 @@ export class RemoteConnection implements Connection {
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
-    // The server may be gone already, and we are leaving in any case.
-    const told = this.transport?.terminateSession?.().catch(() => undefined);
-    await Promise.race([told, sleep(TERMINATE_MS, undefined, { ref: false })]);
+    // The server may be gone already. The session ends here in any case.
+    const terminated = this.transport?.terminateSession?.().catch(() => undefined);
+    await Promise.race([terminated, sleep(TERMINATE_MS, undefined, { ref: false })]);
     this.killNow();
   }
 
@@ -102,7 +105,7 @@ export class RemoteConnection implements Connection {
     void this.transport?.close();
   }
 
-  /** Loaded late: the SDK's import costs more than a hundred calls, and many setups have no remote server. */
+  /** Imports the SDK late: that costs more than a hundred calls, and many setups have no remote server. */
   private async makeTransport(requests: RemoteFetch, url: URL): Promise<Transport> {
     const { headers, transport, reconnectBackoffMs } = this.settings;
     const options = {
@@ -122,7 +125,7 @@ export class RemoteConnection implements Connection {
     try {
       await this.transport?.send(message);
     } catch (thrown) {
-      // Nobody waits for a notification; but a server that is gone must be noticed.
+      // No caller waits for a notification, but the end of a server must be noticed.
       const { lost } = this.judge(thrown);
       if (lost !== undefined) this.lose(lost);
     }
@@ -130,9 +133,9 @@ export class RemoteConnection implements Connection {
 
   private async sendRequest(text: string, id: number): Promise<void> {
     const message: JSONRPCMessage = { jsonrpc: '2.0', id, method: 'tools/call' };
-    const standIn = JSON.stringify(message);
+    const placeholder = JSON.stringify(message);
     this.unanswered += text.length;
-    this.requests?.substitute(standIn, text, id);
+    this.requests?.substitute(placeholder, text, id);
     try {
       await this.transport?.send(message);
     } catch (thrown) {
@@ -141,20 +144,16 @@ export class RemoteConnection implements Connection {
       if (lost !== undefined) this.lose(lost);
     } finally {
       this.unanswered -= text.length;
-      this.requests?.forget(standIn);
+      this.requests?.forget(placeholder);
     }
   }
 
-  private hear(message: WireMessage): void {
-    if (!this.closed) this.events?.onMessage(message);
-  }
-
-  /** The SDK reports here what has no request: frames it refuses, and streams that break. */
-  private hearError(error: Error): void {
+  /** Handles errors of the SDK that belong to no request: frames that it refuses, and broken streams. */
+  private handleError(error: Error): void {
     if (this.closed) return;
-    // Messages are read, and judged, before the SDK sees them.
+    // RemoteFetch has read and judged all messages before the SDK sees them.
     if (error.name === 'ZodError' || error.name === 'SyntaxError') return;
-    // An event source connects again by itself, to a session that knows nothing of our handshake.
+    // An event source reconnects by itself, but the new session has had no handshake.
     if (this.settings.transport === 'sse' && 'event' in error) this.lose('closed its event stream');
   }
 
@@ -169,10 +168,12 @@ export class RemoteConnection implements Connection {
   }
 }
 
-/** A header Authorization in tollgate.yaml is the owner's word: no sign-in stands beside it. */
+/**
+ * Returns what adds the token of the sign-in. Undefined if the owner wrote an Authorization header in tollgate.yaml.
+ */
 function authorize(settings: ServerSettings, { credentials: store, secrets }: RemoteHost): AuthorizedFetch | undefined {
-  const isWritten = Object.keys(settings.headers).some((name) => name.toLowerCase() === 'authorization');
-  return store === undefined || isWritten
+  const hasHeader = Object.keys(settings.headers).some((name) => name.toLowerCase() === 'authorization');
+  return store === undefined || hasHeader
     ? undefined
     : new AuthorizedFetch(new BearerToken({ settings, store, secrets }));
 }

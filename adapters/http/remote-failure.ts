@@ -1,15 +1,15 @@
-/** Owns the reading of what a failed HTTP request means for its call; refuses to show what a stranger's server wrote. */
+/** Decides what a failed HTTP request means for its call and its session. It never shows text of the server. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** The call's error, and why the whole session is over, if it is. */
+/** The error of the call, and why the session is lost, if it is. */
 export interface RemoteFailure {
   readonly error: TollgateError;
-  /** Public; completes "Server x …". */
+  /** Public. Completes "Server x …". */
   readonly lost?: string;
 }
 
 const MAY_HAVE_RUN = 'The call may have run: check before you repeat it.';
-/** Failures of the network that come before anything was sent. */
+/** Network errors that occur before anything was sent. */
 const NOT_SENT = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -19,7 +19,7 @@ const NOT_SENT = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
 
-/** Judges what the SDK's transports throw. Bodies of answers stay private: they are foreign text. `refusal` says what is wrong with the sign-in, if anything is. */
+/** Judges an error of the SDK's transports. `refusal` says what is wrong with the sign-in, if anything is. */
 export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: TollgateError): RemoteFailure {
   const status = httpStatus(thrown);
   if (refusal !== undefined && (status === 401 || status === 403)) return { error: refusal };
@@ -27,7 +27,7 @@ export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: Toll
   if (isRefusedFrame(thrown))
     return {
       error: new TollgateError('UPSTREAM_INVALID', {
-        detail: `Server "${name}" sent an answer that is no JSON-RPC message.`,
+        detail: `Server "${name}" sent an answer that is not a JSON-RPC message.`,
         cause: thrown,
       }),
     };
@@ -44,15 +44,18 @@ export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: Toll
   };
 }
 
-/** Statuses by which a server asks to be called again later (RFC 9110, RFC 6585, RFC 8470). Any other answers the same again, or may have run. */
-const PASSING: ReadonlySet<number> = new Set([408, 425, 429, 503]);
+/**
+ * Statuses that ask the client to try again later (RFC 9110, RFC 6585, RFC 8470). After any other status, a call gets
+ * the same answer again, or may have run.
+ */
+const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429, 503]);
 
 function judgeStatus(name: string, status: number, cause: unknown): RemoteFailure {
   if (status === 401 || status === 403) {
     const next = `Correct the headers under servers.${name} in tollgate.yaml.`;
     return {
       error: new TollgateError('SERVER_UNAVAILABLE', {
-        detail: `Server "${name}" refuses our credentials (HTTP ${status}).`,
+        detail: `Server "${name}" refuses the configured credentials (HTTP ${status}).`,
         next,
         cause,
         retryable: false,
@@ -60,8 +63,8 @@ function judgeStatus(name: string, status: number, cause: unknown): RemoteFailur
     };
   }
   if (status === 404) {
-    // The specification's sign for a session that the server has ended: the next call shakes hands again.
-    const lost = 'does not know our session or this address (HTTP 404)';
+    // By the specification, the server has ended the session. The next call performs a new handshake.
+    const lost = 'does not know the session or this address (HTTP 404)';
     return { error: unavailable(`Server "${name}" ${lost}.`, cause), lost };
   }
   if (status >= 300 && status < 400)
@@ -76,7 +79,7 @@ function judgeStatus(name: string, status: number, cause: unknown): RemoteFailur
     detail: `Server "${name}" answers with HTTP ${status}.`,
     cause,
     ...(status >= 500 && status !== 503 && { next: MAY_HAVE_RUN }),
-    ...(!PASSING.has(status) && { retryable: false as const }),
+    ...(!TEMPORARY.has(status) && { retryable: false as const }),
   });
   return { error };
 }
@@ -85,16 +88,16 @@ function unavailable(detail: string, cause: unknown): TollgateError {
   return new TollgateError('SERVER_UNAVAILABLE', { detail, cause });
 }
 
-/** The Streamable HTTP transport gives a number, the SSE transport a text. */
+/** Returns the HTTP status. Errors of the Streamable HTTP transport have it as a number, those of SSE in their text. */
 function httpStatus(thrown: unknown): number | undefined {
   if (!(thrown instanceof Error)) return undefined;
   const { code } = thrown as { code?: unknown };
   if (typeof code === 'number' && code >= 100) return code;
-  const told = /\(HTTP (\d{3})\)/.exec(thrown.message.slice(0, 200));
-  return told === null ? undefined : Number(told[1]);
+  const match = /\(HTTP (\d{3})\)/.exec(thrown.message.slice(0, 200));
+  return match === null ? undefined : Number(match[1]);
 }
 
-/** A frame that the SDK's schema refuses, text that is not JSON, or a content type that is none of MCP's (code -1). */
+/** Returns true for a frame that the SDK's schema refuses, invalid JSON, or an unexpected content type (code -1). */
 function isRefusedFrame(thrown: unknown): boolean {
   if (!(thrown instanceof Error)) return false;
   return thrown.name === 'ZodError' || thrown.name === 'SyntaxError' || (thrown as { code?: unknown }).code === -1;
@@ -104,9 +107,9 @@ function networkCode(thrown: unknown): string | undefined {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     const { code } = error as NodeJS.ErrnoException;
     if (typeof code === 'string' && /^[A-Z0-9_]{3,40}$/.test(code)) return code;
-    // The event source keeps only the text.
-    const told = /\bE[A-Z_]{4,20}\b/.exec(error.message.slice(0, 500));
-    if (told !== null) return told[0];
+    // Errors of the event source have the code only in their text.
+    const match = /\bE[A-Z_]{4,20}\b/.exec(error.message.slice(0, 500));
+    if (match !== null) return match[0];
   }
   return undefined;
 }

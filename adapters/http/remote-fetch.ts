@@ -1,4 +1,7 @@
-/** Owns the HTTP requests under the SDK's transports: exact bodies, size limits, the end of answer streams; refuses hot reconnect loops. */
+/**
+ * The fetch function for the SDK's transports. It keeps bodies exact, limits sizes, detects the end of answer streams,
+ * and slows down reconnects.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, MAX_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
@@ -6,29 +9,30 @@ import { EventStreamReader } from '../rpc/event-stream.ts';
 import { scanJson } from '../rpc/json-scan.ts';
 import { MAX_JSON_VALUES, readMessage, type WireMessage } from '../rpc/message-parser.ts';
 
-/** How the requests are sent, and what they report. */
+/** How requests are sent, and the events that they report. */
 export interface RemoteFetchEvents {
-  /** What sends them; default: the global one. */
+  /** Default: the global fetch. */
   readonly send?: (url: string | URL, init: RequestInit) => Promise<Response>;
-  /** Takes each message of the server, read from the bytes of its body. */
+  /** Called with each message of the server, read from the bytes of its body. */
   onMessage(message: WireMessage): void;
-  /** The answer to this request cannot come any more. */
+  /** The answer to this request cannot arrive any more. */
   onFailed(id: number, error: TollgateError): void;
 }
 
-/** Between two openings of the listening stream: a server may ask for a retry delay of 0 and hang up at once. */
+/** The minimum between two listening streams. A server may ask for a retry delay of 0 and close each one. */
 const LISTEN_PAUSE_MS = 250;
 const NEWLINE = 10;
 
 /**
- * A fetch for the SDK's client transports. They serialise the messages that they are given, which would round numbers, so
- * they get stand-ins, and the text goes out in their place. They do not notice that a stream without event ids ended before
- * the answer, and they read bodies of any size: both end the request here. They round the numbers of what comes in: messages
- * are read here, from the bytes, and what the SDK makes of them is not used.
+ * A fetch for the SDK's client transports, which corrects three faults:
+ * - They serialize messages, which would round numbers. So they get placeholders, which are replaced by the exact text
+ *   here. Incoming messages are read here, from the bytes, and those that the SDK parses are not used.
+ * - They do not notice that a stream without event ids ended before the answer. The request ends here.
+ * - They read bodies of any size. The wire limit applies here.
  */
 export class RemoteFetch {
   private readonly events: RemoteFetchEvents;
-  /** Stand-in → text and id of the request. */
+  /** The text and id of each request, by its placeholder. */
   private readonly bodies = new Map<string, { readonly text: string; readonly id: number }>();
   private listenedAt = Number.NEGATIVE_INFINITY;
   private stopped = false;
@@ -37,16 +41,16 @@ export class RemoteFetch {
     this.events = events;
   }
 
-  /** From now until `forget`, a body equal to the stand-in is sent as `text`. */
-  substitute(standIn: string, text: string, id: number): void {
-    this.bodies.set(standIn, { text, id });
+  /** Until `forget`, replaces a body that equals the placeholder by `text`. */
+  substitute(placeholder: string, text: string, id: number): void {
+    this.bodies.set(placeholder, { text, id });
   }
 
-  forget(standIn: string): void {
-    this.bodies.delete(standIn);
+  forget(placeholder: string): void {
+    this.bodies.delete(placeholder);
   }
 
-  /** No listening stream is opened from now on: the SDK goes on trying after it was closed, and would hold up our exit. */
+  /** Opens no listening stream from now on. The SDK retries even after its close, and would delay the exit. */
   stopListening(): void {
     this.stopped = true;
   }
@@ -55,26 +59,26 @@ export class RemoteFetch {
     const sent = typeof init.body === 'string' ? this.bodies.get(init.body) : undefined;
     const listens = (init.method ?? 'GET') === 'GET';
     if (listens) await this.pauseBeforeListening();
-    // The one answer after which the SDK does not try again: such a stream is not offered.
+    // After this status, which says that there is no such stream, the SDK does not try again.
     if (listens && this.stopped) return new Response(null, { status: 405 });
     const response = await (this.events.send ?? fetch)(url, sent === undefined ? init : { ...init, body: sent.text });
     if (response.body === null) return response;
-    const kind = response.headers.get('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
-    const streaming = kind === 'text/event-stream';
-    // Bodies that the SDK does not read as messages are none: of failures, and of answers to what asks nothing.
-    const carries =
-      response.ok && (streaming || kind === 'application/json') && (listens ? streaming : sent !== undefined);
+    const type = response.headers.get('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
+    const streaming = type === 'text/event-stream';
+    // Bodies of failures and of answers to notifications are not messages, and the SDK does not read them either.
+    const hasMessages =
+      response.ok && (streaming || type === 'application/json') && (listens ? streaming : sent !== undefined);
     return replaceBody(
       response,
       guard(response.body, {
         streaming,
-        ...(carries && { onMessage: (text) => this.deliver(text, streaming ? undefined : sent?.id) }),
+        ...(hasMessages && { onMessage: (text) => this.deliver(text, streaming ? undefined : sent?.id) }),
         onEnd: (end) => this.noteEnd(sent?.id, streaming, end),
       }),
     );
   };
 
-  /** A body that is one message answers one request, also where its id cannot be read. */
+  /** A body that is not a stream answers its request, even if the id in it cannot be read. */
   private deliver(text: Buffer, id: number | undefined): void {
     for (const message of readBody(text)) {
       this.events.onMessage(message);
@@ -92,7 +96,7 @@ export class RemoteFetch {
   private noteEnd(id: number | undefined, streaming: boolean, end: StreamEnd): void {
     if (id === undefined) return;
     if (end.tooLarge) return this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
-    // A stream with event ids is taken up again by the SDK, and the answer may still come.
+    // The SDK resumes a stream with event ids, so the answer may still arrive.
     if (!streaming || end.resumable) return;
     const error = new TollgateError('TOOL_CRASHED', {
       detail: 'The server ended its answer stream without an answer.',
@@ -114,21 +118,23 @@ interface Guarding {
   readonly onEnd: (end: StreamEnd) => void;
 }
 
-/** Passes a body on and ends it at the wire limit: per line of an event stream, over all of another body. */
+/**
+ * Passes a body on and ends it at the wire limit, which counts per line of an event stream, else for the whole body.
+ */
 function guard(
   body: ReadableStream<Uint8Array>,
   { streaming, onMessage, onEnd }: Guarding,
 ): ReadableStream<Uint8Array> {
   const reader = body.getReader();
   const collect = collector(streaming, onMessage);
-  let held = 0;
+  let heldBytes = 0;
   let resumable = false;
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
         const { done, value } = await reader.read();
-        // A large message may end here. It is parsed in a turn of its own.
-        if (held > LARGE_INPUT_BYTES) await ownEventLoopTurn();
+        // A large message may end here. It is parsed in its own turn of the event loop.
+        if (heldBytes > LARGE_INPUT_BYTES) await ownEventLoopTurn();
         if (done) {
           collect?.end();
           controller.close();
@@ -137,9 +143,9 @@ function guard(
         }
         const chunk = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
         const newline = streaming ? chunk.lastIndexOf(NEWLINE) : -1;
-        held = newline < 0 ? held + chunk.length : chunk.length - newline;
+        heldBytes = newline < 0 ? heldBytes + chunk.length : chunk.length - newline;
         resumable ||= streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0);
-        if (held <= MAX_INPUT_BYTES && collect?.push(chunk) !== false) return controller.enqueue(value);
+        if (heldBytes <= MAX_INPUT_BYTES && collect?.push(chunk) !== false) return controller.enqueue(value);
         onEnd({ tooLarge: true, resumable });
         controller.error(new Error('larger than the wire limit'));
         await reader.cancel();
@@ -152,7 +158,7 @@ function guard(
   });
 }
 
-/** Where the bytes of a body go besides the SDK. `push` says whether the body is within the wire limit. */
+/** Reads the messages of a body. `push` returns false if the body exceeds the wire limit. */
 interface Collector {
   push(chunk: Buffer): boolean;
   end(): void;
@@ -162,14 +168,17 @@ function collector(streaming: boolean, onMessage: ((text: Buffer) => void) | und
   if (onMessage === undefined) return undefined;
   if (streaming) {
     const events = new EventStreamReader({ maxBytes: MAX_INPUT_BYTES, onMessage });
-    // An event without its blank line is not complete (HTML Living Standard, server-sent events).
+    // At the end, an event without its blank line is incomplete (HTML Living Standard, server-sent events).
     return { push: (chunk) => events.push(chunk), end: () => undefined };
   }
   const chunks: Buffer[] = [];
   return { push: (chunk) => chunks.push(chunk) > 0, end: () => onMessage(Buffer.concat(chunks)) };
 }
 
-/** The revision of 2025-03-26 allows an array of answers. It has no text of its own for each, so its numbers must be carried by doubles. */
+/**
+ * Reads a body. Protocol revision 2025-03-26 allows an array of answers. Each is serialized again, so the array is
+ * accepted only if doubles hold all of its numbers.
+ */
 function readBody(body: Buffer): readonly WireMessage[] {
   const text = body.toString('utf8');
   if (!text.trimStart().startsWith('[')) return [readMessage(body, 'server')];
@@ -184,7 +193,7 @@ function readBody(body: Buffer): readonly WireMessage[] {
   }
 }
 
-/** `url` and `redirected` do not survive the constructor, and the SDK judges redirects by them. */
+/** Returns the response with another body. It keeps `url` and `redirected`, by which the SDK judges redirects. */
 function replaceBody(response: Response, body: ReadableStream<Uint8Array>): Response {
   const { status, statusText, headers, url, redirected, type } = response;
   const replaced = new Response(body, { status, statusText, headers });

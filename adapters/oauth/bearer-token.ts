@@ -1,12 +1,15 @@
-/** Owns the token of one connection: read, renewed, put on its requests; refuses to send it to another origin, and to ask a person. */
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+/**
+ * The access token of one connection: reads it, renews it, and adds it to requests. The token goes to the server's own
+ * origin only. No person is asked here.
+ */
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { guardFetch } from './guarded-fetch.ts';
 import { type CredentialStore, type Credentials, type SignInParts, scopeWords } from './sign-in-credentials.ts';
 import { configuredClient, refreshCredentials } from './token-endpoint.ts';
 
-/** What a bearer works with. `now` in ms since 1970. */
+/** The parts that a bearer token needs. `now` returns milliseconds since 1970. */
 export interface BearerTokenParts {
   readonly settings: ServerSettings;
   readonly store: CredentialStore;
@@ -14,10 +17,10 @@ export interface BearerTokenParts {
   readonly now?: () => number;
 }
 
-/** A token is renewed this long before its end: clocks differ, and requests take time. */
+/** A token is renewed this long before it expires, because clocks differ and requests take time. */
 const EARLY_MS = 30_000;
 
-/** The sign-in of a server, as its connection uses it. */
+/** The token of a server, as its connection uses it. */
 export class BearerToken {
   readonly #parts: BearerTokenParts;
   readonly #url: URL;
@@ -26,25 +29,25 @@ export class BearerToken {
   #isRead = false;
   #renewing: Promise<void> | undefined;
 
-  /** `url` of the settings must be an address. */
+  /** `url` of the settings must be a valid URL. */
   constructor(parts: BearerTokenParts) {
     this.#parts = parts;
     this.#url = new URL(parts.settings.url ?? '');
     this.#now = parts.now ?? Date.now;
   }
 
-  /** Whether a token may be sent to this address: to the server's own origin, and never in clear. */
+  /** Returns true if the token may be sent to this address: to the server's own origin, and never unencrypted. */
   covers(address: string | URL): boolean {
     const url = new URL(address);
     return url.origin === this.#url.origin && isConfidential(url);
   }
 
-  /** The token for a request; undefined: send none. Throws what `renew` throws when there is no valid one. */
+  /** Returns the token for a request, or undefined to send none. Throws as `renew` if there is no valid token. */
   async token(): Promise<string | undefined> {
     if (!this.#isRead) await this.#read();
-    const { access, expiresAt = Infinity, refresh: renewal } = this.#held ?? {};
+    const { access, expiresAt = Infinity, refresh } = this.#held ?? {};
     const isMachine = this.#isMachine;
-    if (access === undefined ? !isMachine : expiresAt - EARLY_MS > this.#now() || (renewal === undefined && !isMachine))
+    if (access === undefined ? !isMachine : expiresAt - EARLY_MS > this.#now() || (refresh === undefined && !isMachine))
       return access;
     await this.renew(access).catch((thrown: unknown) => {
       if (access === undefined || expiresAt <= this.#now()) throw thrown;
@@ -52,7 +55,10 @@ export class BearerToken {
     return this.#held?.access;
   }
 
-  /** Gets another token than `refused`; of several callers one does it for all. Throws SERVER_UNAVAILABLE, SECRET_MISSING, VAULT_FAILED. */
+  /**
+   * Gets another token than `refused`. Concurrent callers share one renewal. Throws SERVER_UNAVAILABLE, SECRET_MISSING
+   * and VAULT_FAILED.
+   */
   async renew(refused: string | undefined): Promise<void> {
     if (this.#held !== undefined && this.#held.access !== refused) return;
     this.#renewing ??= this.#parts.store
@@ -63,12 +69,13 @@ export class BearerToken {
     await this.#renewing;
   }
 
-  /** Notes which rights the server misses, for the next sign-in, and answers with what to tell the caller; undefined: there is another token by now. */
+  /**
+   * Stores which scopes the server requires in addition, for the next sign-in. Returns the error for the caller, or
+   * undefined if there is a newer token already.
+   */
   async noteMissing(scope: string | undefined, refused: string | undefined): Promise<TollgateError | undefined> {
-    const {
-      store,
-      settings: { name, oauth },
-    } = this.#parts;
+    const { store, settings } = this.#parts;
+    const { name, oauth } = settings;
     const missing = scopeWords(scope).join(' ');
     const isNewer = await store.withLock(name, async () => {
       const stored = await this.#read();
@@ -78,15 +85,15 @@ export class BearerToken {
       return false;
     });
     if (isNewer) return undefined;
-    const bound = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what it may ask for.`;
+    const limit = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what is requested.`;
     return new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" asks for more rights than its sign-in has.`,
-      next: `If it shall have them, run \`tollgate login ${name}\`, then call again.${bound}`,
+      detail: `Server "${name}" requires more rights than its sign-in has.`,
+      next: `To grant them, run \`tollgate login ${name}\`, then call again.${limit}`,
       retryable: false,
     });
   }
 
-  /** Whether a token can be had for this server, or there is one already: its refusals are about that then. */
+  /** True if there is a token, or one can be obtained without a person. Refusals of the server are about it then. */
   get isUsed(): boolean {
     return this.#held !== undefined || this.#isMachine;
   }
@@ -95,7 +102,7 @@ export class BearerToken {
     return this.#parts.settings.oauth?.grant === 'client_credentials';
   }
 
-  /** Sign-ins of another address than the configured one are as none. */
+  /** Reads the stored sign-in. One for another address than the configured one is ignored. */
   async #read(): Promise<Credentials | undefined> {
     const stored = await this.#parts.store.read(this.#parts.settings.name);
     this.#held = stored?.url === this.#url.href ? stored : undefined;
@@ -104,18 +111,14 @@ export class BearerToken {
   }
 
   async #renewAlone(refused: string | undefined): Promise<void> {
-    const {
-      store,
-      settings: { name },
-    } = this.#parts;
     const stored = await this.#read();
-    // Another process, or a person, was faster.
+    // Another process, or a person, has renewed it already.
     if (stored !== undefined && stored.access !== refused) return;
     if (this.#isMachine) this.#held = await this.#obtain();
     else if (stored?.refresh === undefined)
-      throw this.#needsPerson(stored === undefined ? 'asks for a sign-in' : 'does not take its sign-in any more');
+      throw this.#needsPerson(stored === undefined ? 'requires a sign-in' : 'no longer accepts its sign-in');
     else this.#held = await this.#refresh(stored);
-    await store.write(name, this.#held);
+    await this.#parts.store.write(this.#parts.settings.name, this.#held);
   }
 
   async #refresh(stored: Credentials): Promise<Credentials> {
@@ -129,49 +132,109 @@ export class BearerToken {
           detail: `The sign-in to server "${settings.name}" cannot be renewed at present.`,
           cause: thrown,
         });
-      // Nobody tries it again: what was refused once stays refused.
-      const { refresh: _ended, ...rest } = stored;
+      // The issuer would refuse this refresh token again, so no process may try it again.
+      const { refresh: _refused, ...rest } = stored;
       await store.write(settings.name, rest);
-      throw this.#needsPerson('does not take its sign-in any more');
+      throw this.#needsPerson('no longer accepts its sign-in');
     }
   }
 
   async #obtain(): Promise<Credentials> {
     const { obtainCredentials } = await import('./sign-in.ts');
     const { settings, store, secrets } = this.#parts;
+    const { signal } = new AbortController();
     try {
-      return await obtainCredentials({
-        settings,
-        store,
-        secrets,
-        show: () => undefined,
-        signal: new AbortController().signal,
-      });
+      return await obtainCredentials({ settings, store, secrets, show: () => undefined, signal });
     } catch (thrown) {
-      const isOurs = thrown instanceof TollgateError && thrown.code !== 'LOGIN_FAILED';
-      throw isOurs
-        ? thrown
-        : new TollgateError('SERVER_UNAVAILABLE', {
-            detail: `No token could be had for server "${settings.name}".`,
-            next: `\`tollgate login ${settings.name}\` shows why.`,
-            cause: thrown,
-          });
+      if (thrown instanceof TollgateError && thrown.code !== 'LOGIN_FAILED') throw thrown;
+      throw new TollgateError('SERVER_UNAVAILABLE', {
+        detail: `No token could be obtained for server "${settings.name}".`,
+        next: `\`tollgate login ${settings.name}\` shows why.`,
+        cause: thrown,
+      });
     }
   }
 
-  #needsPerson(what: string): TollgateError {
+  #needsPerson(fault: string): TollgateError {
     const { name } = this.#parts.settings;
-    // The state of a server is shown by the message alone, so that names the command too.
+    // The health of a server shows the message without the next step, so the message names the command too.
     return new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" ${what} (tollgate login ${name}).`,
+      detail: `Server "${name}" ${fault} (tollgate login ${name}).`,
       next: `Run \`tollgate login ${name}\`, then call again.`,
       retryable: false,
     });
   }
 }
 
-/** The issuer has judged: a refresh token that it does not know, or a client that it does not know any more. */
+/** Returns true if the issuer does not know the refresh token or the client any more. Another attempt cannot help. */
 function isFinal(thrown: unknown): boolean {
   const { errorCode } = thrown as { errorCode?: unknown };
   return errorCode === 'invalid_grant' || errorCode === 'invalid_client' || errorCode === 'unauthorized_client';
+}
+
+/** Sends the requests of a connection with its token. A refused request is sent once more, with a new token. */
+export class AuthorizedFetch {
+  readonly #bearer: BearerToken;
+  #refusal: TollgateError | undefined;
+
+  constructor(bearer: BearerToken) {
+    this.#bearer = bearer;
+  }
+
+  /** Why the last answer 401 or 403 came. Undefined if the sign-in is not the reason. */
+  get refusal(): TollgateError | undefined {
+    return this.#refusal;
+  }
+
+  /**
+   * Sends a request as `fetch` does. If there is no valid token, it returns a local 401 and sends nothing, because the
+   * SDK's transports pass on a status, but not every error. A server refuses a token before it runs anything, so the
+   * request may be repeated.
+   */
+  readonly send = async (url: string | URL, init: RequestInit): Promise<Response> => {
+    if (!this.#bearer.covers(url)) return fetch(url, init);
+    try {
+      const token = await this.#bearer.token();
+      const first = await fetch(url, withToken(init, token));
+      if (!(await this.#hasNewToken(first, token))) return first;
+      await first.body?.cancel();
+      const second = await fetch(url, withToken(init, await this.#bearer.token()));
+      if (second.status === 401 || second.status === 403)
+        this.#refusal = new TollgateError('SERVER_UNAVAILABLE', {
+          detail: 'The server refuses the new token.',
+          next: 'Sign in again with `tollgate login`. If that does not help, the owner of the server must check it.',
+          retryable: false,
+        });
+      return second;
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError)) throw thrown;
+      this.#refusal = thrown;
+      return new Response(null, { status: 401 });
+    }
+  };
+
+  async #hasNewToken(response: Response, token: string | undefined): Promise<boolean> {
+    if (response.status !== 401 && response.status !== 403) return false;
+    this.#refusal = undefined;
+    const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+    const isBearer = /^bearer\b/i.test(response.headers.get('www-authenticate') ?? '');
+    const { scope, error } = extractWWWAuthenticateParams(response);
+    // The server refused a key in another header, so a sign-in does not help.
+    if (!isBearer && !this.#bearer.isUsed) return false;
+    if (response.status === 403 && error !== 'insufficient_scope') return false;
+    try {
+      if (response.status === 401) await this.#bearer.renew(token);
+      else this.#refusal = await this.#bearer.noteMissing(scope, token);
+    } catch (thrown) {
+      this.#refusal = asTollgateError(thrown);
+    }
+    return this.#refusal === undefined;
+  }
+}
+
+function withToken(init: RequestInit, token: string | undefined): RequestInit {
+  if (token === undefined) return init;
+  const headers = new Headers(init.headers);
+  headers.set('authorization', `Bearer ${token}`);
+  return { ...init, headers };
 }

@@ -1,21 +1,24 @@
-/** Owns the address on this machine to which a browser brings the answer of a sign-in; refuses every request but that one. */
+/** Listens on this machine for the browser that returns from a sign-in. It answers only the expected request. */
 import { timingSafeEqual } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { loginFailed, signInStopped } from './sign-in-credentials.ts';
 
-/** What the issuer answered. */
+/** The answer of the issuer. */
 export interface AuthorizationResponse {
   readonly code: string;
   /** RFC 9207. */
   readonly issuer?: string;
 }
 
-/** A listener that is open. */
+/** An open listener. */
 export interface CallbackListener {
-  /** For the request, and for the registration of the client. */
+  /** For the authorization request, and for the registration of the client. */
   readonly redirectUrl: string;
-  /** The answer with this `state`. Throws LOGIN_FAILED when the person refused or did not answer in time, CANCELLED. */
+  /**
+   * Waits for the answer with this `state`. Throws LOGIN_FAILED if the person refused or did not answer in time, and
+   * CANCELLED.
+   */
   wait(
     state: string,
     limits: { readonly waitMs: number; readonly signal: AbortSignal },
@@ -26,21 +29,21 @@ export interface CallbackListener {
 const PATH = '/callback';
 const DONE = 'Signed in. You can close this page.\n';
 
-/** Listens on 127.0.0.1; port 0 picks a free one. Throws LOGIN_FAILED when the port is taken. */
+/** Listens on 127.0.0.1. Port 0 picks a free port. Throws LOGIN_FAILED if the port is in use. */
 export async function openCallbackListener(port: number): Promise<CallbackListener> {
   let answer: (request: IncomingMessage) => { readonly status: number; readonly text: string } = () => ({
     status: 404,
-    text: 'Nothing is asked here.\n',
+    text: 'No sign-in waits for an answer.\n',
   });
   const server = createServer((request, response) => reply(response, answer(request)));
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) =>
       reject(
-        new TollgateError('LOGIN_FAILED', {
-          detail: `Port ${port} of this machine is taken, and the sign-in ends there.`,
-          next: 'Free it, or change oauth.callbackPort and what is registered with the issuer.',
+        loginFailed(
+          `Port ${port} of this machine, to which the browser must return, is in use.`,
+          'Free it, or change oauth.callbackPort and the redirect address that is registered with the issuer.',
           cause,
-        }),
+        ),
       ),
     );
     server.listen(port, '127.0.0.1', resolve);
@@ -49,20 +52,22 @@ export async function openCallbackListener(port: number): Promise<CallbackListen
   return {
     redirectUrl: `http://${host}${PATH}`,
     wait: (state, limits) =>
-      awaited(limits, (resolve, reject) => {
+      settleInTime(limits, (resolve, reject) => {
         answer = (request) => {
-          const found = read(request, { host, state });
-          if (found === undefined) return { status: 400, text: 'This is not the answer that is waited for.\n' };
-          answer = () => ({ status: 410, text: 'This sign-in is over.\n' });
-          if ('code' in found) resolve(found);
-          else
-            reject(
-              new TollgateError('LOGIN_FAILED', {
-                detail: `The sign-in was refused (${found.error}).`,
-                next: 'Run it again and consent, or ask the owner of the server for the rights.',
-              }),
-            );
-          return 'code' in found ? { status: 200, text: DONE } : { status: 200, text: 'The sign-in was refused.\n' };
+          const found = readAnswer(request, { host, state });
+          if (found === undefined) return { status: 400, text: 'This is not the expected answer.\n' };
+          answer = () => ({ status: 410, text: 'This sign-in has ended.\n' });
+          if ('code' in found) {
+            resolve(found);
+            return { status: 200, text: DONE };
+          }
+          reject(
+            loginFailed(
+              `The sign-in was refused (${found.error}).`,
+              'Run it again and consent, or ask the owner of the server for access.',
+            ),
+          );
+          return { status: 200, text: 'The sign-in was refused.\n' };
         };
       }),
     close: () => {
@@ -72,8 +77,11 @@ export async function openCallbackListener(port: number): Promise<CallbackListen
   };
 }
 
-/** Anybody on this machine, and every page in its browser, can send something here: only who knows the state is heard. */
-function read(
+/**
+ * Reads the answer of the issuer. Every program on this machine, and every page in its browser, can send requests here.
+ * Only a request with the right state counts.
+ */
+function readAnswer(
   request: IncomingMessage,
   { host, state }: { readonly host: string; readonly state: string },
 ): AuthorizationResponse | { readonly error: string } | undefined {
@@ -82,12 +90,12 @@ function read(
   const [given, expected] = [Buffer.from(url.searchParams.get('state') ?? ''), Buffer.from(state)];
   if (url.pathname !== PATH || given.length !== expected.length || !timingSafeEqual(given, expected)) return undefined;
   const [code, error, issuer] = ['code', 'error', 'iss'].map((name) => url.searchParams.get(name));
-  if (error != null) return { error: /^[a-z_]{1,40}$/.test(error) ? error : 'no reason that could be shown' };
+  if (error != null) return { error: /^[a-z_]{1,40}$/.test(error) ? error : 'no reason that can be shown' };
   return code == null || code === '' ? undefined : { code, ...(issuer != null && { issuer }) };
 }
 
 function reply(response: ServerResponse, { status, text }: { readonly status: number; readonly text: string }): void {
-  // The address holds the code: no page may see it in Referer, and no cache may keep it.
+  // The address of the page holds the code: no other page may see it in Referer, and no cache may keep it.
   response
     .writeHead(status, {
       'content-type': 'text/plain; charset=utf-8',
@@ -99,35 +107,25 @@ function reply(response: ServerResponse, { status, text }: { readonly status: nu
     .end(text);
 }
 
-function awaited<T>(
+/** Runs `start` until it settles, the time is over, or the signal aborts. */
+function settleInTime<T>(
   { waitMs, signal }: { readonly waitMs: number; readonly signal: AbortSignal },
   start: (resolve: (value: T) => void, reject: (error: Error) => void) => void,
 ): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const cancel = (): void =>
-      reject(
-        new TollgateError('CANCELLED', { detail: 'The sign-in was stopped.', next: 'Run it again when you want it.' }),
-      );
+  let timer: NodeJS.Timeout | undefined;
+  let cancel = (): void => undefined;
+  return new Promise<T>((resolve, reject) => {
+    cancel = () => reject(signInStopped());
     if (signal.aborted) return cancel();
     signal.addEventListener('abort', cancel, { once: true });
-    const timer = setTimeout(
-      () =>
-        reject(
-          new TollgateError('LOGIN_FAILED', {
-            detail: `Nobody answered within ${Math.ceil(waitMs / 1000)} s.`,
-            next: 'Run it again, and open the address in a browser of this machine.',
-          }),
-        ),
-      waitMs,
+    const late = loginFailed(
+      `The sign-in was not completed within ${Math.ceil(waitMs / 1000)} s.`,
+      'Run it again, and open the address in a browser of this machine.',
     );
-    const done = (settle: () => void): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', cancel);
-      settle();
-    };
-    start(
-      (value) => done(() => resolve(value)),
-      (error) => done(() => reject(error)),
-    );
+    timer = setTimeout(() => reject(late), waitMs);
+    start(resolve, reject);
+  }).finally(() => {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', cancel);
   });
 }

@@ -1,40 +1,44 @@
-/** Owns the HTTP requests of a sign-in, whose addresses strangers name; refuses plain http, inner addresses, endless and large answers. */
+/**
+ * The fetch function for sign-ins, whose addresses come from servers. It refuses plain HTTP, private addresses, and
+ * slow or large answers.
+ */
 
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { type Lookup, lookupBySystem } from '../egress/dial.ts';
 import { isPublicAddress } from '../egress/public-address.ts';
+import { loginFailed } from './sign-in-credentials.ts';
 
-/** The part of `fetch` that the SDK's sign-in uses. Redirects are answers like others here. */
+/** The part of `fetch` that the SDK's sign-in uses. It does not follow redirects. */
 export type GuardedFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
 const TIMEOUT_MS = 15_000;
-/** Metadata and tokens have some kilobytes. */
+/** Metadata and tokens usually have a few kilobytes. */
 const MAX_BYTES = 256 * 1024;
 
 /**
- * A fetch for one sign-in to one server. Each name is resolved once and dialled as it was checked. Addresses that are not
- * public are refused, unless the server's own are none: metadata of a stranger must not lead into our networks (SSRF).
- * Throws LOGIN_FAILED, and what node:http throws.
+ * Returns a fetch for one sign-in to one server. It resolves each name once, and connects to the checked addresses.
+ * It refuses addresses that are not public if the server has a public one, because metadata of a server must not lead
+ * into private networks (SSRF). Throws LOGIN_FAILED, and what node:http throws.
  */
 export function guardFetch(server: URL, lookup: Lookup = lookupBySystem): GuardedFetch {
-  const found = new Map<string, Promise<readonly string[]>>();
+  const lookups = new Map<string, Promise<readonly string[]>>();
   const addressesOf = (url: URL): Promise<readonly string[]> => {
     const host = url.hostname.replace(/^\[|\]$/g, '');
-    const known = found.get(host) ?? (isIP(host) > 0 ? Promise.resolve([host]) : lookup(host));
-    found.set(host, known);
-    return known;
+    const addresses = lookups.get(host) ?? (isIP(host) > 0 ? Promise.resolve([host]) : lookup(host));
+    lookups.set(host, addresses);
+    return addresses;
   };
   return async (input, init = {}) => {
     const url = new URL(input);
     if (!isConfidential(url)) throw refused(`The address of a sign-in is not https: ${url.protocol}//${url.host}.`);
     const addresses = await addressesOf(url);
-    const isInner = !addresses.every(isPublicAddress);
-    if (isInner && (await addressesOf(server)).some(isPublicAddress))
+    const isPublic = addresses.every(isPublicAddress);
+    if (!isPublic && (await addressesOf(server)).some(isPublicAddress))
       throw refused(`The server sends the sign-in to an address that is not public: ${url.host}.`);
     return toResponse(await send(url, init, addresses));
   };
@@ -64,12 +68,15 @@ function toResponse(message: IncomingMessage): Response {
   const pairs = Object.entries(message.headersDistinct).flatMap(([name, values = []]) =>
     values.map((value): [string, string] => [name, value]),
   );
-  const isBare = status === 204 || status === 205 || status === 304;
-  if (isBare) message.resume();
-  return new Response(isBare ? null : (Readable.toWeb(Readable.from(capped(message))) as ReadableStream<Uint8Array>), {
-    status,
-    headers: pairs,
-  });
+  const hasNoBody = status === 204 || status === 205 || status === 304;
+  if (hasNoBody) message.resume();
+  return new Response(
+    hasNoBody ? null : (Readable.toWeb(Readable.from(capped(message))) as ReadableStream<Uint8Array>),
+    {
+      status,
+      headers: pairs,
+    },
+  );
 }
 
 async function* capped(message: IncomingMessage): AsyncGenerator<Buffer> {
@@ -82,8 +89,8 @@ async function* capped(message: IncomingMessage): AsyncGenerator<Buffer> {
 }
 
 function refused(detail: string): TollgateError {
-  return new TollgateError('LOGIN_FAILED', {
+  return loginFailed(
     detail,
-    next: 'Nothing was sent there. Check the url of the server; if it is right, its owner must correct its metadata.',
-  });
+    'Nothing was sent there. Check the url of the server. If it is right, its owner must correct its metadata.',
+  );
 }

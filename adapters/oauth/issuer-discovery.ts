@@ -1,4 +1,4 @@
-/** Owns the way from a server's address to whoever gives tokens for it; refuses metadata that speaks for somebody else. */
+/** Finds the authorization server (issuer) of a server, and checks its metadata against impersonation. */
 import type {
   AuthorizationServerMetadata,
   OAuthProtectedResourceMetadata,
@@ -6,28 +6,24 @@ import type {
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { fillSecrets } from '../stdio/server-secrets.ts';
-import type { ServerSettings } from '../supervisor/server-settings.ts';
 import type { GuardedFetch } from './guarded-fetch.ts';
-import { scopeWords } from './sign-in-credentials.ts';
+import { loginFailed, type SignInParts, scopeWords } from './sign-in-credentials.ts';
 
-/** Who gives tokens for a server, and what is asked of us. */
+/** The issuer of tokens for a server, and what to request from it. */
 export interface DiscoveredIssuer {
-  /** As the server named it; the same as `metadata.issuer` but for a slash at the end. */
+  /** As the server named it. It equals `metadata.issuer`, except for a slash at the end. */
   readonly issuer: string;
   readonly metadata: AuthorizationServerMetadata;
-  /** For RFC 8707. */
+  /** The resource indicator (RFC 8707). */
   readonly resource: string;
-  /** What the server asks for at this time, else what it knows; empty: it did not say. */
+  /** The scopes that the server requires now, else those that it supports. Empty: it did not say. */
   readonly scopes: readonly string[];
 }
 
-/** What discovery works with. */
-export interface DiscoveryParts {
-  readonly settings: ServerSettings;
+/** The parts that discovery needs. */
+export interface DiscoveryParts extends Pick<SignInParts, 'settings' | 'secrets' | 'signal'> {
   readonly url: URL;
-  readonly secrets: (name: string) => Promise<string>;
   readonly fetch: GuardedFetch;
-  readonly signal: AbortSignal;
 }
 
 interface Challenge {
@@ -35,28 +31,28 @@ interface Challenge {
   readonly scope?: string;
 }
 
-const NEXT = 'Its owner must correct it; until then use a token in headers, if the server takes one.';
+const NEXT = 'Its owner must correct it. Until then, use a token in headers, if the server accepts one.';
 
-/** Asks the server, then the issuer that it names (RFC 9728, RFC 8414; MCP 2025-11-25, authorization). Throws LOGIN_FAILED. */
+/**
+ * Asks the server for its issuer, and the issuer for its metadata (RFC 9728, RFC 8414; MCP 2025-11-25, authorization).
+ * Throws LOGIN_FAILED.
+ */
 export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredIssuer> {
   const { settings, url, fetch } = parts;
   const sdk = await import('@modelcontextprotocol/sdk/client/auth.js');
   const challenge = await probe(parts);
-  const { resource, resourceMetadataUrl } = { resource: await readResource(url, challenge, fetch), ...challenge };
-  // Servers of 2025-03-26 give tokens themselves.
+  const resource = await readResource(url, challenge, fetch);
+  // Servers of protocol revision 2025-03-26 issue tokens themselves.
   const issuer = chooseIssuer(settings, resource) ?? url.origin;
   const metadata = isConfidential(issuer)
-    ? await sdk.discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(rethrowOurs)
+    ? await sdk.discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing)
     : undefined;
   if (metadata === undefined) {
-    const asks =
-      resource === undefined && resourceMetadataUrl === undefined
-        ? `Server "${settings.name}" does not say who gives tokens for it: it has no sign-in.`
-        : `The metadata of ${hostOf(issuer)}, which gives tokens for server "${settings.name}", cannot be read over https.`;
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: asks,
-      next: 'If it takes a token, store it with `tollgate secret set` and write it into headers.',
-    });
+    const fault =
+      resource === undefined && challenge.resourceMetadataUrl === undefined
+        ? `Server "${settings.name}" does not name an issuer of tokens, so it has no sign-in.`
+        : `The metadata of ${hostOf(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
+    throw loginFailed(fault, 'If it accepts a token, store it with `tollgate secret set` and write it into headers.');
   }
   checkMetadata(metadata, issuer);
   return {
@@ -67,7 +63,7 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
   };
 }
 
-/** Asks without a token: the refusal says where tokens come from, and which rights are needed. */
+/** Sends a request without a token. The refusal names the metadata of the issuer, and the required scopes. */
 async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts): Promise<Challenge> {
   const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const headers = {
@@ -75,7 +71,7 @@ async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts):
     accept: 'application/json, text/event-stream',
     'content-type': 'application/json',
   };
-  const hello = JSON.stringify({
+  const initialize = JSON.stringify({
     jsonrpc: '2.0',
     id: 1,
     method: 'initialize',
@@ -84,7 +80,7 @@ async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts):
   try {
     const response = await fetch(
       url,
-      settings.transport === 'sse' ? { headers, signal } : { method: 'POST', headers, body: hello, signal },
+      settings.transport === 'sse' ? { headers, signal } : { method: 'POST', headers, body: initialize, signal },
     );
     await response.body?.cancel();
     return extractWWWAuthenticateParams(response) as Challenge;
@@ -106,45 +102,39 @@ async function readResource(
 ): Promise<OAuthProtectedResourceMetadata | undefined> {
   const { discoverOAuthProtectedResourceMetadata } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const { checkResourceAllowed } = await import('@modelcontextprotocol/sdk/shared/auth-utils.js');
-  const found = await discoverOAuthProtectedResourceMetadata(
+  const metadata = await discoverOAuthProtectedResourceMetadata(
     url,
     resourceMetadataUrl === undefined ? {} : { resourceMetadataUrl },
     fetch,
-  ).catch(rethrowOurs);
-  if (found === undefined || checkResourceAllowed({ requestedResource: url, configuredResource: found.resource }))
-    return found;
-  // A token for another server, sent to this one, could be used there by whoever runs this one.
-  throw new TollgateError('LOGIN_FAILED', {
-    detail: `The metadata of the server at ${url.host} speaks for ${hostOf(found.resource)}.`,
-    next: NEXT,
-  });
+  ).catch(ignoreMissing);
+  if (metadata === undefined || checkResourceAllowed({ requestedResource: url, configuredResource: metadata.resource }))
+    return metadata;
+  // This server could use a token for another server there.
+  throw loginFailed(`The metadata of the server at ${url.host} describes ${hostOf(metadata.resource)}.`, NEXT);
 }
 
-/** The SDK says in plain errors that there is nothing; what we refuse ourselves is no "nothing". */
-function rethrowOurs(thrown: unknown): undefined {
+/** Returns undefined for errors of the SDK, which mean that there is no metadata. Throws the refusals of Tollgate. */
+function ignoreMissing(thrown: unknown): undefined {
   if (thrown instanceof TollgateError) throw thrown;
 }
 
 function chooseIssuer(
-  { oauth, name }: ServerSettings,
+  { oauth, name }: SignInParts['settings'],
   resource: OAuthProtectedResourceMetadata | undefined,
 ): string | undefined {
   const named = resource?.authorization_servers ?? [];
   if (oauth?.issuer === undefined) return named[0];
   if (named.length === 0 || named.some((one) => sameIssuer(one, oauth.issuer ?? ''))) return oauth.issuer;
-  throw new TollgateError('LOGIN_FAILED', {
-    detail: `Server "${name}" sends the sign-in to ${hostOf(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
-    next: `If that is right, correct servers.${name}.oauth.issuer; its client must be registered there.`,
-  });
+  throw loginFailed(
+    `Server "${name}" sends the sign-in to ${hostOf(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
+    `If that is right, correct servers.${name}.oauth.issuer. The client must be registered there.`,
+  );
 }
 
-/** A document that calls itself another issuer would get what is meant for that one (mix-up; RFC 8414 §3.3). */
+/** Refuses metadata that names another issuer, which would get what is meant for this one (mix-up; RFC 8414 §3.3). */
 function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): void {
   if (!sameIssuer(metadata.issuer, issuer))
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: `The metadata of ${hostOf(issuer)} calls itself ${hostOf(metadata.issuer)}.`,
-      next: NEXT,
-    });
+    throw loginFailed(`The metadata of ${hostOf(issuer)} names ${hostOf(metadata.issuer)} as its issuer.`, NEXT);
   const endpoints = [
     metadata.authorization_endpoint,
     metadata.token_endpoint,
@@ -153,10 +143,10 @@ function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): v
   ];
   const unsafe = endpoints.find((endpoint) => endpoint !== undefined && !isConfidential(endpoint));
   if (unsafe !== undefined)
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
-      next: NEXT,
-    });
+    throw loginFailed(
+      `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
+      NEXT,
+    );
 }
 
 function scopesOf({
@@ -168,19 +158,19 @@ function scopesOf({
   readonly resource: OAuthProtectedResourceMetadata | undefined;
   readonly metadata: AuthorizationServerMetadata;
 }): readonly string[] {
-  const asked = scopeWords(challenge.scope ?? resource?.scopes_supported?.join(' '));
-  // Providers of OpenID Connect give a refresh token to those only who ask for this.
-  return metadata.scopes_supported?.includes('offline_access') === true && !asked.includes('offline_access')
-    ? [...asked, 'offline_access']
-    : asked;
+  const required = scopeWords(challenge.scope ?? resource?.scopes_supported?.join(' '));
+  // OpenID Connect providers give a refresh token only to clients that request this scope.
+  return metadata.scopes_supported?.includes('offline_access') === true && !required.includes('offline_access')
+    ? [...required, 'offline_access']
+    : required;
 }
 
 function sameIssuer(one: string, other: string): boolean {
-  const bare = (text: string): string => (URL.canParse(text) ? new URL(text).href : text).replace(/\/$/, '');
-  return bare(one) === bare(other);
+  const normalize = (text: string): string => (URL.canParse(text) ? new URL(text).href : text).replace(/\/$/, '');
+  return normalize(one) === normalize(other);
 }
 
-/** A field of metadata that the SDK's type does not have for every kind of it. */
+/** Returns a field of metadata that the SDK's type does not have for all kinds of metadata. */
 export function metadataText(metadata: AuthorizationServerMetadata, field: string): string | undefined {
   const value = (metadata as Readonly<Record<string, unknown>>)[field];
   return value === undefined || value === false ? undefined : String(value);
@@ -190,7 +180,7 @@ function withoutFragment(url: URL): string {
   return url.href.split('#', 1)[0] ?? url.href;
 }
 
-/** Foreign text is shown as a host name or not at all. */
+/** Returns the host of an address for display. Other text of a server is never shown. */
 function hostOf(text: string): string {
   return URL.canParse(text) ? new URL(text).host.slice(0, 255) : 'another address';
 }

@@ -1,4 +1,4 @@
-/** Owns signing in to a remote server and out of it: consent of a person, or the client's own right; refuses answers of another issuer. */
+/** Signs in to remote servers, with the consent of a person or with client credentials, and signs out again. */
 import { randomBytes } from 'node:crypto';
 import type { OAuthTokens } from '@modelcontextprotocol/sdk/shared/auth.js';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -8,31 +8,33 @@ import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
 import { type DiscoveredIssuer, discoverIssuer, metadataText } from './issuer-discovery.ts';
 import {
   type Credentials,
+  loginFailed,
   type SignInParts,
   type SignInSummary,
   type SignIns,
   scopeWords,
+  signInStopped,
 } from './sign-in-credentials.ts';
 import { configuredClient, credentialsOf, sdkClientInformation, signInUrl } from './token-endpoint.ts';
 
 const WAIT_MS = 300_000;
 
 interface Flow extends SignInParts {
-  readonly found: DiscoveredIssuer;
+  readonly discovered: DiscoveredIssuer;
   readonly fetch: GuardedFetch;
-  readonly asked: readonly string[];
+  readonly scopes: readonly string[];
 }
 
 type Client = Credentials['client'];
 
-/** See SignIns. */
+/** Implements SignIns. */
 export const signIns: SignIns = {
   signIn: async (parts) => {
     const refusal = startRefusal(parts.settings);
     if (refusal !== undefined) throw refusal;
     const held = await obtainCredentials(parts, await parts.store.read(parts.settings.name));
     await parts.store.withLock(parts.settings.name, () => parts.store.write(parts.settings.name, held));
-    return shown(held);
+    return summaryOf(held);
   },
   signOut: ({ settings, store, secrets }) =>
     store.withLock(settings.name, async () => {
@@ -44,30 +46,27 @@ export const signIns: SignIns = {
     }),
 };
 
-/** The whole way to new credentials; writes nothing. `before` are those that stand now. */
+/** Performs a sign-in and returns its credentials. It stores nothing. `before`: the stored credentials. */
 export async function obtainCredentials(parts: SignInParts, before?: Credentials): Promise<Credentials> {
   const { settings, secrets, signal } = parts;
   const url = signInUrl(settings);
   const fetch = guardFetch(url);
   try {
-    const found = await discoverIssuer({ settings, url, secrets, fetch, signal });
-    const flow: Flow = {
-      ...parts,
-      found,
-      fetch,
-      asked: scopesFor({ parts, found, before: before?.url === url.href ? before : undefined }),
-    };
+    const discovered = await discoverIssuer({ settings, url, secrets, fetch, signal });
+    const usable = before?.url === url.href ? before : undefined;
+    const scopes = settings.oauth?.scopes ?? scopesFor(discovered, usable);
+    const flow: Flow = { ...parts, discovered, fetch, scopes };
     const client = await configuredClient(settings, secrets);
     const { tokens, client: used } =
       settings.oauth?.grant === 'client_credentials'
         ? { tokens: await asMachine(flow, client ?? { id: '' }), client: client ?? { id: '' } }
         : await asPerson(flow, client);
-    // A secret of the configuration is not kept twice.
+    // The secret of a configured client is not copied into the credentials.
     return credentialsOf({
       url,
-      discovered: found,
+      discovered,
       client: client === undefined ? used : { id: client.id },
-      requestedScopes: flow.asked,
+      requestedScopes: scopes,
       tokens,
       now: Date.now(),
     });
@@ -76,34 +75,23 @@ export async function obtainCredentials(parts: SignInParts, before?: Credentials
   }
 }
 
-/** What the owner wrote is all that is ever asked for; else what the server names, with what it was missing and what was granted before. */
-function scopesFor({
-  parts,
-  found,
-  before,
-}: {
-  readonly parts: SignInParts;
-  readonly found: DiscoveredIssuer;
-  readonly before: Credentials | undefined;
-}): readonly string[] {
-  const written = parts.settings.oauth?.scopes;
-  if (written !== undefined) return written;
-  const more =
-    before?.missingScope === undefined ? [] : [...scopeWords(before.scope), ...scopeWords(before.missingScope)];
-  return [...new Set([...found.scopes, ...more])];
+/** Returns the scopes of the server, and, after a refusal for missing scopes, those together with the granted ones. */
+function scopesFor({ scopes }: DiscoveredIssuer, before: Credentials | undefined): readonly string[] {
+  if (before?.missingScope === undefined) return scopes;
+  return [...new Set([...scopes, ...scopeWords(before.scope), ...scopeWords(before.missingScope)])];
 }
 
 async function asPerson(
   flow: Flow,
   configured: Client | undefined,
 ): Promise<{ readonly tokens: OAuthTokens; readonly client: Client }> {
-  const { metadata, issuer } = flow.found;
-  // Without PKCE another program on this machine could use the code (MCP 2025-11-25: such a server is refused).
+  const { metadata, issuer } = flow.discovered;
+  // Without PKCE, another program on this machine could use the code. MCP 2025-11-25 requires to refuse such a server.
   if (metadata.code_challenge_methods_supported?.includes('S256') !== true)
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: `${new URL(issuer).host} does not say that it knows PKCE with S256.`,
-      next: 'Its owner must turn it on: without it a sign-in can be stolen.',
-    });
+    throw loginFailed(
+      `${new URL(issuer).host} does not announce PKCE with S256.`,
+      'Its owner must enable it. Without it, another program could steal the sign-in.',
+    );
   const callback = await openCallbackListener(flow.settings.oauth?.callbackPort ?? 0);
   try {
     const client = configured ?? (await register(flow, callback.redirectUrl));
@@ -114,15 +102,16 @@ async function asPerson(
 }
 
 async function register(
-  { found: { issuer, metadata }, fetch, asked, settings }: Flow,
+  { discovered: { issuer, metadata }, fetch, scopes, settings }: Flow,
   redirectUrl: string,
 ): Promise<Client> {
   const { registerClient } = await import('@modelcontextprotocol/sdk/client/auth.js');
   if (metadata.registration_endpoint === undefined)
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: `${new URL(issuer).host} registers no clients by itself.`,
-      next: `Register Tollgate there, with a redirect address like http://127.0.0.1:7311/callback; then write servers.${settings.name}.oauth: {clientId: …, callbackPort: 7311}.`,
-    });
+    throw loginFailed(
+      `${new URL(issuer).host} does not register clients automatically.`,
+      'Register Tollgate there, with a redirect address like http://127.0.0.1:7311/callback. Then write ' +
+        `servers.${settings.name}.oauth: {clientId: …, callbackPort: 7311}.`,
+    );
   const {
     client_id: id,
     client_secret: secret,
@@ -130,7 +119,7 @@ async function register(
   } = await registerClient(issuer, {
     metadata,
     fetchFn: fetch,
-    ...(asked.length > 0 && { scope: asked.join(' ') }),
+    ...scopeParameter(scopes),
     clientMetadata: {
       client_name: 'Tollgate',
       redirect_uris: [redirectUrl],
@@ -148,8 +137,8 @@ async function consent(
 ): Promise<OAuthTokens> {
   const { startAuthorization, exchangeAuthorization } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const {
-    found: { issuer, metadata, resource },
-    asked,
+    discovered: { issuer, metadata, resource },
+    scopes,
     signal,
     waitMs = WAIT_MS,
   } = flow;
@@ -162,20 +151,18 @@ async function consent(
     redirectUrl,
     state,
     resource,
-    ...(asked.length > 0 && { scope: asked.join(' ') }),
+    ...scopeParameter(scopes),
   });
   const answer = callback.wait(state, { waitMs, signal });
-  flow.show({ address, issuer, scopes: asked });
-  const { code, issuer: from } = await answer;
-  const named =
-    from ??
-    (metadataText(metadata, 'authorization_response_iss_parameter_supported') === undefined ? metadata.issuer : '');
-  // A code of one issuer must not be carried to the token endpoint of another (mix-up; RFC 9207).
-  if (named !== metadata.issuer)
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: `The answer did not come from ${new URL(issuer).host}.`,
-      next: 'Nothing was stored. Run it again; if it happens again, do not trust this server.',
-    });
+  flow.show({ address, issuer, scopes });
+  const { code, issuer: sender } = await answer;
+  const mustNameIssuer = metadataText(metadata, 'authorization_response_iss_parameter_supported') !== undefined;
+  // A code of one issuer must not go to the token endpoint of another one (mix-up; RFC 9207).
+  if (sender === undefined ? mustNameIssuer : sender !== metadata.issuer)
+    throw loginFailed(
+      `The answer did not come from ${new URL(issuer).host}.`,
+      'Nothing was stored. Run it again. If it happens again, do not trust this server.',
+    );
   return exchangeAuthorization(issuer, {
     metadata,
     clientInformation,
@@ -188,18 +175,18 @@ async function consent(
 }
 
 async function asMachine(
-  { found: { issuer, metadata, resource }, fetch, asked }: Flow,
+  { discovered: { issuer, metadata, resource }, fetch, scopes }: Flow,
   client: Client,
 ): Promise<OAuthTokens> {
   const { fetchToken } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  const words = new URLSearchParams({
+  const parameters = new URLSearchParams({
     grant_type: 'client_credentials',
-    ...(asked.length > 0 && { scope: asked.join(' ') }),
+    ...scopeParameter(scopes),
   });
   const provider = {
     clientMetadata: { redirect_uris: [] },
     clientInformation: () => sdkClientInformation(client),
-    prepareTokenRequest: () => words,
+    prepareTokenRequest: () => parameters,
   };
   return fetchToken(provider as unknown as Parameters<typeof fetchToken>[0], issuer, {
     metadata,
@@ -208,51 +195,52 @@ async function asMachine(
   });
 }
 
-/** Errors of the SDK quote what a stranger wrote; the code of an OAuth error is a word of the standard. */
+/** Converts an error. Errors of the SDK quote text of servers, so only the standard code of an OAuth error is shown. */
 function asLoginFailure(thrown: unknown, { settings: { name }, signal }: SignInParts): TollgateError {
   if (thrown instanceof TollgateError) return thrown;
-  if (signal.aborted)
-    return new TollgateError('CANCELLED', {
-      detail: 'The sign-in was stopped.',
-      next: 'Run it again when you want it.',
-    });
+  if (signal.aborted) return signInStopped();
   const code = (thrown as { errorCode?: unknown } | null)?.errorCode;
   const why = typeof code === 'string' && /^[a-z_]{1,40}$/.test(code) ? ` (${code})` : '';
-  return new TollgateError('LOGIN_FAILED', {
-    detail: `The issuer did not give a token for server "${name}"${why}.`,
-    next: 'Run it again; if it happens again, check the client and its rights with the owner of the server.',
-    cause: thrown,
-  });
+  return loginFailed(
+    `The issuer did not give a token for server "${name}"${why}.`,
+    'Run it again. If it happens again, check the client and its rights with the owner of the server.',
+    thrown,
+  );
 }
 
-/** RFC 7009: taking back the refresh token takes its access tokens back too, where the issuer is able to. */
+/** Revokes the refresh token, and with it the access tokens, where the issuer supports that (RFC 7009). */
 async function revoke(held: Credentials, client: Client): Promise<boolean> {
   if (held.revocationEndpoint === undefined) return false;
   const body = new URLSearchParams({
     token: held.refresh ?? held.access,
     token_type_hint: held.refresh === undefined ? 'access_token' : 'refresh_token',
   });
-  const isBasic = client.secret !== undefined && client.authMethod !== 'client_secret_post';
-  if (!isBasic) body.set('client_id', client.id);
-  if (!isBasic && client.secret !== undefined) body.set('client_secret', client.secret);
-  const proof = isBasic
+  const usesBasic = client.secret !== undefined && client.authMethod !== 'client_secret_post';
+  if (!usesBasic) body.set('client_id', client.id);
+  if (!usesBasic && client.secret !== undefined) body.set('client_secret', client.secret);
+  const authorization = usesBasic
     ? { authorization: `Basic ${Buffer.from(`${client.id}:${client.secret}`).toString('base64')}` }
     : {};
   try {
     const response = await guardFetch(new URL(held.url))(held.revocationEndpoint, {
       method: 'POST',
       body,
-      headers: { 'content-type': 'application/x-www-form-urlencoded', ...proof },
+      headers: { 'content-type': 'application/x-www-form-urlencoded', ...authorization },
     });
     await response.body?.cancel();
     return response.ok;
   } catch {
-    // It is forgotten here in any case, and the caller says that it was not taken back.
+    // The token is forgotten here in any case. The caller reports that it was not revoked.
     return false;
   }
 }
 
-function shown({ issuer, scope, expiresAt, refresh }: Credentials): SignInSummary {
+/** Returns the scope parameter of a request, if any scopes are requested. */
+function scopeParameter(scopes: readonly string[]): { readonly scope?: string } {
+  return scopes.length > 0 ? { scope: scopes.join(' ') } : {};
+}
+
+function summaryOf({ issuer, scope, expiresAt, refresh }: Credentials): SignInSummary {
   return {
     issuer,
     scopes: scopeWords(scope),

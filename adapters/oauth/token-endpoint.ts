@@ -1,24 +1,25 @@
-/** Owns the requests to a token endpoint, and what is kept of an answer; refuses tokens that no header can carry. */
+/**
+ * Requests to a token endpoint, and the credentials made of its answers. Tokens that no header can carry are refused.
+ */
 import type {
   AuthorizationServerMetadata,
   OAuthClientInformationMixed,
   OAuthTokens,
 } from '@modelcontextprotocol/sdk/shared/auth.js';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { fillSecrets } from '../stdio/server-secrets.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import type { GuardedFetch } from './guarded-fetch.ts';
 import { type DiscoveredIssuer, metadataText } from './issuer-discovery.ts';
-import type { Credentials, SignInParts } from './sign-in-credentials.ts';
+import { type Credentials, loginFailed, type SignInParts } from './sign-in-credentials.ts';
 
 type Client = Credentials['client'];
 type Secrets = SignInParts['secrets'];
 
-/** RFC 6750 §2.1. */
+/** The form of a bearer token (RFC 6750 §2.1). */
 const TOKEN = /^[\w.~+/-]{1,16384}=*$/;
 
-/** What a new sign-in was made of. */
+/** The parts and the result of a new sign-in. */
 export interface TokenGrant {
   readonly url: URL;
   readonly discovered: DiscoveredIssuer;
@@ -28,16 +29,16 @@ export interface TokenGrant {
   readonly now: number;
 }
 
-/** The address of a server at which a sign-in may be used. Throws LOGIN_FAILED where a token would go in clear. */
+/** Returns the address of a server. Throws LOGIN_FAILED if a token would be sent unencrypted. */
 export function signInUrl({ name, url = '' }: Pick<ServerSettings, 'name' | 'url'>): URL {
   if (isConfidential(url)) return new URL(url);
-  throw new TollgateError('LOGIN_FAILED', {
-    detail: `Server "${name}" is not reached over https, so a token for it would be read by everybody on the way.`,
-    next: `Write an https address under servers.${name}.url; only a server on this machine may have http.`,
-  });
+  throw loginFailed(
+    `Server "${name}" is not reached over https, so others could read its token on the way.`,
+    `Write an https address under servers.${name}.url. Only a server on this machine may have http.`,
+  );
 }
 
-/** The client of the configuration with its secret; undefined where none is written. Throws SECRET_MISSING. */
+/** Returns the client in the configuration with its secret, or undefined. Throws SECRET_MISSING. */
 export async function configuredClient({ oauth }: ServerSettings, secrets: Secrets): Promise<Client | undefined> {
   if (oauth?.clientId === undefined) return undefined;
   if (oauth.clientSecret === undefined) return { id: oauth.clientId };
@@ -45,7 +46,7 @@ export async function configuredClient({ oauth }: ServerSettings, secrets: Secre
   return { id: oauth.clientId, secret };
 }
 
-/** A client as the SDK takes it. */
+/** Converts a client to the form of the SDK. */
 export function sdkClientInformation({ id, secret, authMethod }: Client): OAuthClientInformationMixed {
   return {
     client_id: id,
@@ -54,16 +55,15 @@ export function sdkClientInformation({ id, secret, authMethod }: Client): OAuthC
   } as OAuthClientInformationMixed;
 }
 
-/** What is kept of a new sign-in. Throws LOGIN_FAILED for tokens that are not bearer tokens. */
+/** Returns the credentials of a new sign-in. Throws LOGIN_FAILED for tokens that are not bearer tokens. */
 export function credentialsOf({
   url,
-  discovered: found,
+  discovered: { metadata, issuer, resource },
   client,
-  requestedScopes: asked,
+  requestedScopes,
   tokens,
   now,
 }: TokenGrant): Credentials {
-  const { metadata, issuer, resource } = found;
   const revocation = metadataText(metadata, 'revocation_endpoint');
   return {
     url: url.href,
@@ -73,12 +73,15 @@ export function credentialsOf({
     authMethods: metadata.token_endpoint_auth_methods_supported ?? [],
     client,
     ...(revocation !== undefined && { revocationEndpoint: revocation }),
-    ...(asked.length > 0 && { scope: asked.join(' ') }),
-    ...partsOf(tokens, now),
+    ...(requestedScopes.length > 0 && { scope: requestedScopes.join(' ') }),
+    ...tokenFields(tokens, now),
   };
 }
 
-/** Renews by the refresh token, at the endpoint of the sign-in. Throws the SDK's OAuthError, LOGIN_FAILED, and errors of the network. */
+/**
+ * Gets a new token with the refresh token, from the endpoint of the sign-in. Throws the SDK's OAuthError, LOGIN_FAILED,
+ * and network errors.
+ */
 export async function refreshCredentials(
   held: Credentials,
   { client, fetch, now }: { readonly client: Client; readonly fetch: GuardedFetch; readonly now: () => number },
@@ -92,10 +95,10 @@ export async function refreshCredentials(
     fetchFn: fetch,
   });
   const { expiresAt: _old, ...rest } = held;
-  return { ...rest, ...partsOf(tokens, now()) };
+  return { ...rest, ...tokenFields(tokens, now()) };
 }
 
-/** What is used of the metadata after the sign-in. */
+/** Returns the part of the metadata that is used after the sign-in. */
 function metadataOf({ issuer, tokenEndpoint, authMethods }: Credentials): AuthorizationServerMetadata {
   return {
     issuer,
@@ -106,16 +109,19 @@ function metadataOf({ issuer, tokenEndpoint, authMethods }: Credentials): Author
   };
 }
 
-function partsOf(tokens: OAuthTokens, now: number): Pick<Credentials, 'access' | 'refresh' | 'expiresAt' | 'scope'> {
-  const { access_token: access, refresh_token: renew, expires_in: seconds, scope, token_type: type } = tokens;
+function tokenFields(
+  tokens: OAuthTokens,
+  now: number,
+): Pick<Credentials, 'access' | 'refresh' | 'expiresAt' | 'scope'> {
+  const { access_token: access, refresh_token: refresh, expires_in: seconds, scope, token_type: type } = tokens;
   if (type.toLowerCase() !== 'bearer' || !TOKEN.test(access))
-    throw new TollgateError('LOGIN_FAILED', {
-      detail: 'The issuer gave a token that is no bearer token.',
-      next: 'Its owner must give bearer tokens (RFC 6750): no others are served here.',
-    });
+    throw loginFailed(
+      'The issuer gave a token that is not a bearer token.',
+      'The issuer must give bearer tokens (RFC 6750). Tollgate supports no others.',
+    );
   return {
     access,
-    ...(renew !== undefined && { refresh: renew }),
+    ...(refresh !== undefined && { refresh }),
     ...(seconds !== undefined && { expiresAt: now + seconds * 1000 }),
     ...(scope !== undefined && { scope }),
   };

@@ -51,7 +51,7 @@ export function abortSignalOf(signal: CancelSignal): AbortSignal {
   return real.signal;
 }
 
-/** Settles as the work does, or throws the signal's reason (see `reasonOf`) when it aborts. */
+/** Settles as the work does, or throws the signal's reason (see `cancelReason`) when it aborts. */
 export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   if (signal.aborted) {

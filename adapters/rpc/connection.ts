@@ -13,9 +13,9 @@ export interface ConnectionEvents {
   /** The answer to this request cannot arrive any more. */
   onFailed(id: number, error: TollgateError): void;
   /**
-   * The server is gone, and not because it was closed. `why` is public and completes "Server x …"; `exit` is a
-   * process's code or signal, or `memory` when its sandbox was full; `refusal`: it never ran, and this must be mended
-   * first.
+   * The server ended by itself. `why` is public and completes "Server x …". `exit` is the code or signal of a
+   * process, or `memory` if its sandbox had none left. `refusal`: the server never ran,
+   * because of a fault that must be fixed first.
    */
   onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }

@@ -19,8 +19,8 @@ export function fitsDouble(written: string): boolean {
 }
 
 /**
- * The doubles next to a written number that a double does not hold. Undefined where both are whole and the number is
- * not: then they would pass for an integer. Numbers beyond the range of doubles get the largest one.
+ * Returns the doubles next to a written number that a double does not hold. Returns undefined if both are whole and the
+ * number is not, because they would pass for integers. Numbers beyond the range of doubles get the largest double.
  */
 export function doublesAround(written: string): { readonly below: number; readonly above: number } | undefined {
   const nearest = clamp(Number(written));

@@ -111,12 +111,12 @@ function readError(error: unknown, parsed: ParsedMessage): JsonRpcError {
       message: typeof error === 'string' ? error : 'The server reported an error without a message.',
     };
   const { code, message, data } = error;
-  const said = typeof message === 'string' ? message : 'The server reported an error without a message.';
+  const text = typeof message === 'string' ? message : 'The server reported an error without a message.';
   if (Number.isSafeInteger(code))
-    return { code: code as number, message: said, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
+    return { code: code as number, message: text, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
   return {
     code: -32603,
-    message: said,
+    message: text,
     data: 'data' in error ? data : { code },
     ...('data' in error && exactData(parsed)),
   };

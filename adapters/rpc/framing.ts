@@ -3,9 +3,9 @@
 /** Options of the reader. `maxBytes` counts one line without its newline. */
 export interface LineReaderOptions {
   readonly maxBytes: number;
-  /** Called with each line that is not empty, without CR and LF; the bytes are the receiver's until it returns. */
+  /** Called with each line that is not empty, without CR and LF. The bytes are valid until it returns. */
   onLine(line: Buffer): void;
-  /** Called once a line over the limit has ended; `edges` is its first and its last bytes, in which an id may stand. */
+  /** Called when a line over the limit has ended. `edges`: its first and last bytes, which may contain an id. */
   onBad(reason: string, edges: string): void;
 }
 
@@ -15,17 +15,17 @@ const FIRST_BLOCK = 64 * 1024;
 const EDGE_BYTES = 256;
 
 /**
- * The same JSON on one line, for the frames that end at a line break (stdio, event streams). In valid JSON a raw line
- * break is white space, so no value changes; unreplaced, pretty-printed arguments could smuggle in a call that nobody
- * judged.
+ * Returns the same JSON on one line, for frames that end at a line break (stdio, event streams). In valid JSON, a raw
+ * line break is white space, so no value changes. Otherwise, pretty-printed arguments could inject an unchecked call.
  */
 export function oneLine(text: string): string {
   return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
 }
 
 /**
- * Newline framing (MCP 2025-11-25, stdio). Linear in the bytes pushed, whatever their slices: a line that lies in one
- * chunk is not copied, others are gathered in one block that doubles, so that 60 MB in slices of one byte cost 60 MB.
+ * Newline framing (MCP 2025-11-25, stdio). The time is linear in the bytes, however they are cut into chunks. A line
+ * within one chunk is not copied. Others are collected in one block that doubles, so 60 MB in chunks of one byte take
+ * 60 MB.
  */
 export class LineReader {
   private readonly options: LineReaderOptions;
@@ -47,7 +47,7 @@ export class LineReader {
     if (start < chunk.length) this.gather(chunk.subarray(start));
   }
 
-  /** Ends the stream. Bytes without a newline are a line too. */
+  /** Ends the stream. The bytes after the last newline are a line too. */
   end(): void {
     this.endLine(Buffer.alloc(0));
   }

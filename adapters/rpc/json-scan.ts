@@ -1,28 +1,23 @@
-/**
- * Owns the one linear scan of a JSON text that decides whether the native parse is safe; refuses to build values
- * itself.
- */
+/** Scans a JSON text once, in linear time, to decide whether the native parse is safe. It builds no values. */
 import { fitsDouble } from './decimal.ts';
 
-/** One member of the outermost object: `text.slice(start, end)` is its value, white space trimmed. */
+/** One member of the outermost object. `text.slice(start, end)` is its value without white space around it. */
 export interface JsonMember {
   readonly key: string;
   readonly start: number;
   readonly end: number;
 }
 
-/**
- * What one pass over a text saw. It is meaningful only for texts that JSON.parse accepts; the scan itself never throws.
- */
+/** The result of a scan. It is meaningful only for texts that JSON.parse accepts. */
 export interface JsonScan {
   readonly members: readonly JsonMember[];
-  /** Object members at all depths. A parsed value with fewer keys than this has lost a duplicate. */
+  /** The number of members at all depths. A parsed value with fewer keys has lost a duplicate. */
   readonly keys: number;
-  /** Commas, and arrays and objects that begin: at least as many as there are values, but for one. */
+  /** The number of commas and of opening brackets. There is at most one value more. */
   readonly values: number;
-  /** Deepest nesting of arrays and objects. */
+  /** The deepest nesting of arrays and objects. */
   readonly depth: number;
-  /** False when a number is not carried by a double: digits lost, out of range, or minus zero. */
+  /** False if a double does not hold a number exactly: digits lost, out of range, or minus zero. */
   readonly exact: boolean;
   readonly loneSurrogate: boolean;
 }
@@ -31,18 +26,18 @@ const QUOTE = 34;
 const BACKSLASH = 92;
 const LETTER_D = 100;
 const LETTER_U = 117;
-/** Units that are looked at one by one behind an escape. */
+/** The number of code units that are read one by one after an escape. */
 const NEAR = 16;
 
 /**
- * Walks a text once, in time linear in its length and with a stack of fixed size, so that a nesting of any depth and a
- * million keys cost no more than their bytes. String bodies without escapes are hopped over by native searches.
+ * Scans a text. Never throws. The time is linear in the length and the stack has a fixed size, for any nesting and any
+ * number of keys. Native searches skip strings without escapes.
  */
 export function scanJson(text: string): JsonScan {
   return new Scanner(text).run();
 }
 
-/** Shallow spans of the members of an object text, in order. Linear; throws nothing. */
+/** Returns the members of the outermost object of a text, in order. Never throws. */
 export function jsonMembers(text: string): readonly JsonMember[] {
   return scanJson(text).members;
 }
@@ -56,7 +51,7 @@ class Scanner {
   private depth = 0;
   private exact = true;
   private loneSurrogate = false;
-  /** Place of the next backslash at or after the cursor: found once, used for every string before it. */
+  /** The next backslash at or after the current place. It is found once for all strings before it. */
   private backslash = -1;
   private keyStart = 0;
   private keyEnd = 0;
@@ -75,11 +70,11 @@ class Scanner {
       else if (unit === 45 || (unit >= 48 && unit <= 57)) at = this.skipNumber(at);
       else if (unit > 32) this.mark(unit, at);
     }
-    const { members: found, keys, values, depth, exact, loneSurrogate } = this;
-    return { members: found, keys, values, depth, exact, loneSurrogate };
+    const { members, keys, values, depth, exact, loneSurrogate } = this;
+    return { members, keys, values, depth, exact, loneSurrogate };
   }
 
-  /** Structure: nesting, and where the members of the outermost object begin and end. */
+  /** Tracks the nesting, and where the members of the outermost object begin and end. */
   private mark(unit: number, at: number): void {
     switch (unit) {
       case 123: // {

@@ -1,6 +1,6 @@
 /**
- * Owns the reading of one JSON-RPC message from bytes, with the text of each part kept; refuses what two readers could
- * read differently.
+ * Reads one JSON-RPC message from bytes, and keeps the text of each part. It refuses texts that two parsers could read
+ * differently.
  */
 import { isUtf8 } from 'node:buffer';
 import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -14,19 +14,19 @@ export type { JsonObject, JsonRpcError, MessageSender, WireMessage } from './wir
 export { isId, isObject } from './wire-message.ts';
 
 /**
- * Nesting that is still read. Results of servers have run already, and one deep tool must not cost its list, so they
- * get more room; both are far below any stack.
+ * The deepest nesting that is accepted. Servers may nest deeper: their calls have already run, and one deep definition
+ * must not invalidate a whole list. Both limits are far below any stack limit.
  */
 const MAX_DEPTH: Readonly<Record<MessageSender, number>> = { client: 64, server: 512 };
 
-/** Values of one message. Each takes 50 bytes of memory and more, and each step of a call up to four microseconds. */
+/** The most values in one message. Each takes at least 50 bytes, and up to four microseconds in each step of a call. */
 export const MAX_JSON_VALUES = 250_000;
 
 /**
- * Reads one line or body. Never throws, on any bytes; time is linear. Refused on both sides: invalid UTF-8, a byte
- * order mark, a key twice in one object (also by escapes), deep nesting, more than MOST_VALUES
- * values, batches. Refused from clients only: halves of
- * surrogate pairs and keys of the protocol in another case (MCP 2025-11-25 basic; JSON-RPC 2.0; RFC 8259 §4, §8).
+ * Reads one line or body. Never throws, and takes linear time. From both sides it refuses invalid UTF-8, a byte order
+ * mark, duplicate keys (also by escapes), deep nesting, more than MAX_JSON_VALUES values, and batches. From clients it
+ * also refuses lone surrogates, and keys of the protocol in another case (MCP 2025-11-25 basic; JSON-RPC 2.0; RFC 8259
+ * §4, §8).
  */
 export function readMessage(line: Buffer, side: MessageSender): WireMessage {
   if (!isUtf8(line)) return invalid(side, refuse('WIRE_UTF8'));
@@ -44,17 +44,17 @@ export function readMessage(line: Buffer, side: MessageSender): WireMessage {
 }
 
 /**
- * Strict parse of one JSON text. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_SIZE, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY.
+ * Parses one JSON text strictly. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_SIZE, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY.
  */
 export function parseJsonDoc(text: string): JsonDoc {
   const scan = scanJson(text);
-  // A text that did not come through UTF-8 may hold halves of pairs unescaped.
+  // A text that was not decoded from UTF-8 may contain lone surrogates without escapes.
   if (/\p{Surrogate}/u.test(text)) throw refuse('WIRE_LONE_SURROGATE');
   return { text, value: parseScanned(text, scan, 'client'), exact: scan.exact };
 }
 
 function parseScanned(text: string, scan: JsonScan, side: MessageSender): unknown {
-  // Before the parse: V8 copes with depth, but what walks the value later recurses.
+  // V8 can parse any depth, but later code walks the value recursively.
   if (scan.depth > MAX_DEPTH[side]) throw refuse('WIRE_DEPTH', `The message is nested ${scan.depth} levels deep.`);
   if (scan.values > MAX_JSON_VALUES)
     throw refuse(
@@ -63,13 +63,13 @@ function parseScanned(text: string, scan: JsonScan, side: MessageSender): unknow
     );
   const value = parse(text);
   if (scan.loneSurrogate && side === 'client') throw refuse('WIRE_LONE_SURROGATE');
-  // JSON.parse keeps the last of two equal keys; other readers keep the first, so what was checked could differ from
-  // what runs.
+  // JSON.parse keeps the last of two equal keys, and other parsers keep the first one. So the value that was checked
+  // could differ from the value that is used.
   if (countKeys(value) !== scan.keys) throw refuse('WIRE_DUPLICATE_KEY');
   return value;
 }
 
-/** The message of JSON.parse quotes its input, so it stays private. */
+/** The error message of JSON.parse quotes its input, so it stays private. */
 function parse(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -78,28 +78,24 @@ function parse(text: string): unknown {
   }
 }
 
-/** Keys of all objects. By name, not by Object.values: that is several times slower on objects of a million keys. */
+/** Counts the keys of all objects. Object.values would be several times slower for objects with a million keys. */
 function countKeys(root: unknown): number {
   let count = 0;
   const open: object[] = [[root]];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const list: readonly unknown[] = Array.isArray(next) ? next : Object.keys(next);
-    const named = list !== next;
-    if (named) count += list.length;
-    for (const item of list) {
-      const child = named ? (next as JsonObject)[item as string] : item;
-      if (isContainer(child)) open.push(child);
+    const items: readonly unknown[] = Array.isArray(next) ? next : Object.keys(next);
+    const isArray = items === next;
+    if (!isArray) count += items.length;
+    for (const item of items) {
+      const child = isArray ? item : (next as JsonObject)[item as string];
+      if (typeof child === 'object' && child !== null) open.push(child);
     }
   }
   return count;
 }
 
-function isContainer(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
-}
-
-function readId(text: string, found: readonly JsonMember[]): string | number | null {
-  const ids = found.filter((member) => member.key === 'id');
+function readId(text: string, members: readonly JsonMember[]): string | number | null {
+  const ids = members.filter((member) => member.key === 'id');
   const [only] = ids;
   if (only === undefined || ids.length > 1) return null;
   try {

@@ -26,7 +26,7 @@ export class MessageReader {
     stream.on('end', () => this.#lines.end());
   }
 
-  /** Delivers what has been read, at once: nothing is to come after the end of the server is told. */
+  /** Delivers the lines that wait, because no message may come after the end of the server is reported. */
   flush(): void {
     for (const line of this.#later.splice(0)) this.#deliver(line);
   }
@@ -51,26 +51,26 @@ export class MessageReader {
   }
 }
 
-/** How frames of the known implementations begin; the TypeScript SDK puts `result` first. */
+/** The beginnings of frames of known implementations. The TypeScript SDK puts `result` first. */
 const BEGINNINGS = ['{"jsonrpc"', '{"result"', '{"id"', '{"method"', '{"error"'];
 /** Each attempt reads the line again, so these limits bound the cost of a hostile line. */
 const ATTEMPTS = 4;
-const MOST_NOISY_BYTES = 1_048_576;
+const MAX_NOISY_BYTES = 1_048_576;
 
-/** A message of a server, and whether bytes that were not part of it had to be skipped. */
+/** A message of a server. `noisy`: bytes before it were skipped. */
 export interface NoisyMessage {
   readonly message: WireMessage;
   readonly noisy: boolean;
 }
 
 /**
- * Reads a line of a server. Where log text without a newline stands before a frame, the frame is still read: otherwise
- * its call would wait for its timeout. Only in lines of at most 1 MiB. A server that prints foreign text could print
- * the newline too, so nothing is lost in trust.
+ * Reads a line of a server. If log text without a newline comes before a frame, the frame is still read, because its
+ * call would wait for the timeout otherwise. This applies to lines of at most 1 MiB. It opens no attack: a server that
+ * prints foreign text could print the newline too.
  */
 export function readNoisyLine(line: Buffer): NoisyMessage {
   const message = readMessage(line, 'server');
-  if (!isNoise(message) || line.length > MOST_NOISY_BYTES) return { message, noisy: false };
+  if (!isNoise(message) || line.length > MAX_NOISY_BYTES) return { message, noisy: false };
   let from = 0;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     from = nextBeginning(line, from + 1);

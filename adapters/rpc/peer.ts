@@ -1,6 +1,6 @@
 /**
- * Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of
- * the client.
+ * One JSON-RPC conversation with a server: ids, deadlines, progress and cancellation. It refuses all requests of the
+ * server to the client.
  */
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { UpstreamError } from '../port.ts';
@@ -12,47 +12,48 @@ import { type PeerRequest, PendingCall } from './pending-call.ts';
 import { type RefusedRequest, RefusedRequests, URL_ELICITATION } from './refused-requests.ts';
 import type { JsonDoc } from './wire-message.ts';
 
-/** The way out. */
+/** The link to the server. */
 export interface PeerLink {
   /**
-   * `id` is given with requests, for links on which each has an answer of its own. A promise settles when the other
-   * side has taken the text; it never rejects.
+   * Sends a text. Requests have an `id`, for links on which each request has its own answer. A promise settles when the
+   * other side has taken the text. It never rejects.
    */
   send(text: string, id?: number): Promise<void> | void;
-  /** Bytes handed over and not yet taken by the other side. */
+  /** Returns the number of bytes that were sent and that the other side has not taken. */
   backlog(): number;
 }
 
-/** What the owner of the conversation is told. */
+/** The events of a conversation. */
 export interface PeerEvents {
-  /** At most once in 200 ms, however often the server says so. */
+  /** Called at most once in 200 ms, however often the server reports changes. */
   onToolsChanged(): void;
-  /** An answer to nothing, a second answer, or a message that breaks the protocol was dropped. */
+  /** A message was dropped: an answer to no request, a second answer, or one that breaks the protocol. */
   onDropped(): void;
   /**
-   * Requests of the server were refused. The first of a method is told at once, those of the next minute as a count.
+   * Requests of the server were refused. The first one of a method is reported immediately, those of the next minute as
+   * a count.
    */
   onRefused?(refused: RefusedRequest): void;
 }
 
 const LIST_CHANGED_MS = 200;
-/** A server that does not read must not make us hold more than this. */
+/** The most bytes that are held for a server that does not read. */
 const MAX_BACKLOG = 64 * 1024 * 1024;
-/** Answers to a server that floods and does not read are dropped much earlier: nobody waits for them. */
+/** Answers to a server that does not read are dropped much earlier, because no call waits for them. */
 const MAX_ANSWER_BACKLOG = 1024 * 1024;
 const MAX_ABANDONED = 1024;
-/** The client must open addresses (MCP 2025-11-25, elicitation). They would reach it without a decision. */
+/** Asks the client to open URLs (MCP 2025-11-25, elicitation), which would bypass the policy. */
 const URL_ELICITATION_REQUIRED = -32042;
 
 /**
- * One conversation. Ids count up per hop, so two clients with equal ids cannot meet (CVE-2026-25536); a call's id is
- * its progress token too. Nothing is sent twice.
+ * One conversation. It gives each request a new id, so requests of two clients with equal ids cannot be mixed up
+ * (CVE-2026-25536). The id is also the progress token. Nothing is sent twice.
  */
 export class Peer {
   private readonly link: PeerLink;
   private readonly events: PeerEvents;
   private readonly pending = new Map<number, PendingCall>();
-  /** Calls given up whose answers may still come: those are no fault of the server. */
+  /** Cancelled calls whose answers may still arrive. Such an answer does not break the protocol. */
   private readonly abandoned = new Set<number>();
   private lastId = 0;
   private listTimer: NodeJS.Timeout | undefined;
@@ -65,7 +66,7 @@ export class Peer {
     this.refused = new RefusedRequests((refused) => events.onRefused?.(refused));
   }
 
-  /** Requests without an answer so far. */
+  /** The number of requests without an answer. */
   get inFlight(): number {
     return this.pending.size;
   }
@@ -78,9 +79,7 @@ export class Peer {
     if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
     if (request.signal?.aborted === true) return Promise.reject(cancelReason(request.signal));
     if (this.link.backlog() > MAX_BACKLOG)
-      return Promise.reject(
-        new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }),
-      );
+      return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read its input.' }));
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));
     this.pending.set(id, call);
@@ -91,7 +90,7 @@ export class Peer {
     return call.result;
   }
 
-  /** Sends a notification; `params` is JSON text. Settles as Link.send does. */
+  /** Sends a notification. `params` is JSON text. Settles as PeerLink.send does. */
   async notify(method: string, params?: string): Promise<void> {
     if (this.ended !== undefined) return;
     await this.link.send(
@@ -99,7 +98,7 @@ export class Peer {
     );
   }
 
-  /** Takes one message of the server, in the order of arrival; progress before a result is delivered before it. */
+  /** Handles one message of the server. Messages must come in the order of arrival. */
   receive(message: WireMessage): void {
     switch (message.kind) {
       case 'result':
@@ -111,18 +110,16 @@ export class Peer {
       case 'request':
         return this.answer(message.id, message.method);
       case 'notification':
-        return this.hear(message.method, message.params);
+        return this.handleNotification(message.method, message.params);
     }
   }
 
-  /** Ends one call from below, where a link knows that its answer cannot come. Nothing happens if it has ended. */
+  /** Fails a call whose answer cannot arrive any more. Does nothing if the call has ended. */
   fail(id: number, error: TollgateError): void {
     this.take(id)?.reject(error);
   }
 
-  /**
-   * A message over the wire limit was dropped; its call is found by the id in its edges, or because it is the only one.
-   */
+  /** Handles a dropped message over the wire limit. Its call fails: the one with the id in `edges`, or the only one. */
   failTooLarge(edges: string): void {
     const id = idInEdges(edges);
     const [only] = this.pending.keys();
@@ -132,7 +129,7 @@ export class Peer {
     this.events.onDropped();
   }
 
-  /** The conversation is over; every call still waiting gets this error. Idempotent. */
+  /** Ends the conversation. Every waiting call fails with this error. Idempotent. */
   end(error: TollgateError): void {
     if (this.ended !== undefined) return;
     this.ended = error;
@@ -160,13 +157,13 @@ export class Peer {
     const call = this.take(id);
     if (call === undefined) return;
     if (this.abandoned.size < MAX_ABANDONED) this.abandoned.add(id);
-    // The specification forbids to cancel initialize.
+    // The specification forbids cancelling `initialize`.
     if (call.method !== 'initialize')
       void this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
     call.reject(error);
   }
 
-  /** Requests of the server end here: there is no client behind this hop that could be asked, and nothing may hang. */
+  /** Answers a request of the server. All but `ping` are refused, because no client answers them. */
   private answer(id: string | number, method: string): void {
     if (method !== 'ping') this.refused.note(method);
     if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
@@ -176,7 +173,7 @@ export class Peer {
     void this.link.send(head + (method === 'ping' ? '"result":{}}' : `"error":${JSON.stringify(error)}}`));
   }
 
-  /** A request to the client that came as a result was refused by the owner of the call. */
+  /** Counts a refused request to the client that came inside a result. */
   noteRefused(method: string): void {
     this.refused.note(method);
   }
@@ -187,13 +184,12 @@ export class Peer {
     return new TollgateError('URL_ELICITATION_DENIED');
   }
 
-  /**
-   * Only progress and list_changed have an effect. Other notifications (log messages, resources, tasks, elicitation)
-   * end here.
-   */
-  private hear(method: string, params: JsonDoc<JsonObject> | undefined): void {
+  /** Handles a notification. Only progress and list_changed have an effect; others are ignored. */
+  private handleNotification(method: string, params: JsonDoc<JsonObject> | undefined): void {
     if (method === 'notifications/progress')
-      return params === undefined || !holdsExactly(params) ? this.events.onDropped() : this.hearProgress(params.value);
+      return params === undefined || !holdsExactly(params)
+        ? this.events.onDropped()
+        : this.handleProgress(params.value);
     if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined)
       return;
     this.listTimer = setTimeout(() => {
@@ -202,7 +198,7 @@ export class Peer {
     }, LIST_CHANGED_MS);
   }
 
-  private hearProgress(params: JsonObject): void {
+  private handleProgress(params: JsonObject): void {
     const { progressToken, ...rest } = params;
     const id = ownId(progressToken);
     if (id !== undefined && this.abandoned.has(id)) return;
@@ -211,7 +207,7 @@ export class Peer {
   }
 }
 
-/** Whether the numbers of a progress notification are carried as they were written. */
+/** Returns true if doubles hold the numbers of a progress notification exactly. */
 function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
   if (exact) return true;
   return jsonMembers(text).every(
@@ -219,15 +215,15 @@ function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
   );
 }
 
-/** Our ids are integers. JSON-RPC 2.0 wants them back with the same type: `"1"` answers nothing that we sent. */
+/** Returns an id if Tollgate could have sent it. Its ids are numbers, and JSON-RPC 2.0 requires the same type. */
 function ownId(id: unknown): number | undefined {
   return typeof id === 'number' ? id : undefined;
 }
 
-/** Implementations write the id near the beginning of an answer or at its very end. */
+/** Finds the id of an answer. Implementations write it near the beginning or at the very end. */
 function idInEdges(edges: string): number | undefined {
-  const found =
+  const match =
     /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(\d{1,15})(?!\d)/.exec(edges) ??
     /"id":\s*(\d{1,15})(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
-  return found === null ? undefined : Number(found[1]);
+  return match === null ? undefined : Number(match[1]);
 }

@@ -1,7 +1,4 @@
-/**
- * Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress
- * that goes backwards.
- */
+/** One request that waits for its answer, with its deadlines, its progress and the signal of its caller. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type CancelSignal, cancelReason } from './cancellation.ts';
 import type { JsonObject } from './message-parser.ts';
@@ -10,10 +7,7 @@ import type { JsonDoc } from './wire-message.ts';
 /** One request to a server. */
 export interface PeerRequest {
   readonly method: string;
-  /**
-   * Text of the params, made when the id is known; the id serves as progress token. Texts of the caller are spliced in
-   * as they are.
-   */
+  /** Returns the params as JSON text. The id is also the progress token. */
   readonly params: (id: number) => string;
   /** Milliseconds without an answer or progress. */
   readonly timeoutMs: number;
@@ -23,10 +17,10 @@ export interface PeerRequest {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** Longest delay that setTimeout takes; longer ones would fire at once. */
+/** The longest delay that setTimeout supports. Longer delays would fire immediately. */
 const MAX_DELAY = 2 ** 31 - 1;
 
-/** A request in flight: one timer and at most one listener, both gone on `release`. */
+/** A request in flight. `release` removes its timer and its listener. */
 export class PendingCall {
   readonly method: string;
   readonly result: Promise<JsonDoc<JsonObject>>;
@@ -40,7 +34,7 @@ export class PendingCall {
   private lastProgress = Number.NEGATIVE_INFINITY;
   private readonly onAbort: (() => void) | undefined;
 
-  /** `giveUp` ends it on our side: the peer tells the server. */
+  /** `giveUp` cancels the call; the peer then informs the server. */
   constructor(request: PeerRequest, giveUp: (error: TollgateError) => void) {
     this.method = request.method;
     this.result = new Promise((resolve, reject) => {
@@ -60,13 +54,13 @@ export class PendingCall {
     }
   }
 
-  /** False when the progress was not asked for, is no number or does not increase (MCP 2025-11-25, progress). */
+  /** Returns false if progress was not requested, is not a number, or does not increase (MCP 2025-11-25, progress). */
   progress(params: Readonly<Record<string, unknown>>): boolean {
     const { progress } = params;
     const { onProgress, timeoutMs } = this.request;
     if (onProgress === undefined || typeof progress !== 'number' || progress <= this.lastProgress) return false;
     this.lastProgress = progress;
-    // The timer is left alone: when it fires it sees the later deadline and waits for the rest.
+    // The timer is not restarted. When it fires, it sees the later deadline and waits for the rest.
     this.expiresAt = Math.min(performance.now() + timeoutMs, this.hardAt);
     onProgress(params);
     return true;

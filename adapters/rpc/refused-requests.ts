@@ -1,17 +1,11 @@
-/**
- * Counts the requests of a server that were refused, and tells of them at a bounded rate: a storm must not fill the
- * audit log.
- */
+/** Counts and reports refused requests of a server, at a limited rate, so that a flood cannot fill the audit log. */
 
 /**
- * A result that carries requests to the client (revision 2026-07-28), and the error that asks it to open addresses (MCP
- * 2025-11-25, elicitation).
+ * The method names under which two other forms of requests are counted: a result that contains requests to the client
+ * (revision 2026-07-28), and the error that asks the client to open URLs (MCP 2025-11-25, elicitation).
  */
 export const [INPUT_REQUIRED, URL_ELICITATION] = ['input_required', 'elicitation/url'] as const;
-/**
- * By which a server can ask its client for something. Any other method is told as `other`: its name is text of the
- * server.
- */
+/** Requests of a server to its client. Other methods are reported as `other`, because their names are server text. */
 const KNOWN: ReadonlySet<string> = new Set([
   'sampling/createMessage',
   'elicitation/create',
@@ -32,29 +26,31 @@ export interface RefusedRequest {
 }
 
 /**
- * The refusals of one connection: the first of a method is told at once, those of the following minute in one count.
+ * The refusals of one connection. The first one of a method is reported immediately, those of the next minute as one
+ * count.
  */
 export class RefusedRequests {
-  readonly #tell: (refused: RefusedRequest) => void;
+  readonly #report: (refused: RefusedRequest) => void;
   readonly #counts = new Map<string, number>();
   readonly #timers = new Set<NodeJS.Timeout>();
 
-  constructor(tell: (refused: RefusedRequest) => void) {
-    this.#tell = tell;
+  constructor(report: (refused: RefusedRequest) => void) {
+    this.#report = report;
   }
 
-  note(asked: string): void {
-    const method = KNOWN.has(asked) ? asked : 'other';
+  /** Counts one refused request. */
+  note(requested: string): void {
+    const method = KNOWN.has(requested) ? requested : 'other';
     const count = this.#counts.get(method);
     if (count !== undefined) return void this.#counts.set(method, count + 1);
     this.#begin(method);
-    this.#tell({ method, count: 1 });
+    this.#report({ method, count: 1 });
   }
 
-  /** Tells what was counted: the connection ends. */
+  /** Reports the remaining counts at the end of the connection. */
   end(): void {
     for (const timer of this.#timers) clearTimeout(timer);
-    for (const [method, count] of this.#counts) if (count > 0) this.#tell({ method, count });
+    for (const [method, count] of this.#counts) if (count > 0) this.#report({ method, count });
     this.#counts.clear();
   }
 
@@ -66,7 +62,7 @@ export class RefusedRequests {
       this.#counts.delete(method);
       if (count === 0) return;
       this.#begin(method);
-      this.#tell({ method, count });
+      this.#report({ method, count });
     }, WINDOW_MS).unref();
     this.#timers.add(timer);
   }

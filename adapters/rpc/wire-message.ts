@@ -1,8 +1,8 @@
-/** Owns what a JSON-RPC message can be once it is read; refuses ids that cannot be echoed exactly. */
+/** The types of a JSON-RPC message that was read. */
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { JsonMember } from './json-scan.ts';
 
-/** An object of JSON; keys come from outside, `__proto__` is an own key like any other. */
+/** A JSON object. Its keys come from outside; `__proto__` is an own key like any other. */
 export type JsonObject = Record<string, unknown>;
 
 /** The error object of a JSON-RPC answer. */
@@ -10,11 +10,11 @@ export interface JsonRpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
-  /** JSON of `data`, where `data` lost something that the text holds. */
+  /** The JSON text of `data`, if the parsed `data` lost something. */
   readonly dataText?: string;
 }
 
-/** One message; `args` is `params.arguments` with a text of its own. `invalid` carries the id when it could be read. */
+/** One message. `args` is `params.arguments` with its own text. `invalid` has the id if it could be read. */
 export type WireMessage =
   | {
       readonly kind: 'request';
@@ -28,10 +28,10 @@ export type WireMessage =
   | { readonly kind: 'error'; readonly id: string | number | null; readonly error: JsonRpcError }
   | { readonly kind: 'invalid'; readonly id: string | number | null; readonly error: TollgateError };
 
-/** Who sent the message: clients are held to the letter, servers get UPSTREAM_INVALID for what cannot be used. */
+/** The sender of a message. Rules for clients are stricter. Faults of servers become UPSTREAM_INVALID. */
 export type MessageSender = 'client' | 'server';
 
-/** A message whose text is safe to parse, before its envelope is judged. */
+/** A parsed message, before its envelope is checked. */
 export interface ParsedMessage {
   readonly side: MessageSender;
   readonly text: string;
@@ -40,18 +40,17 @@ export interface ParsedMessage {
   readonly exact: boolean;
 }
 
-/** A plain object of JSON: neither null nor an array. */
+/** Returns true for a JSON object: neither null nor an array. */
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The id of a request (MCP 2025-11-25: string or integer, never null), if it can be echoed exactly. */
+/** Returns true for an id (MCP 2025-11-25: string or integer, never null) that can be echoed exactly. */
 export function isId(value: unknown): value is string | number {
   return typeof value === 'string' || (Number.isSafeInteger(value) && !Object.is(value, -0));
 }
-/**
- * JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds.
- */
+
+/** JSON text from the wire with its parsed value. `exact` is false if the value lost something of the text. */
 export interface JsonDoc<T = unknown> {
   readonly text: string;
   readonly value: T;

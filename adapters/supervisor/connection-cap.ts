@@ -1,15 +1,15 @@
-/** Owns the cap on simultaneous connections; refuses a further one until a connection is idle and can be given up. */
+/** Limits the number of simultaneous connections to servers. Idle connections make room for new ones. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { SharedConnectionSlots } from './server-settings.ts';
 
-/** One who holds a slot while it is connected or connecting. */
+/** The owner of a slot, while it is connected or connecting. */
 export interface SlotHolder {
-  /** True while a call is in flight or a start under way: it cannot be given up. */
+  /** Returns true if a call is in flight or a start is in progress. The connection must not be closed then. */
   busy(): boolean;
-  /** Monotonic milliseconds of the last use. */
+  /** Returns the time of the last use, in monotonic milliseconds. */
   lastUsed(): number;
-  /** Ends the connection, so that another server can have the slot; the next use connects again. */
+  /** Closes the connection, so that another server can have the slot. The next use connects again. */
   giveUp(): Promise<void>;
 }
 
@@ -18,12 +18,13 @@ interface Waiter {
   readonly grant: (ended: Promise<void> | undefined) => void;
 }
 
-/** Between two questions for a connection that another process may have given up. */
-const ASK_MS = 100;
+/** Milliseconds between two attempts to get a connection that another process may have given up. */
+const SHARED_POLL_MS = 100;
 
 /**
- * The slots of all servers of one process, each with a lease on one connection of all processes (HA-05). First come, first
- * served; the least recently used idle connection yields, first of this process, then of others.
+ * The slots of all servers of this process. Each slot holds a lease on one of the connections that all processes share
+ * (HA-05). Waiters are served in order. The least recently used idle connection is closed for them, first one of this
+ * process, then one of another process.
  */
 export class ConnectionSlots {
   private readonly limit: number;
@@ -37,7 +38,7 @@ export class ConnectionSlots {
     this.shared = shared;
   }
 
-  /** Waits for a slot at most this long, then throws SERVER_UNAVAILABLE. The holder gives it back by `release`. */
+  /** Waits for a slot. Throws SERVER_UNAVAILABLE after `timeoutMs`. The holder returns the slot with `release`. */
   async acquire(holder: SlotHolder, timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
     await this.acquireHere(holder, timeoutMs);
@@ -50,7 +51,7 @@ export class ConnectionSlots {
     }
   }
 
-  /** Gives up the idle connection longest unused, if there is one: another process needs it. */
+  /** Closes the least recently used idle connection, if there is one, because another process needs it. */
   async yieldOne(): Promise<void> {
     const victim = this.leastRecentlyUsed();
     if (victim === undefined) return;
@@ -70,13 +71,13 @@ export class ConnectionSlots {
         await this.yieldOne();
         continue;
       }
-      if (performance.now() + ASK_MS > deadline) throw this.inUse(' in all processes');
+      if (performance.now() + SHARED_POLL_MS > deadline) throw this.allInUse(' in all processes');
       await shared.ask();
-      await sleep(ASK_MS);
+      await sleep(SHARED_POLL_MS);
     }
   }
 
-  private inUse(where: string): TollgateError {
+  private allInUse(where: string): TollgateError {
     return new TollgateError('SERVER_UNAVAILABLE', {
       detail: `All ${this.limit} connections to servers are in use${where}.`,
       next: 'Call again later, or raise limits.connections in tollgate.yaml.',
@@ -87,12 +88,12 @@ export class ConnectionSlots {
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.waiting.splice(this.waiting.indexOf(waiter), 1);
-        reject(this.inUse(''));
+        reject(this.allInUse(''));
       }, timeoutMs);
-      const grant: Waiter['grant'] = (ending) => {
+      const grant: Waiter['grant'] = (ended) => {
         clearTimeout(timer);
-        // Until the other connection has ended.
-        resolve(ending);
+        // Waits until the connection that made room has ended.
+        resolve(ended);
       };
       const waiter: Waiter = { holder, grant };
       this.waiting.push(waiter);
@@ -100,14 +101,14 @@ export class ConnectionSlots {
     });
   }
 
-  /** Gives the slot back. Nothing happens if another has taken it over. */
+  /** Returns the slot. Does nothing if another holder has taken the slot over. */
   release(holder: SlotHolder): void {
     this.leases.get(holder)?.();
     this.leases.delete(holder);
     if (this.held.delete(holder)) this.serve();
   }
 
-  /** To be called when a holder may have become idle. */
+  /** Must be called when a holder may have become idle. */
   noteIdle(): void {
     if (this.waiting.length > 0) this.serve();
   }
@@ -117,10 +118,11 @@ export class ConnectionSlots {
       const victim = this.held.size < this.limit ? undefined : this.leastRecentlyUsed();
       if (this.held.size >= this.limit && victim === undefined) return;
       this.waiting.shift();
-      // The slot changes hands before the connection ends, so that no third can slip in between. It is given up in this turn: it is idle now.
+      // The slot changes its holder before the old connection ends, so that no third server can take it. The old
+      // connection is closed in the same turn of the event loop, because it is idle only now.
       if (victim !== undefined) this.held.delete(victim);
       this.held.add(next.holder);
-      // What it leaves behind is no reason to refuse the next one.
+      // A failed end of the old connection is no reason to refuse the next one.
       next.grant(victim?.giveUp().catch(() => undefined));
     }
   }

@@ -1,4 +1,4 @@
-/** Owns the one connection that a server may have, with its slot: opening, losing and ending it; refuses a second beside it. */
+/** Opens, monitors and closes the one connection of a server, and holds its slot. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ServerInfo, UpstreamCall } from '../port.ts';
@@ -9,36 +9,36 @@ import type { LossCause } from './restarts.ts';
 import type { ServerSettings } from './server-settings.ts';
 import { UpstreamSession } from './upstream-session.ts';
 
-/** From the end of a call to the first look at the number of processes, and from that to the second: many programs leave some for a moment. */
-const FULL_LOOKS_MS = [2000, 3000];
-/** How long a connection on which nothing happens may take to answer a ping. */
+/** Pauses before each check of the number of processes after a call. Many programs leave some for a moment. */
+const FULL_CHECK_PAUSES_MS = [2000, 3000];
+/** Milliseconds that an idle connection may take to answer a ping. */
 const PING_MS = 5000;
 
-/** What a connector is made of, and what it reports. */
+/** The dependencies of a connector, and the events that it reports. */
 export interface ConnectorParts {
   readonly settings: ServerSettings;
   readonly slots: ConnectionSlots;
   readonly connect: () => Connection;
-  /** It must not be given up although it is idle. */
+  /** Returns true if the connection must stay open although it is idle. */
   readonly isKept: () => boolean;
   readonly onToolsChanged: () => void;
-  /** Requests of the server were refused; `during`: the only call that ran meanwhile. */
+  /** Requests of the server were refused. `during`: the only call that ran meanwhile. */
   readonly onRefused: (id: string, refused: RefusedRequest, during: UpstreamCall | undefined) => void;
-  /** It went by itself, or did not come up. `why` is one public line. */
+  /** The connection ended by itself, or could not be opened. `why` is one public line. */
   readonly onLost: (id: string, loss: LossCause & { readonly why: string; readonly wasReady: boolean }) => void;
-  /** It was ended by us, in order. */
+  /** Tollgate closed the connection in an orderly way. */
   readonly onStopped: (id: string) => void;
 }
 
-/** Opens one connection at a time; its caller sees to it that `open` is not called twice at once. */
+/** Opens one connection at a time. The caller must not call `open` while another `open` runs. */
 export class Connector implements SlotHolder {
   private readonly parts: ConnectorParts;
-  /** The newest session: connecting, or connected when `ready`. */
+  /** The newest session. It is connected if `ready` is true; otherwise it is connecting. */
   private session: UpstreamSession | undefined;
   private ready = false;
   private usedAt = 0;
   private probing = false;
-  private isLooking = false;
+  private isCheckingFull = false;
   private readonly closing = new Map<UpstreamSession, Promise<void>>();
   badLines = 0;
   info: ServerInfo | undefined;
@@ -47,18 +47,21 @@ export class Connector implements SlotHolder {
     this.parts = parts;
   }
 
-  /** The connected session, if there is one now. */
+  /** The connected session, if there is one. */
   get current(): UpstreamSession | undefined {
     return this.ready ? this.session : undefined;
   }
 
-  /** Waits for a slot and connects. `refusal` is asked again once there is a slot, after `consent`. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a start throws. */
+  /**
+   * Waits for a slot and connects. Calls `consent` and `refusal` once it has a slot. Throws what they return,
+   * INIT_FAILED, SERVER_UNAVAILABLE and what a start throws.
+   */
   async open(
     refusal: () => TollgateError | undefined,
     consent: () => Promise<TollgateError | undefined>,
   ): Promise<UpstreamSession> {
     const { settings, slots } = this.parts;
-    // An old process of this server still holds its slot until nothing of it is left.
+    // An old process of this server holds its slot until it has ended completely.
     await Promise.all(this.closing.values());
     await slots.acquire(this, settings.connectTimeoutMs);
     await this.checkStart(refusal, consent);
@@ -70,10 +73,11 @@ export class Connector implements SlotHolder {
       this.lose(session, { why: error.message, error });
       throw error;
     }
-    // It may have been stopped, or have ended, between its answer and this line; its slot is free already.
+    // It may have been stopped, or have ended, since its answer. Its slot is already free then.
     if (this.session !== session)
       throw (
-        refusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended at once.` })
+        refusal() ??
+        new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended right after its start.` })
       );
     this.ready = true;
     this.usedAt = performance.now();
@@ -81,21 +85,21 @@ export class Connector implements SlotHolder {
     return session;
   }
 
-  /** A server elsewhere ends without a word to us: one that is not used would count as healthy until the next call. */
+  /** Pings an idle remote server: it can end unnoticed, and would count as healthy until the next call. */
   private checkWhileIdle(session: UpstreamSession): void {
-    const { healthCheckMs: every = 0 } = this.parts.settings;
-    if (every === 0) return;
+    const { healthCheckMs = 0 } = this.parts.settings;
+    if (healthCheckMs === 0) return;
     const timer = setInterval(() => {
       if (this.current !== session) return clearInterval(timer);
       if (session.inFlight > 0) return;
-      // Who waits for a connection may have found this one busy meanwhile.
+      // During the ping the connection was busy, so a server that waits for a slot could not get this one.
       void this.endUnless(session, () => session.answersPing(PING_MS), 'does not answer a ping').then(() =>
         this.parts.slots.noteIdle(),
       );
-    }, every).unref();
+    }, healthCheckMs).unref();
   }
 
-  /** To be called when it was used, and may be idle now. */
+  /** Must be called after each use, when the connection may be idle. */
   noteUse(): void {
     void this.endIfFull();
     this.usedAt = performance.now();
@@ -115,12 +119,15 @@ export class Connector implements SlotHolder {
     await Promise.all(this.closing.values());
   }
 
-  /** Ends it in order if nobody uses it. */
+  /** Closes the connection in an orderly way if it is idle. */
   endIfIdle(): void {
     if (!this.busy()) this.disconnect();
   }
 
-  /** Ends everything at once. `why` completes "Server x …" for calls in flight. The id of what was connected, if anything was. */
+  /**
+   * Kills the server, and returns the id of its session if it was connected. `why` completes "Server x …" for the
+   * calls in flight.
+   */
   kill(why: string): string | undefined {
     const { session, ready } = this;
     for (const one of [session, ...this.closing.keys()]) one?.kill(why);
@@ -131,43 +138,48 @@ export class Connector implements SlotHolder {
     return ready ? session.id : undefined;
   }
 
-  /** Asks a session for a sign of life, and ends it as lost when there is none within the time given. */
+  /** Pings a session, and ends it as lost if the server sends nothing within the given milliseconds. */
   endIfUnresponsive(session: UpstreamSession, withinMs: number): Promise<void> {
     return this.endUnless(
       session,
       () => session.isResponsive(withinMs),
-      'was ended, because it took no notice of a cancelled call nor of a ping',
+      'was stopped, because it did not react to a cancelled call or to a ping',
     );
   }
 
-  /** After a call: a server whose processes have used up its limit, and stay, could do nothing any more. It is ended as lost, so that it can be started again. */
+  /**
+   * Ends a server as lost if its processes still use up its limit some time after a call. It could not work any more,
+   * and can be started again.
+   */
   private async endIfFull(): Promise<void> {
     const session = this.current;
-    if (session === undefined || this.isLooking) return;
-    this.isLooking = true;
+    if (session === undefined || this.isCheckingFull) return;
+    this.isCheckingFull = true;
     let isFull = true;
-    for (let look = 0; look < FULL_LOOKS_MS.length && isFull; look += 1) {
-      await sleep(FULL_LOOKS_MS[look], undefined, { ref: false });
+    for (const pause of FULL_CHECK_PAUSES_MS) {
+      if (!isFull) break;
+      await sleep(pause, undefined, { ref: false });
       isFull = this.current === session && session.inFlight === 0 && session.isFull;
     }
-    this.isLooking = false;
+    this.isCheckingFull = false;
     if (!isFull) return;
-    const why = 'was ended, because what it had started took all the processes that limits.processes lets it have';
-    session.kill(why);
-    this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.`, exit: 'processes' });
+    this.killAsLost(session, 'was stopped, because its processes used up limits.processes', { exit: 'processes' });
   }
 
-  private async endUnless(session: UpstreamSession, lives: () => Promise<boolean>, why: string): Promise<void> {
+  private async endUnless(session: UpstreamSession, isAlive: () => Promise<boolean>, why: string): Promise<void> {
     if (this.probing || this.current !== session) return;
     this.probing = true;
-    const alive = await lives();
+    const alive = await isAlive();
     this.probing = false;
-    if (alive || this.current !== session) return;
-    session.kill(why);
-    this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.` });
+    if (!alive && this.current === session) this.killAsLost(session, why);
   }
 
-  /** The wait for a slot may have been long: what was agreed to may be something else by now. Gives the slot back. */
+  private killAsLost(session: UpstreamSession, why: string, cause: LossCause = {}): void {
+    session.kill(why);
+    this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.`, ...cause });
+  }
+
+  /** Checks consent again, because it may have changed during a long wait for the slot. Returns the slot on refusal. */
   private async checkStart(
     refusal: () => TollgateError | undefined,
     consent: () => Promise<TollgateError | undefined>,
@@ -190,21 +202,21 @@ export class Connector implements SlotHolder {
       onClosed: (why, exit, error) =>
         this.lose(session, {
           why: error?.message ?? `Server "${settings.name}" ${why}.`,
-          ...(exit === undefined ? {} : { exit }),
-          ...(error === undefined ? {} : { error }),
+          ...(exit !== undefined && { exit }),
+          ...(error !== undefined && { error }),
         }),
     });
     this.session = session;
     return session;
   }
 
-  private lose(session: UpstreamSession, ending: LossCause & { readonly why: string }): void {
+  private lose(session: UpstreamSession, loss: LossCause & { readonly why: string }): void {
     if (this.session !== session) return;
     const wasReady = this.ready;
     this.session = undefined;
     this.ready = false;
     this.parts.slots.release(this);
-    this.parts.onLost(session.id, { ...ending, wasReady });
+    this.parts.onLost(session.id, { ...loss, wasReady });
   }
 
   private disconnect(): void {
@@ -217,7 +229,7 @@ export class Connector implements SlotHolder {
       this.closing.delete(session);
       this.parts.slots.release(this);
     });
-    // Who waits for the end hears of it; without anybody, what is left in places of our own must not end the facade.
+    // Callers that wait for the end get its error. Without a caller, the error must not end the facade.
     closed.catch(() => undefined);
     this.closing.set(session, closed);
   }

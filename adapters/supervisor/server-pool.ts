@@ -1,32 +1,36 @@
-/** Owns all external servers of one process and their caps; refuses more servers than are allowed. */
+/** Holds all external servers of this process, within the limits of servers and connections. */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { RemoteConnection } from '../http/remote-connection.ts';
-import type { Health, ServerAdapter } from '../port.ts';
+import type { Health, ServerAdapter, ServerProbeResult } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { SocketConnection } from '../stdio/socket-connection.ts';
 import { StdioConnection } from '../stdio/stdio-connection.ts';
 import { ConnectionSlots } from './connection-cap.ts';
-import type { ServerSettings } from './server-settings.ts';
+import { type ServerSettings, startRefusal } from './server-settings.ts';
 import type { AdapterOptions } from './supervisor.ts';
 import { UpstreamServer } from './upstream-server.ts';
+import { UpstreamSession } from './upstream-session.ts';
 
-/** HA-05: how many servers may be configured (default 20), and how many connected at once (default 5). */
+/**
+ * The numbers of configured servers (default 20) and of simultaneous connections (default 5) that are allowed (HA-05).
+ */
 export interface PoolLimits {
   readonly servers: number;
   readonly connections: number;
 }
 
-/** How long calls of a server that was changed or removed may go on. */
+/** How long running calls of a changed or removed server may continue. */
 const RETIRE_MS = 30_000;
+const PROBE_LIST_MS = 30_000;
 
-/** Makes adapters that share the slots; starts nothing by itself. */
+/** Creates adapters that share the connection slots. It starts no server by itself. */
 export class ServerPool {
   private readonly limits: PoolLimits;
   private readonly options: AdapterOptions;
   private readonly slots: ConnectionSlots;
   private readonly servers = new Map<string, UpstreamServer>();
-  /** Replaced or removed ones whose running calls are let end. */
+  /** Changed or removed servers whose running calls may still end. */
   private readonly retiring = new Map<UpstreamServer, Promise<void>>();
 
   constructor(limits: PoolLimits, options: AdapterOptions) {
@@ -35,7 +39,7 @@ export class ServerPool {
     this.slots = new ConnectionSlots(limits.connections, options.shared);
   }
 
-  /** Adds a server, not yet started. Throws CONFIG_INVALID over the cap, or when the name is taken. */
+  /** Adds a server and does not start it. Throws CONFIG_INVALID if there are too many, or the name is taken. */
   add(settings: ServerSettings): ServerAdapter {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
@@ -51,9 +55,9 @@ export class ServerPool {
   }
 
   /**
-   * Makes the pool hold exactly these servers, and answers with all of them by name. A server whose settings are deep-equal
-   * is kept as it runs; one that was changed or removed takes no new start and ends after its running calls, at most after
-   * 30 s. Throws CONFIG_INVALID over the cap or for a name that stands twice, and then nothing has changed.
+   * Makes the pool hold exactly these servers, and returns all of them by name. A server with deep-equal settings keeps
+   * running. A changed or removed server refuses new starts and ends after its running calls, at most after 30 s.
+   * Throws CONFIG_INVALID, and changes nothing, if there are too many servers or two with one name.
    */
   sync(list: readonly ServerSettings[]): ReadonlyMap<string, ServerAdapter> {
     this.checkList(list);
@@ -67,7 +71,7 @@ export class ServerPool {
     return new Map([...wanted.keys()].map((name) => [name, this.servers.get(name) as ServerAdapter]));
   }
 
-  /** Starts all in parallel and lists their tools; a server that fails is named with its error and holds up no other. */
+  /** Starts all servers in parallel and lists their tools. Returns the error of each server that failed. */
   async startAll(signal?: AbortSignal): Promise<ReadonlyMap<string, TollgateError | undefined>> {
     const outcomes = await Promise.all(
       [...this.servers.values()].map(
@@ -77,12 +81,12 @@ export class ServerPool {
     return new Map(outcomes);
   }
 
-  /** Starts these before anybody calls them, and waits for none. */
+  /** Starts these servers in the background, before a call needs them. */
   warmUp(names: readonly string[]): void {
     for (const name of names) this.servers.get(name)?.warmUp();
   }
 
-  /** The kill switch: those with a refusal end at once and refuse starts, the others may start again. */
+  /** Kills every server for which there is a refusal, and lets the others start again. */
   halt(refusalOf: (name: string) => TollgateError | undefined): void {
     for (const server of this.all()) {
       const refusal = refusalOf(server.name);
@@ -91,17 +95,17 @@ export class ServerPool {
     }
   }
 
-  /** Losses of these before now do not count: a person lets them be used. */
+  /** Forgets all losses of these servers, because a person allowed them to be used. */
   revive(names: readonly string[]): void {
     for (const name of names) this.servers.get(name)?.revive();
   }
 
-  /** What may be shown of these is another thing now. */
+  /** Makes these servers list their tools again, because what may be shown has changed. */
   relist(names: ReadonlySet<string>): void {
     for (const server of this.all()) if (names.has(server.name)) server.forgetTools();
   }
 
-  /** How each is now, by name, with the version that it named. */
+  /** Returns the health of each server by name, with the version that it reported. */
   healths(): ReadonlyMap<string, Health & { readonly version?: string }> {
     return new Map(
       [...this.servers].map(([name, server]) => [
@@ -111,17 +115,17 @@ export class ServerPool {
     );
   }
 
-  /** Another process needs a connection: the idle one longest unused ends, if there is one. */
+  /** Closes the least recently used idle connection, if there is one, because another process needs it. */
   yieldOne(): Promise<void> {
     return this.slots.yieldOne();
   }
 
-  /** Ends every server in order, in parallel. */
+  /** Stops all servers in an orderly way, in parallel. */
   async stopAll(): Promise<void> {
     await Promise.all([...this.all()].map((server) => server.stop()));
   }
 
-  /** Ends every process at once, synchronously: the last resort at the exit of our own process. */
+  /** Kills every process synchronously. For the exit of this process. */
   killNow(): void {
     for (const server of this.all()) server.killNow();
   }
@@ -131,7 +135,7 @@ export class ServerPool {
   }
 
   private retire(server: UpstreamServer): void {
-    // Nobody waits: what a failed end leaves are folders of our own, and must not end the facade.
+    // No one waits for the end. If it fails, only folders of Tollgate stay, which must not end the facade.
     this.retiring.set(
       server,
       server
@@ -142,23 +146,22 @@ export class ServerPool {
   }
 
   private checkList(list: readonly ServerSettings[]): void {
-    const twice = list.find(({ name }, index) => list.findIndex((other) => other.name === name) !== index);
-    if (twice !== undefined) throw nameTaken(twice.name);
+    const duplicate = list.find(({ name }, index) => list.findIndex((other) => other.name === name) !== index);
+    if (duplicate !== undefined) throw nameTaken(duplicate.name);
     const extra = list[this.limits.servers];
     if (extra !== undefined) throw this.tooMany(extra.name);
   }
 
   private tooMany(name: string): TollgateError {
-    const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
     return new TollgateError('CONFIG_INVALID', {
-      detail,
+      detail: `Server "${name}" exceeds the limit of ${this.limits.servers} servers.`,
       next: 'Remove a server, or raise limits.servers in tollgate.yaml.',
     });
   }
 }
 
-/** The way to a server, not yet opened. */
-export function connectionTo(settings: ServerSettings, options: AdapterOptions): Connection {
+/** Creates the connection to a server and does not open it. */
+function connectionTo(settings: ServerSettings, options: AdapterOptions): Connection {
   if (settings.transport === 'unix') return new SocketConnection(settings);
   return settings.transport === 'stdio'
     ? new StdioConnection(settings, options)
@@ -170,6 +173,45 @@ function nameTaken(name: string): TollgateError {
     detail: `Two servers are named "${name}".`,
     next: 'Rename one of them.',
   });
+}
+
+/**
+ * Starts or reaches a server, lists its tools and prompts, and ends it, for a person who decides about it. Calls no
+ * tool. Throws as ServerAdapter.start and listTools. `signal` ends it early.
+ */
+export async function probeServer(
+  settings: ServerSettings,
+  options: AdapterOptions & { readonly signal: AbortSignal },
+): Promise<ServerProbeResult> {
+  const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
+  if (refusal !== undefined) throw refusal;
+  const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
+    onToolsChanged: () => undefined,
+    onBad: () => undefined,
+    onRefused: (refused) =>
+      options.onEvent?.({ event: 'request.refused', ...refused, server: settings.name, id: session.id }),
+    onClosed: () => undefined,
+  });
+  const kill = (): void => session.kill();
+  options.signal.addEventListener('abort', kill);
+  process.once('exit', kill);
+  try {
+    const info = await session.open(settings.connectTimeoutMs);
+    const { entries: tools, unfit } = await session.listTools(PROBE_LIST_MS);
+    const prompts = await session.listPrompts(PROBE_LIST_MS);
+    const { instructions } = session;
+    return {
+      info,
+      tools,
+      prompts,
+      ...(unfit.length > 0 && { unfit }),
+      ...(instructions !== undefined && { instructions }),
+    };
+  } finally {
+    await session.close();
+    options.signal.removeEventListener('abort', kill);
+    process.off('exit', kill);
+  }
 }
 
 async function failureOf(work: Promise<unknown>): Promise<TollgateError | undefined> {

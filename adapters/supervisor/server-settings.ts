@@ -1,10 +1,10 @@
-/** Owns what an adapter must be told of a server; refuses settings that cannot start whatever anybody says. */
+/** The settings of a server that adapters need, and the check whether a server can start with them. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
 import type { SandboxSettings } from '../sandbox/sandbox-spec.ts';
 
-/** One server that is no part of this process; the loaded configuration satisfies it. Times in milliseconds. */
+/** The settings of a server outside of this process, as the configuration gives them. Times are in milliseconds. */
 export interface ServerSettings {
   readonly name: string;
   readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
@@ -13,83 +13,93 @@ export interface ServerSettings {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
-  /** Of `unix`: absolute. */
+  /** For `unix`: an absolute path. */
   readonly socket?: string;
-  /** Absent: external. An internal one offers its allowed tools only, and only as they were pinned (CY-02). */
+  /** Default: external. An internal server offers only its allowed tools, and only as they were pinned (CY-02). */
   readonly trust?: 'internal' | 'external';
-  /** Looked at for internal servers; those of others are the policy's. */
+  /** Used for internal servers. For external servers, the policy uses them. */
   readonly tools?: { readonly allow?: readonly string[] };
   readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** How a sign-in to a remote server is made. Absent: as its metadata says, with a client that registers itself. */
+  /** How to sign in to a remote server. Absent: as its metadata says, with a client that registers itself. */
   readonly oauth?: OAuthSettings;
-  /** Places of its secrets, where one is not the vault: they decide what runs too. */
+  /** Sources of its secrets other than the vault. They can run programs, so they belong to what is approved. */
   readonly secretSources?: Readonly<Record<string, unknown>>;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;
-  /** What rules close to its program, of all that its isolation gives it. Absent: nothing. */
+  /** Paths and hosts that rules close, although the isolation of the server would allow them. Absent: none. */
   readonly confinement?: Confinement;
   /** Default `on-demand`. */
   readonly lifetime?: ServerLifetime;
   readonly connectTimeoutMs: number;
-  /** How often a process that ended, or did not start, is started again by calls of one session within ten minutes (HA-08); of a server that is not a process of ours, how often it is connected to again in the background. */
+  /**
+   * For a process: the number of restarts that calls of one session may cause within ten minutes (HA-08). For other
+   * servers: the number of attempts to reconnect in the background.
+   */
   readonly maxRetries: number;
-  /** First pause before a remote server is tried again; doubles up to 30 s. */
+  /** The first pause before reconnecting to a remote server. It doubles up to 30 s. */
   readonly reconnectBackoffMs: number;
-  /** Between two pings of a connection on which nothing happens, for servers that are no process of ours; 0 or absent: none. */
+  /**
+   * Time between two pings of an idle connection, for servers that are not processes of Tollgate. 0 or absent: none.
+   */
   readonly healthCheckMs?: number;
+  /** Why the settings cannot be used, for example an invalid entry of a client file. Absent: they can be used. */
   readonly unusable?: string;
 }
 
-/** A client that was registered by hand, and its limits. */
+/** An OAuth client that was registered by hand, and limits of the sign-in. */
 export interface OAuthSettings {
-  /** Default: a person consents in a browser. */
+  /** Default: `authorization_code`, where a person consents in a browser. */
   readonly grant: 'authorization_code' | 'client_credentials';
-  /** Whom the client is registered with. Nobody else is asked, so that its secret goes to nobody else. */
+  /** The issuer where the client is registered. No other issuer is used, so that no other gets the secret. */
   readonly issuer?: string;
   readonly clientId?: string;
   /** May hold `${secret:NAME}`. */
   readonly clientSecret?: string;
-  /** All that is ever asked for; absent: what the server names. */
+  /** The only scopes that are requested. Absent: the scopes that the server names. */
   readonly scopes?: readonly string[];
-  /** Port of 127.0.0.1 to which the browser comes back; default: any. */
+  /** The port of 127.0.0.1 to which the browser returns. Default: any free port. */
   readonly callbackPort?: number;
 }
 
 /**
- * How long a server stays, from short to long. `ephemeral`: until it was idle for a minute, or the sessions that used it have ended;
- * `on-demand`: until the facade ends or another server needs its connection; `keep-alive`: always, and it comes back by itself.
+ * How long a server runs, from short to long. `ephemeral`: until it was idle for a minute, or all sessions that used it
+ * have ended. `on-demand`: until the facade exits, or another server needs its connection. `keep-alive`: always;
+ * Tollgate restarts it.
  */
 export const SERVER_LIFETIMES = ['ephemeral', 'on-demand', 'keep-alive'] as const;
 export type ServerLifetime = (typeof SERVER_LIFETIMES)[number];
 
-/** How long a process may take to end by itself once its input is closed, and then after SIGTERM. */
+/** Milliseconds that a process may take to end after its input is closed, and then after SIGTERM. */
 export interface StopGrace {
   readonly closeMs: number;
   readonly termMs: number;
 }
 
-/** The connections of all processes of one state folder. Its errors stop a start. */
+/** The connections that all processes of one state folder share. Its errors make a start fail. */
 export interface SharedConnectionSlots {
-  /** One of them, or undefined when all are taken; the function gives it back. One of a process that died is free again. */
+  /**
+   * Takes a connection. Returns the function that returns it, or undefined if all are taken. Connections of processes
+   * that died are free again.
+   */
   take(): Promise<(() => void) | undefined>;
-  /** Asks the other processes to give up an idle one. */
+  /** Asks the other processes to close an idle connection. */
   ask(): Promise<void>;
 }
 
-/** Why a server cannot start as it is set, or undefined. */
+/** Returns why a server cannot start with these settings, or undefined. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
   if (unusable !== undefined)
     return new TollgateError('SERVER_UNAVAILABLE', {
       detail: `Server "${name}" cannot be used: ${unusable}`,
-      next: 'Mend its entry; `tollgate check` shows it.',
+      next: 'Correct its entry. `tollgate check` shows where it is.',
       retryable: false,
     });
   return fetchRefusal(settings);
 }
 
-/** Programs that fetch their package at every start; in a sandbox without a way out they would be waited for in vain. */
+/** Programs that fetch their package at every start. In a sandbox without network they would hang until the timeout. */
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
 function fetchRefusal({
@@ -108,8 +118,12 @@ function fetchRefusal({
   )
     return undefined;
   return new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `Server "${name}" is not started: ${program} fetches its package when it starts, and its sandbox has no network.`,
-    next: `Install the package, and write its own program under servers.${name} (command: node, args: [path of its file]); or name the domains that it needs under sandbox.network.`,
+    detail:
+      `Server "${name}" is not started: ${program} fetches its package when it starts, ` +
+      'and its sandbox has no network.',
+    next:
+      `Install the package, and write its own program under servers.${name} (command: node, args: [path of its ` +
+      'file]); or name the domains that it needs under sandbox.network.',
     retryable: false,
   });
 }

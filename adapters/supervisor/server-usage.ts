@@ -1,8 +1,8 @@
-/** Owns who uses a server and how long it therefore stays; refuses to end one that somebody uses. */
+/** Tracks which sessions use a server, and therefore how long it stays. It does not end a server that is in use. */
 
 import { SERVER_LIFETIMES, type ServerLifetime } from './server-settings.ts';
 
-/** What a usage is told and may do. */
+/** The settings of a server that matter for its usage. */
 export interface ServerUsageParts {
   readonly lifetime: ServerLifetime;
   readonly idleMs: number;
@@ -10,20 +10,19 @@ export interface ServerUsageParts {
   readonly endIfIdle: () => void;
 }
 
-/** The sessions of the facade that have asked for a server or called it, by their opaque names. */
+/** The sessions of the facade that have demanded a server or called it, by their opaque names. */
 export class ServerUsage {
   private readonly parts: ServerUsageParts;
-  /** Session → the lifetime that its profile asks for. */
+  /** The lifetime that the profile of each session asks for. */
   private readonly demands = new Map<string, ServerLifetime>();
-  /** Sessions that have called. */
   private readonly callers = new Set<string>();
   private timer: NodeJS.Timeout | undefined;
-  /** Calls, lists and starts that somebody waits for, also between the messages that they send. */
+  /** Calls, lists and starts in progress, also between their messages. */
   private uses = 0;
-  /** Something kept on the server belongs to sessions. */
+  /** Returns true while state of sessions is kept on the server. */
   holds: () => boolean = () => false;
 
-  /** The longest that an open session asks for; without sessions that of the server's own settings. Each call asks for it. */
+  /** The longest lifetime that an open session demands. Without sessions, the server's own setting. */
   lifetime: ServerLifetime;
 
   constructor(parts: ServerUsageParts) {
@@ -31,12 +30,12 @@ export class ServerUsage {
     this.lifetime = parts.lifetime;
   }
 
-  /** True when it must not be ended although nothing runs on it. */
+  /** True if the server must not be ended, even while nothing runs on it. */
   get isKept(): boolean {
     return this.uses > 0 || this.lifetime === 'keep-alive' || this.holds();
   }
 
-  /** Does what somebody waits for; the server is not idle meanwhile. */
+  /** Runs work. The server does not count as idle until it ends. */
   async during<T>(work: () => Promise<T>): Promise<T> {
     this.uses += 1;
     try {
@@ -48,24 +47,24 @@ export class ServerUsage {
 
   demand(session: string, lifetime: ServerLifetime = this.parts.lifetime): void {
     this.demands.set(session, lifetime);
-    this.weigh();
+    this.updateLifetime();
   }
 
   noteCall(session: string): void {
     this.callers.add(session);
   }
 
-  /** To be called when a call has ended. */
+  /** Must be called when a call has ended. */
   noteIdle(): void {
     if (this.lifetime !== 'ephemeral') return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.endIfEphemeral(), this.parts.idleMs).unref();
   }
 
-  /** The last caller takes an ephemeral server with it. */
+  /** Ends the use by a session. An ephemeral server ends with its last caller. */
   endSession(session: string): void {
     this.demands.delete(session);
-    this.weigh();
+    this.updateLifetime();
     if (this.callers.delete(session) && this.callers.size === 0) this.endIfEphemeral();
   }
 
@@ -73,9 +72,9 @@ export class ServerUsage {
     clearTimeout(this.timer);
   }
 
-  private weigh(): void {
-    const asked = new Set(this.demands.values());
-    this.lifetime = SERVER_LIFETIMES.findLast((one) => asked.has(one)) ?? this.parts.lifetime;
+  private updateLifetime(): void {
+    const demanded = new Set(this.demands.values());
+    this.lifetime = SERVER_LIFETIMES.findLast((one) => demanded.has(one)) ?? this.parts.lifetime;
   }
 
   private endIfEphemeral(): void {

@@ -1,4 +1,4 @@
-/** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
+/** Keeps one server running: starts it on demand, and restarts it after a loss. */
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { startFailure } from '../port.ts';
@@ -11,52 +11,55 @@ import type { OnEvent, ServerEventDetails } from './server-events.ts';
 import { type ServerLifetime, type SharedConnectionSlots, startRefusal } from './server-settings.ts';
 import type { UpstreamSession } from './upstream-session.ts';
 
-/** What every adapter shares. */
+/** The options that all adapters share. */
 export interface AdapterOptions extends ProcessConnectionOptions {
   readonly onEvent?: OnEvent;
-  /** A server that was to start with the facade did not, and why: for the person who started it. */
+  /** A server that should start with the facade did not. `why` is for the person who started the facade. */
   readonly onUnstarted?: (name: string, why: TollgateError) => void;
-  /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
+  /** Returns why this server may not run now (kill switch, withdrawn consent). Called before each start and call. */
   readonly halted?: (name: string) => TollgateError | undefined;
-  /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
+  /**
+   * Returns why a tool may not be called as the server defines it now. Called before each call. `list` returns the
+   * tools that the server lists now.
+   */
   readonly admits?: (
     name: string,
     tool: string,
     list: () => readonly RawTool[] | Promise<readonly RawTool[]>,
   ) => Promise<TollgateError | undefined>;
-  /** Absent: the cap holds for this process alone. */
+  /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
-  /** How long an ephemeral server may be idle; default a minute. */
+  /** Milliseconds that an ephemeral server may be idle. Default: one minute. */
   readonly idleMs?: number;
-  /** Within this time after a time-out a server must show life; default 5 s. */
+  /** Milliseconds after a timeout within which a server must react to a ping. Default: 5 s. */
   readonly livenessMs?: number;
 }
 
-/** What a supervisor needs, and what it reports. */
+/** The dependencies of a supervisor, and the events that it reports. */
 export interface SupervisorParts extends Omit<ConnectorParts, 'onLost' | 'onStopped' | 'onRefused'> {
   readonly options: AdapterOptions;
   readonly lifetime: () => ServerLifetime;
   readonly crashAttribution: CrashAttribution;
-  readonly report: (happening: ServerEventDetails, id: string) => void;
-  /** It is another process than before. */
+  readonly report: (event: ServerEventDetails, id: string) => void;
+  /** The server was started again: it is a new process or session. */
   readonly onRenewed: () => void;
-  /** It was lost, and no call will bring it back. */
+  /** The server was lost, and the next call does not start it. */
   readonly onDown: () => void;
-  /** It is there without having been called for. */
+  /** The server was started in the background. */
   readonly onBack: () => void;
 }
 
-/** Before a start by itself that found no free connection is tried again. */
+/** Milliseconds until a background start that found no free connection is tried again. */
 const BUSY_RETRY_MS = 5000;
 
-/** Keeps one server. After `stop` and `kill` it must be let start again by `allow`. */
+/** The supervisor of one server. After `stop` and `kill`, only `allow` permits a new start. */
 export class Supervisor {
   readonly connector: Connector;
   readonly restarts: Restarts;
   private readonly parts: SupervisorParts;
   private starting: Promise<UpstreamSession> | undefined;
-  /** It is being started again by itself: calls meanwhile are refused at once. */
-  private returning = false;
+  /** True during a restart in the background. Calls are refused immediately then. */
+  private restarting = false;
   private wasUp = false;
   private forbidden: TollgateError | undefined;
   /** Why the last start was not allowed. */
@@ -82,40 +85,37 @@ export class Supervisor {
           },
           id,
         ),
-      onLost: (id, { why, wasReady, ...how }) => {
-        // Nothing of it ran: what a person must mend is no loss of the server, and its next use tries again.
-        if (how.error !== undefined && OWNER_CORRECTABLE.has(how.error.code)) {
-          this.denied = how.error;
-          return parts.report({ event: 'start.failed', code: how.error.code }, id);
-        }
-        const loss = { why, regime: this.regime(), now: performance.now() };
-        if (this.isProcess && loss.regime === 'on-call') parts.crashAttribution.noteLoss(loss.now);
-        const outlook = this.restarts.noteLoss(loss);
-        const tidings = lossEvents(outlook, {
-          isProcess: this.isProcess,
-          wasReady,
-          tries: this.restarts.failedTries,
-          attempts: this.restarts.attempts,
-          ...how,
-        });
-        for (const happening of tidings) parts.report(happening, id);
-        if (typeof outlook === 'number') this.schedule(outlook);
-        if (wasReady && outlook !== 'on-call') parts.onDown();
-      },
+      onLost: (id, loss) => this.handleLoss(id, loss),
     });
   }
 
-  /** Why it may not start; undefined after `allow`. */
+  private handleLoss(id: string, { why, wasReady, ...cause }: Parameters<ConnectorParts['onLost']>[1]): void {
+    const { report, crashAttribution, onDown } = this.parts;
+    // The server did not run. A fault that a person must fix is not a loss, and the next use tries again.
+    if (cause.error !== undefined && OWNER_CORRECTABLE.has(cause.error.code)) {
+      this.denied = cause.error;
+      return report({ event: 'start.failed', code: cause.error.code }, id);
+    }
+    const { isProcess, mode } = this;
+    const now = performance.now();
+    if (isProcess && mode === 'on-call') crashAttribution.noteLoss(now);
+    const decision = this.restarts.noteLoss({ why, mode, now });
+    for (const event of lossEvents(this.restarts, decision, { isProcess, wasReady, ...cause })) report(event, id);
+    if (typeof decision === 'number') this.schedule(decision);
+    if (wasReady && decision !== 'on-call') onDown();
+  }
+
+  /** Why the server may not start. Undefined after `allow`. */
   get refusal(): TollgateError | undefined {
     return this.forbidden;
   }
 
-  /** True while it comes back by itself, or will. */
+  /** True during a restart in the background, or if one is scheduled. */
   get isRecovering(): boolean {
-    return this.returning || this.timer !== undefined;
+    return this.restarting || this.timer !== undefined;
   }
 
-  /** True when it is not running and the next call would start it. */
+  /** True if the server is not running and the next call would start it. */
   get isAsleep(): boolean {
     const refusal = this.forbidden ?? startRefusal(this.parts.settings) ?? this.restarts.refusal(performance.now());
     return (
@@ -123,22 +123,25 @@ export class Supervisor {
     );
   }
 
-  /** The connected session, started if that is allowed now. Throws INIT_FAILED, SERVER_UNAVAILABLE, CANCELLED and what a start throws. */
+  /**
+   * Returns the connected session. Starts the server if needed and allowed. Throws INIT_FAILED, SERVER_UNAVAILABLE,
+   * CANCELLED and what a start throws.
+   */
   connected(signal?: CancelSignal): Promise<UpstreamSession> {
     const { current } = this.connector;
     if (current !== undefined) return Promise.resolve(current);
     const refusal = this.forbidden ?? this.restarts.refusal(performance.now());
     if (refusal !== undefined) return Promise.reject(refusal);
-    if (this.returning)
+    if (this.restarting)
       return Promise.reject(
         new TollgateError('SERVER_UNAVAILABLE', {
-          detail: `${this.restarts.reason ?? ''} It is being started again.`.trimStart(),
+          detail: `${this.restarts.reason ?? ''} It is being restarted.`.trimStart(),
         }),
       );
     return abortable(this.begin(), signal);
   }
 
-  /** As `connected`; what did not start is SERVER_UNAVAILABLE: nothing was sent yet, so the caller may try again. */
+  /** As `connected`, but a failed start is SERVER_UNAVAILABLE: nothing was sent, so the caller may try again. */
   async connectedForCall(signal: CancelSignal): Promise<UpstreamSession> {
     try {
       return await this.connected(signal);
@@ -148,28 +151,31 @@ export class Supervisor {
     }
   }
 
-  /** Refuses starts from now on and cancels one to come; what runs goes on. */
+  /** Refuses starts from now on and cancels a scheduled one. A running server continues. */
   forbid(refusal: TollgateError): void {
     this.forbidden = refusal;
     this.cancel();
   }
 
-  /** Lets it start again. */
+  /** Permits starts again. */
   allow(): void {
     this.forbidden = undefined;
     this.denied = undefined;
   }
 
-  /** Forbids starts and ends the server in order. */
+  /** Forbids starts and stops the server in an orderly way. */
   stop(refusal: TollgateError): Promise<void> {
     this.forbid(refusal);
     return this.connector.giveUp();
   }
 
-  /** Ends the server in order and starts it again; nothing that went wrong before counts any more. Meanwhile starts are refused. Throws as `connected`, and what forbade it meanwhile. */
+  /**
+   * Stops the server in an orderly way, forgets its losses and starts it again. Other starts are refused meanwhile.
+   * Throws as `connected`, and the refusal if starts were forbidden meanwhile.
+   */
   async restart(refusal: TollgateError): Promise<void> {
     await this.stop(refusal);
-    // A start that was under way ends by itself now; its failure is told by whoever began it.
+    // A start in progress ends now. Its caller reports the failure.
     await this.starting?.catch(() => undefined);
     if (this.forbidden !== refusal) throw this.forbidden ?? refusal;
     this.restarts.forget();
@@ -177,30 +183,33 @@ export class Supervisor {
     await this.connected();
   }
 
-  /** Forbids starts and ends the server at once; `why` as in Connector.kill. The id of what was connected. */
+  /** Forbids starts and kills the server. `why` and the result are those of Connector.kill. */
   kill(refusal: TollgateError, why: string): string | undefined {
     this.forbid(refusal);
     this.restarts.noteStop(performance.now());
     return this.connector.kill(why);
   }
 
-  /** Starts it without anybody who waits, and answers why it did not start; a failure is told as an event too, and tried again where the server is kept. */
+  /**
+   * Starts the server in the background. Returns why it did not start, which is also reported as an event. If Tollgate
+   * keeps the server running, it tries again later.
+   */
   async startInBackground(): Promise<TollgateError | undefined> {
     if (this.connector.current !== undefined || this.forbidden !== undefined) return undefined;
     const refusal = startRefusal(this.parts.settings);
     if (refusal !== undefined) return refusal;
-    this.returning = this.restarts.reason !== undefined;
+    this.restarting = this.restarts.reason !== undefined;
     try {
       await this.begin();
-      this.returning = false;
+      this.restarting = false;
       this.parts.onBack();
       return undefined;
     } catch (thrown) {
-      this.returning = false;
+      this.restarting = false;
       const error = asTollgateError(thrown);
-      // A loss has set its own time; this was no loss, but a start that found no place.
+      // After a loss, the next start is scheduled already. Otherwise the start found no free connection.
       const isDue = this.timer === undefined && this.restarts.refusal(performance.now()) === undefined;
-      if (isDue && this.regime() !== 'on-call' && !OWNER_CORRECTABLE.has(error.code)) this.schedule(BUSY_RETRY_MS);
+      if (isDue && this.mode !== 'on-call' && !OWNER_CORRECTABLE.has(error.code)) this.schedule(BUSY_RETRY_MS);
       return error;
     }
   }
@@ -213,19 +222,19 @@ export class Supervisor {
   }
 
   private async connect(): Promise<UpstreamSession> {
-    const { settings, options, report: tell, onRenewed } = this.parts;
+    const { settings, options, report, onRenewed } = this.parts;
     this.denied = options.halted?.(settings.name) ?? startRefusal(settings) ?? (await options.consent?.(settings));
     if (this.denied !== undefined) throw this.denied;
-    const began = performance.now();
+    const startedAt = performance.now();
     const session = await this.connector.open(
       () => this.forbidden,
       async () => (this.denied = await options.consent?.(settings)),
     );
     const now = performance.now();
-    const again = this.restarts.noteStart(now);
-    const ms = Math.round(now - began);
-    tell(
-      again
+    const isRestart = this.restarts.noteStart(now);
+    const ms = Math.round(now - startedAt);
+    report(
+      isRestart
         ? { event: this.isProcess ? 'restarted' : 'reconnected', ms, attempt: this.restarts.attempts.attempt }
         : { event: 'started', ms },
       session.id,
@@ -239,7 +248,7 @@ export class Supervisor {
     return this.parts.settings.transport === 'stdio';
   }
 
-  private regime(): RestartMode {
+  private get mode(): RestartMode {
     const lifetime = this.parts.lifetime();
     if (this.isProcess) return lifetime === 'keep-alive' ? 'keep-alive' : 'on-call';
     return this.wasUp && lifetime !== 'ephemeral' ? 'remote' : 'on-call';

@@ -1,4 +1,4 @@
-/** Owns one external server as the facade uses it: its calls, its list, its users, its health; refuses to repeat a call. */
+/** One external server as the facade uses it: its calls, tools, users and health. It never repeats a call. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -6,22 +6,21 @@ import type { Health, InvalidDefinition, ServerAdapter, ServerInfo, UpstreamCall
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
-import { pinnedTools, refuseUnpinnedTool } from './internal-tool-pin.ts';
 import type { ServerEventDetails } from './server-events.ts';
-import { healthOf } from './server-health.ts';
-import type { ServerLifetime, ServerSettings } from './server-settings.ts';
+import { judgeHealth } from './server-health.ts';
+import { type ServerLifetime, type ServerSettings, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
-import type { DefinitionList } from './tool-list.ts';
+import { pinnedTools } from './tool-list.ts';
 import type { UpstreamSession } from './upstream-session.ts';
 
-/** What a server is made of: its settings, the shared slots, and how its connections are made. */
+/** The dependencies of a server: its settings, the shared slots, and how to create its connections. */
 export type ServerParts = Pick<SupervisorParts, 'settings' | 'slots' | 'options' | 'connect'>;
 
 const [LIST_PAGE_MS, RETIRE_POLL_MS, LIVENESS_MS, IDLE_MS] = [30_000, 50, 5000, 60_000];
 
-/** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
+/** A server over stdio, a unix socket, Streamable HTTP or SSE. After `stop`, only `start` connects it again. */
 export class UpstreamServer implements ServerAdapter {
   readonly name: string;
   readonly settings: ServerSettings;
@@ -31,9 +30,10 @@ export class UpstreamServer implements ServerAdapter {
   private readonly crashAttribution: CrashAttribution;
   private readonly tools: ToolCache;
   private listener: (renewed?: 'renewed') => void = () => {};
+  /** Why the server may not run, since the last `halt`. */
   private halted: TollgateError | undefined;
-  private ahead = false;
-  private renewing: Promise<void> | undefined;
+  private isWarm = false;
+  private restart: Promise<void> | undefined;
   private unfit: readonly InvalidDefinition[] = [];
 
   constructor(parts: ServerParts) {
@@ -45,17 +45,17 @@ export class UpstreamServer implements ServerAdapter {
       endIfIdle: () => this.supervisor.connector.endIfIdle(),
     });
     this.crashAttribution = new CrashAttribution(settings);
-    this.tools = new ToolCache((news) => this.tell(news, this.supervisor.connector.current?.id ?? ''));
+    this.tools = new ToolCache((event) => this.report(event, this.supervisor.connector.current?.id ?? ''));
     this.supervisor = new Supervisor({
       ...parts,
       lifetime: () => this.usage.lifetime,
       isKept: () => this.usage.isKept,
       crashAttribution: this.crashAttribution,
-      report: (happening, id) => this.tell(happening, id),
+      report: (event, id) => this.report(event, id),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
       onRenewed: () => this.forgetTools('renewed'),
-      onBack: () => this.announce(),
+      onBack: () => this.listAgain(),
     });
   }
 
@@ -74,25 +74,28 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async wake(scope: string): Promise<void> {
-    if (this.halted !== undefined) this.heed();
+    if (this.halted !== undefined) this.checkHalted();
     if (this.supervisor.connector.current === undefined)
-      await this.using(() => this.crashAttribution.runFor(scope, () => this.supervisor.connected()));
+      await this.whileInUse(() => this.crashAttribution.runFor(scope, () => this.supervisor.connected()));
   }
 
   async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
-    if (this.halted !== undefined) this.heed();
+    if (this.halted !== undefined) this.checkHalted();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
-    return this.using(async () => {
+    return this.whileInUse(async () => {
       const session =
         this.supervisor.connector.current ??
         (await this.crashAttribution.runFor(NO_SESSION, () => this.supervisor.connected(signal)));
-      // Several callers may have waited for one start: the first lists for all, also when it stops waiting.
+      // Several callers may have waited for one start. The first one lists for all, even if it is cancelled then.
       return abortable(
         this.tools.list ??
           this.tools.keep(
             session
               .listTools(LIST_PAGE_MS)
-              .then((listed) => this.take(listed))
+              .then(({ entries, unfit }) => {
+                this.unfit = unfit;
+                return pinnedTools(this.settings, entries);
+              })
               .finally(() => this.noteIdle()),
           ),
         signal,
@@ -101,20 +104,23 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    let unheard: UpstreamSession | undefined;
+    let timedOut: UpstreamSession | undefined;
     try {
-      this.heed();
-      return await this.using(() =>
-        this.crashAttribution.runFor(call.scope, () => this.send(call, (session) => (unheard = session))),
+      this.checkHalted();
+      return await this.whileInUse(() =>
+        this.crashAttribution.runFor(call.scope, () => this.send(call, (session) => (timedOut = session))),
       );
     } finally {
-      if (unheard !== undefined) void this.probe(unheard);
+      if (timedOut !== undefined) void this.checkAfterTimeout(timedOut);
     }
   }
 
   private async send(call: UpstreamCall, onTimeout: (session: UpstreamSession) => void): Promise<JsonDoc<ToolResult>> {
     const session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
-    if (this.settings.trust === 'internal') refuseUnpinnedTool(call.tool, await this.listTools(call.signal));
+    if (this.settings.trust === 'internal') {
+      const offered = await this.listTools(call.signal);
+      if (!offered.some(({ name }) => name === call.tool)) throw new TollgateError('UNKNOWN_TOOL');
+    }
     const refusal = await this.options.admits?.(
       this.name,
       call.tool,
@@ -129,10 +135,19 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   health(): Health {
-    const health = healthOf(this.supervisor, {
-      settings: this.settings,
-      halted: this.halted,
-      lifetime: this.usage.lifetime,
+    const { restarts, connector, denied, refusal, isRecovering } = this.supervisor;
+    const { count, end, reason } = restarts;
+    const health = judgeHealth({
+      refusal:
+        startRefusal(this.settings) ??
+        this.halted ??
+        denied ??
+        (this.usage.lifetime === 'keep-alive' ? end : undefined),
+      connected: connector.current !== undefined,
+      restarts: count,
+      badLines: connector.badLines,
+      loss: refusal === undefined ? (end?.message ?? reason) : undefined,
+      reconnecting: this.settings.transport !== 'stdio' && isRecovering,
     });
     return this.unfit.length === 0 ? health : { ...health, unfit: this.unfit };
   }
@@ -164,18 +179,18 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async renew(how: 'list' | 'process'): Promise<void> {
-    this.heed();
+    this.checkHalted();
     if (how === 'process') {
       this.crashAttribution.forget();
-      this.renewing ??= this.supervisor
+      this.restart ??= this.supervisor
         .restart(unavailable(this.name, 'is being restarted'))
-        .finally(() => (this.renewing = undefined));
-      await this.renewing;
+        .finally(() => (this.restart = undefined));
+      await this.restart;
     }
     this.forgetTools();
   }
 
-  /** Takes no new start, lets running calls end, at most for so long, and then stops. */
+  /** Refuses new starts, waits for running calls, at most `graceMs`, and stops. */
   async retire(graceMs: number): Promise<void> {
     this.supervisor.forbid(unavailable(this.name, 'was changed or removed'));
     const end = performance.now() + graceMs;
@@ -183,23 +198,24 @@ export class UpstreamServer implements ServerAdapter {
     await this.stop();
   }
 
-  /** Ends every process at once, synchronously: for the exit of our own process. */
+  /** Kills every process synchronously. For the exit of this process. */
   killNow(): void {
     this.supervisor.kill(unavailable(this.name, 'was stopped'), 'was stopped');
   }
 
-  /** Kill switch, or consent that is not there: ends it at once, and refuses starts with this until `lift`. */
+  /** Kills the server and refuses starts until `lift`: for the kill switch, and for missing consent. */
   halt(refusal: TollgateError): void {
     if (this.halted !== undefined) return;
     this.halted = refusal;
     const id = this.supervisor.kill(
       refusal,
-      refusal.data.killed === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more',
+      refusal.data.killed === true ? 'was stopped by the kill switch' : 'was stopped, because it may not run any more',
     );
-    if (id !== undefined) this.tell({ event: 'killed' }, id);
+    if (id !== undefined) this.report({ event: 'killed' }, id);
     if (id !== undefined || refusal.data.killed === true) this.forgetTools();
   }
 
+  /** Undoes `halt`. */
   lift(): void {
     if (this.halted === undefined) return;
     this.halted = undefined;
@@ -207,40 +223,38 @@ export class UpstreamServer implements ServerAdapter {
     this.revive();
   }
 
-  /** A person has decided that it may be used: losses before that do not count, and one that was given up is started again. */
+  /** Forgets all losses, because a person allowed the server. Restarts it if Tollgate had given it up. */
   revive(): void {
     if (this.halted !== undefined) return;
     const wasGivenUp = this.supervisor.restarts.end !== undefined;
-    this.supervisor.restarts.forgive();
-    this.crashAttribution.forgive();
+    this.supervisor.restarts.forget();
+    this.crashAttribution.forget();
     this.forgetTools();
-    if (this.ahead || wasGivenUp) this.warmUp();
+    if (this.isWarm || wasGivenUp) this.warmUp();
   }
 
-  /** Starts it without anybody who waits, and lists its tools; again when it was stopped by people who let it go. One that may not start now, or comes back by itself, is left alone. */
+  /**
+   * Starts the server in the background and lists its tools, also each time when `lift` permits it again. Does nothing
+   * if it may not start now, or if a restart is scheduled.
+   */
   warmUp(): void {
-    this.ahead = true;
+    this.isWarm = true;
     if (!this.supervisor.isRecovering && this.supervisor.restarts.refusal(performance.now()) === undefined)
       void this.supervisor
         .startInBackground()
         .then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
   }
 
-  private take({ entries, unfit }: DefinitionList<RawTool>): readonly RawTool[] {
-    this.unfit = unfit;
-    return pinnedTools(this.settings, entries);
-  }
-
-  /** What people decide holds from the next call on, whoever decided it. */
-  private heed(): void {
+  /** Applies the newest decision of a person, made in any process. Throws it if the server may not run. */
+  private checkHalted(): void {
     const refusal = this.options.halted === undefined ? this.halted : this.options.halted(this.name);
     if (refusal === undefined) return this.lift();
     this.halt(refusal);
     throw refusal;
   }
 
-  /** Does what somebody waits for, and tells who waits for a connection when it is done. */
-  private async using<T>(work: () => Promise<T>): Promise<T> {
+  /** Runs work for a caller. Afterwards, the connection may be given to another server. */
+  private async whileInUse<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await this.usage.during(work);
     } finally {
@@ -253,26 +267,30 @@ export class UpstreamServer implements ServerAdapter {
     this.usage.noteIdle();
   }
 
-  /** After a time-out: an ephemeral server that serves no other call ends; any other only when it is deaf (HE-07). */
-  private probe(session: UpstreamSession): Promise<void> {
+  /**
+   * After a timeout, ends an ephemeral server without other calls, and any other server if it does not react (HE-07).
+   */
+  private checkAfterTimeout(session: UpstreamSession): Promise<void> {
     const { connector } = this.supervisor;
     if (this.usage.lifetime === 'ephemeral' && !connector.busy()) return Promise.resolve(connector.endIfIdle());
     return connector.endIfUnresponsive(session, this.options.livenessMs ?? LIVENESS_MS);
   }
 
+  /** Lists the tools again when they are needed next. `renewed`: the server is a new process. */
   forgetTools(renewed?: 'renewed'): void {
     this.tools.forget();
     this.listener(renewed);
   }
 
-  /** What came by itself is listed at once, and those who saw its tools go hear of it. */
-  private announce(): void {
+  /** Lists the tools right after a start in the background. Clients hear of tools that were missing meanwhile. */
+  private listAgain(): void {
     this.listener();
-    this.listTools().catch(() => undefined); // Its failure is told as an event.
+    // A failure is reported as an event.
+    this.listTools().catch(() => undefined);
   }
 
-  private tell(happening: ServerEventDetails, id: string): void {
-    this.options.onEvent?.({ ...happening, server: this.name, id });
+  private report(event: ServerEventDetails, id: string): void {
+    this.options.onEvent?.({ ...event, server: this.name, id });
   }
 }
 

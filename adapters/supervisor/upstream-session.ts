@@ -1,4 +1,4 @@
-/** Owns one MCP session with a server, from its handshake to its end; refuses revisions and results that it cannot vouch for. */
+/** One MCP session with a server, from the handshake to the end. It accepts known protocol revisions only. */
 import { randomUUID } from 'node:crypto';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -10,33 +10,37 @@ import { INPUT_REQUIRED, type RefusedRequest } from '../rpc/refused-requests.ts'
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { type DefinitionList, readPromptList, readToolList } from './tool-list.ts';
 
-/** What the owner of a session is told. */
+/** The events of a session. */
 export interface SessionEvents {
   onToolsChanged(): void;
-  /** Something that broke the protocol was skipped. */
+  /** A message that broke the protocol was skipped. */
   onBad(): void;
-  /** Requests of the server were refused; `during`: the only call that ran meanwhile. */
+  /** Requests of the server were refused. `during`: the only call that ran meanwhile. */
   onRefused?(refused: RefusedRequest, during: UpstreamCall | undefined): void;
-  /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …"; `refusal` as in ConnectionEvents. */
+  /**
+   * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
+   * of ConnectionEvents.
+   */
   onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }
 
-const OFFERED = '2025-11-25';
-const ACCEPTED: readonly string[] = [OFFERED, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
+const NEWEST = '2025-11-25';
+const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 
-/** One connection and the peer on top of it; used once. */
+/** One connection with its JSON-RPC peer. It can be opened once. */
 export class UpstreamSession {
   private readonly name: string;
   private readonly connection: Connection;
   private readonly peer: Peer;
   private readonly events: SessionEvents;
-  /** Joins the events of this connection. */
+  /** The id in all events of this connection. */
   readonly id = randomUUID();
   private readonly calls = new Set<UpstreamCall>();
-  private heardAt = Number.NEGATIVE_INFINITY;
-  /** What the server said of itself at its handshake, for people to look at. */
-  said: { readonly instructions?: string; readonly offersPrompts: boolean } = { offersPrompts: false };
+  private lastMessageAt = Number.NEGATIVE_INFINITY;
+  private offersPrompts = false;
+  /** The instructions that the server gave at the handshake. */
+  instructions: string | undefined;
 
   constructor(name: string, connection: Connection, events: SessionEvents) {
     this.name = name;
@@ -49,17 +53,20 @@ export class UpstreamSession {
     });
   }
 
-  /** Whether it can start no process any more. */
+  /** True if the server cannot start another process. */
   get isFull(): boolean {
     return this.connection.isFull?.() === true;
   }
 
-  /** Calls without an answer so far. */
+  /** The number of requests without an answer so far. */
   get inFlight(): number {
     return this.peer.inFlight;
   }
 
-  /** Connects and shakes hands within the time given. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a person must mend first, and then nothing is left running. */
+  /**
+   * Connects and performs the handshake within `timeoutMs`. Throws INIT_FAILED, SERVER_UNAVAILABLE and faults that a
+   * person must fix. Nothing is left running then.
+   */
   async open(timeoutMs: number): Promise<ServerInfo> {
     let timer: NodeJS.Timeout | undefined;
     const expired = new Promise<never>((_resolve, reject) => {
@@ -75,36 +82,35 @@ export class UpstreamSession {
     }
   }
 
-  /** All pages of tools/list; see readToolList. `timeoutMs` counts for each page. */
+  /** Reads all pages of tools/list, as readToolList does. `timeoutMs` applies to each page. */
   listTools(timeoutMs: number): Promise<DefinitionList<RawTool>> {
-    return readToolList((params) => this.page('tools/list', params, timeoutMs));
+    return readToolList((params) => this.request('tools/list', params, timeoutMs));
   }
 
-  /** All pages of prompts/list; none where the server does not offer them. */
+  /** Reads all pages of prompts/list. Returns none if the server does not offer prompts. */
   async listPrompts(timeoutMs: number): Promise<readonly RawPrompt[]> {
-    return this.said.offersPrompts
-      ? (await readPromptList((params) => this.page('prompts/list', params, timeoutMs))).entries
-      : [];
+    if (!this.offersPrompts) return [];
+    return (await readPromptList((params) => this.request('prompts/list', params, timeoutMs))).entries;
   }
 
-  private page(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
+  private request(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
     return this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
   }
 
-  /** One tools/call; the arguments go out as their text stands. Throws as ServerAdapter says. */
+  /** Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. */
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
-    const request = {
-      method: 'tools/call',
-      params: (id: number) => callParams(call, id),
-      timeoutMs,
-      hardTimeoutMs,
-      signal,
-    };
     this.calls.add(call);
     try {
-      const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
-      // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
+      const result = await this.peer.request({
+        method: 'tools/call',
+        params: (id) => callParams(call, id),
+        timeoutMs,
+        hardTimeoutMs,
+        signal,
+        ...(onProgress !== undefined && { onProgress }),
+      });
+      // Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests.
       if (result.value.resultType === 'input_required') {
         this.peer.noteRefused(INPUT_REQUIRED);
         throw new TollgateError('UPSTREAM_REQUEST_DENIED');
@@ -115,37 +121,40 @@ export class UpstreamSession {
     }
   }
 
-  /** Ends the server in order; calls in flight get TOOL_CRASHED, because they may have run. */
+  /** Stops the server in an orderly way. Calls in flight get TOOL_CRASHED, because they may have run. */
   close(): Promise<void> {
     this.peer.end(this.crashed('was stopped'));
     return this.connection.close();
   }
 
-  /** Synchronous last resort. `why` completes "Server x …" for the calls in flight. */
+  /** Kills the server synchronously. `why` completes "Server x …" for calls in flight. */
   kill(why = 'was stopped'): void {
     this.peer.end(this.crashed(why));
     this.connection.killNow();
   }
 
-  /** False when the server does not say a word within the time given, not even to a ping (MCP 2025-11-25, ping). */
+  /** Sends a ping. Returns false if the server sends no message at all within `withinMs` (MCP 2025-11-25, ping). */
   async isResponsive(withinMs: number): Promise<boolean> {
-    const asked = performance.now();
+    const sentAt = performance.now();
     try {
-      await this.peer.request({ method: 'ping', params: () => '{}', timeoutMs: withinMs, hardTimeoutMs: withinMs });
+      await this.request('ping', '{}', withinMs);
       return true;
     } catch (thrown) {
-      return asTollgateError(thrown).code !== 'TOOL_TIMEOUT' || this.heardAt > asked;
+      return asTollgateError(thrown).code !== 'TOOL_TIMEOUT' || this.lastMessageAt > sentAt;
     }
   }
 
-  /** False when a ping gets no answer of the server: none in time, a connection that broke, or an error of what stands before it (HTTP 5xx). */
+  /**
+   * Sends a ping. Returns false if the server does not answer it: no answer in time, a broken connection, or an error
+   * of a gateway before it (HTTP 5xx).
+   */
   async answersPing(withinMs: number): Promise<boolean> {
     try {
-      await this.peer.request({ method: 'ping', params: () => '{}', timeoutMs: withinMs, hardTimeoutMs: withinMs });
+      await this.request('ping', '{}', withinMs);
       return true;
     } catch (thrown) {
       if (thrown instanceof UpstreamError) return true;
-      // A server that knows no ping is there all the same.
+      // HTTP 4xx: the server runs, but does not support ping.
       const { code } = (asTollgateError(thrown).cause ?? {}) as { readonly code?: unknown };
       return typeof code === 'number' && code >= 400 && code < 500;
     }
@@ -156,7 +165,7 @@ export class UpstreamSession {
     let lost: TollgateError | undefined;
     await this.connection.start({
       onMessage: (message) => {
-        this.heardAt = performance.now();
+        this.lastMessageAt = performance.now();
         peer.receive(message);
       },
       onBad: () => events.onBad(),
@@ -168,35 +177,28 @@ export class UpstreamSession {
         events.onClosed(why, exit, refusal);
       },
     });
-    // It ended while its start was looked at once more: what it ended with is the reason, not that it cannot be asked.
+    // The server can end before `start` returns. This error says why, and a request would only say that it is gone.
     if (lost !== undefined) throw lost;
     return this.shakeHands();
   }
 
-  /** Without a deadline of its own: `open` holds it. */
+  /** Performs the handshake. It has no deadline of its own, because `open` has one. */
   private async shakeHands(): Promise<ServerInfo> {
-    const params = JSON.stringify({ protocolVersion: OFFERED, capabilities: {}, clientInfo: CLIENT });
-    const { value } = await this.peer.request({
-      method: 'initialize',
-      params: () => params,
-      timeoutMs: Infinity,
-      hardTimeoutMs: Infinity,
-    });
+    const params = JSON.stringify({ protocolVersion: NEWEST, capabilities: {}, clientInfo: CLIENT });
+    const { value } = await this.request('initialize', params, Infinity);
     const { protocolVersion } = value;
     if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
-      const said = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
-      throw this.initFailed(`answered with protocol revision ${said}; accepted are ${ACCEPTED.join(', ')}`);
+      const answered = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
+      throw this.initFailed(`answered with protocol revision ${answered}; accepted are ${ACCEPTED.join(', ')}`);
     }
     this.connection.useProtocolVersion(protocolVersion);
-    // Waited for: over HTTP the first call could overtake it.
+    // Over HTTP, the first call could overtake this message if it were not awaited.
     await this.peer.notify('notifications/initialized');
     const { instructions, capabilities } = value;
-    this.said = {
-      ...(typeof instructions === 'string' && { instructions }),
-      offersPrompts: isObject(capabilities) && isObject(capabilities.prompts),
-    };
-    const told = isObject(value.serverInfo) ? value.serverInfo : {};
-    return { name: textOr(told.name, this.name), version: textOr(told.version, ''), protocolVersion };
+    this.instructions = typeof instructions === 'string' ? instructions : undefined;
+    this.offersPrompts = isObject(capabilities) && isObject(capabilities.prompts);
+    const info = isObject(value.serverInfo) ? value.serverInfo : undefined;
+    return { name: textOr(info?.name, this.name), version: textOr(info?.version, ''), protocolVersion };
   }
 
   private asInitFailure(thrown: unknown): TollgateError {
@@ -213,14 +215,15 @@ export class UpstreamSession {
     return new TollgateError('INIT_FAILED', { detail: `Server "${this.name}" ${why}.`, ...this.advice(), cause });
   }
 
-  /** Its log is named where something stands in it. */
+  /** Names the log of the server, if it has written to it. */
   private advice(): { readonly next?: string } {
     const { wrote } = this.connection;
     if (wrote === undefined) return {};
     return {
       next: wrote
         ? `Read its log: \`tollgate servers --log ${this.name}\`.`
-        : `It has written nothing to its log. Check its command, args and env under servers.${this.name}; \`tollgate doctor\` looks for what is missing.`,
+        : `It has written nothing to its log. Check its command, args and env under servers.${this.name}; ` +
+          '`tollgate doctor` looks for what is missing.',
     };
   }
 
@@ -229,13 +232,13 @@ export class UpstreamSession {
   }
 }
 
-/** Our token stands there only when progress was asked for: a server must not be told to report to nobody. */
+/** Writes the params as JSON. The progress token is present only if the caller wants progress. */
 function callParams(call: UpstreamCall, id: number): string {
   const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
   const tail = meta === undefined ? '' : `,"_meta":${JSON.stringify(meta)}`;
   return `{"name":${JSON.stringify(call.tool)},"arguments":${call.args.text}${tail}}`;
 }
 
-function textOr(value: unknown, otherwise: string): string {
-  return typeof value === 'string' ? value.slice(0, 256) : otherwise;
+function textOr(value: unknown, fallback: string): string {
+  return typeof value === 'string' ? value.slice(0, 256) : fallback;
 }

@@ -63,8 +63,7 @@ describe('a server that has used up its processes', () => {
     await expect.poll(() => exitsOf(bench), { timeout: 60_000 }).toEqual(['processes']);
     expect(bench.server.health()).toMatchObject({
       state: 'unavailable',
-      reason:
-        'Server "chaos" was ended, because what it had started took all the processes that limits.processes lets it have.',
+      reason: 'Server "chaos" was stopped, because its processes used up limits.processes.',
     });
     expect(await textOf(bench.server, callOf('echo', { back: 1 }))).toBe('{"back":1}');
   });

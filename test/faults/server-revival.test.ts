@@ -69,7 +69,7 @@ describe('a kept server that was given up after four crashes', () => {
         readonly supervisor: { readonly restarts: Restarts };
       };
       for (let crash = 0; crash < 3; crash += 1)
-        supervisor.restarts.noteLoss({ why: 'It ended.', regime: 'keep-alive', now: performance.now() - 60_000 });
+        supervisor.restarts.noteLoss({ why: 'It ended.', mode: 'keep-alive', now: performance.now() - 60_000 });
       expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
       expect(await one.call(session, 'one_echo', {})).toMatchObject({
         code: 'SERVER_UNAVAILABLE',

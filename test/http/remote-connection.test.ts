@@ -186,9 +186,11 @@ describe.each([
     await server.start();
     real.forget();
     expect(await refusalOf(server.call(callOf('echo')))).toMatch(
-      /SERVER_UNAVAILABLE: Server "remote" does not know our session/,
+      /SERVER_UNAVAILABLE: Server "remote" does not know the session/,
     );
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: .* tried again in 1 s/);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(
+      /SERVER_UNAVAILABLE: .* The next attempt is possible in 1 s/,
+    );
     await expect.poll(() => textOf(server, callOf('echo', { again: 1 })).catch(() => undefined)).toBe('{"again":1}');
     expect(server.health()).toMatchObject({ state: 'healthy', restarts: 1 });
     expect(real.bodies.filter((body) => body.includes('tools/call'))).toHaveLength(2);
@@ -280,7 +282,7 @@ describe('a remote server that goes away', () => {
       ]);
       expect(bench.server.health().state).toBe('unavailable');
       expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
-        /^SERVER_UNAVAILABLE: .* It is tried again in (?:30|2\d) s/,
+        /^SERVER_UNAVAILABLE: .* The next attempt is possible in (?:30|2\d) s/,
       );
     },
   );
@@ -371,7 +373,7 @@ describe('a remote server that misbehaves', () => {
     [
       '401',
       (_id, response) => void response.writeHead(401).end('secret body'),
-      /^SERVER_UNAVAILABLE: Server "remote" refuses our credentials \(HTTP 401\)\. Correct the headers/,
+      /^SERVER_UNAVAILABLE: Server "remote" refuses the configured credentials \(HTTP 401\)\. Correct the headers/,
     ],
     [
       '500',

@@ -115,7 +115,7 @@ describe('renewing', () => {
     await server.start();
     room.issuer.tokens.clear();
     room.issuer.tokenFault = { status: 200, body: { access_token: 'not-for-you', token_type: 'bearer' } };
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/does not take the token that it was just given/);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/The server refuses the new token/);
     expect(room.guarded.heard.filter(({ body }) => body.includes('tools/call'))).toHaveLength(2);
   });
 
@@ -136,7 +136,7 @@ describe('renewing', () => {
     room.issuer.tokens.clear();
     room.issuer.clients.clear();
     expect(await refusalOf(server.call(callOf('echo')))).toMatch(
-      /No token could be had for server "remote"\. `tollgate login remote` shows why\./,
+      /No token could be obtained for server "remote"\. `tollgate login remote` shows why\./,
     );
   });
 });
@@ -146,7 +146,7 @@ describe('more rights (step-up)', () => {
     await room.signIn();
     const { server } = room.bench();
     expect(await refusalOf(server.call(callOf('write')))).toMatch(
-      /asks for more rights than its sign-in has\. If it shall have them, run `tollgate login remote`/,
+      /requires more rights than its sign-in has\. To grant them, run `tollgate login remote`/,
     );
     expect(await refusalOf(server.call(callOf('write')))).toMatch(/more rights/);
     expect(room.guarded.ran).toEqual([]);
@@ -219,7 +219,9 @@ describe('a token stays with its server', () => {
   it('when the owner has written a header instead', async () => {
     await room.signIn();
     const { server } = room.bench({ headers: { authorization: 'Bearer of-the-owner' } });
-    expect(await refusalOf(server.start())).toMatch(/refuses our credentials \(HTTP 401\)\. Correct the headers/);
+    expect(await refusalOf(server.start())).toMatch(
+      /refuses the configured credentials \(HTTP 401\)\. Correct the headers/,
+    );
     expect(room.guarded.heard.at(-1)?.authorization).toBe('Bearer of-the-owner');
   });
 });
@@ -232,7 +234,7 @@ describe('a server without sign-ins', () => {
       }
     })().open();
     expect(await refusalOf(room.bench({ url: `${keyed.url}/mcp` }).server.start())).toMatch(
-      /refuses our credentials \(HTTP 401\)\. Correct the headers/,
+      /refuses the configured credentials \(HTTP 401\)\. Correct the headers/,
     );
     expect(
       await refusalOf(room.bench({ url: `${keyed.url}/mcp`, headers: { 'x-step': 'role' } }).server.start()),

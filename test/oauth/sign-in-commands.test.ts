@@ -199,7 +199,7 @@ describe('a whole run behind a sign-in', () => {
     expect(said).toContain('Run `tollgate login tracker`, then call again.');
     expect(said.split('ran echo').length - 1).toBeGreaterThanOrEqual(6);
     expect(issuer.heard.filter(({ body }) => body.includes('grant_type=refresh_token')).length).toBeLessThanOrEqual(2);
-    expect(said).toContain('asks for more rights');
+    expect(said).toContain('requires more rights');
   });
 
   it('leaves no token in replies, logs, records or files' + verifies('HA-30', 'HA-24', 'PF-04'), () => {

@@ -63,7 +63,7 @@ describe('a person signs in', () => {
   it('ends when nobody answers, when it is stopped, when the person refuses, and keeps nothing', async () => {
     const show = (): void => undefined;
     expect(await refusalOf(room.signIn({}, { waitMs: 30, show }))).toMatch(
-      /^LOGIN_FAILED: Nobody answered within 1 s\./,
+      /^LOGIN_FAILED: The sign-in was not completed within 1 s\./,
     );
     const stop = new AbortController();
     expect(await refusalOf(room.signIn({}, { show: () => stop.abort(), signal: stop.signal }))).toMatch(/^CANCELLED/);
@@ -71,7 +71,7 @@ describe('a person signs in', () => {
     room.issuer.bends = (redirect) => redirect.searchParams.set('error', 'access_denied');
     expect(await refusalOf(room.signIn())).toMatch(/refused \(access_denied\)/);
     room.issuer.bends = (redirect) => redirect.searchParams.set('error', '<script>');
-    expect(await refusalOf(room.signIn())).toMatch(/refused \(no reason that could be shown\)/);
+    expect(await refusalOf(room.signIn())).toMatch(/refused \(no reason that can be shown\)/);
     expect(await room.desk.store.read('remote')).toBeUndefined();
   });
 
@@ -155,7 +155,7 @@ describe('attacks on a sign-in', () => {
     [
       'metadata that call themselves another issuer',
       (issuer: Room['issuer']) => (issuer.says = { issuer: 'https://good.example' }),
-      /calls itself good\.example/,
+      /names good\.example as its issuer/,
     ],
     [
       'an endpoint without https',
@@ -180,19 +180,19 @@ describe('attacks on a sign-in', () => {
     [
       'an issuer that registers nobody',
       (issuer: Room['issuer']) => (issuer.says = { registration_endpoint: undefined }),
-      /registers no clients/,
+      /does not register clients/,
     ],
     [
       'a token that is no bearer token',
       (issuer: Room['issuer']) =>
         (issuer.tokenFault = { status: 200, body: { access_token: 'abcdefgh', token_type: 'DPoP' } }),
-      /no bearer token/,
+      /not a bearer token/,
     ],
     [
       'a token that would break a header',
       (issuer: Room['issuer']) =>
         (issuer.tokenFault = { status: 200, body: { access_token: 'abc\r\nX-Evil: 1', token_type: 'bearer' } }),
-      /no bearer token/,
+      /not a bearer token/,
     ],
     [
       'a token that could not be redacted',
@@ -218,8 +218,8 @@ describe('attacks on a sign-in', () => {
   });
 
   it.each([
-    ['a resource of somebody else', { resource: 'https://bank.example/mcp' }, /speaks for bank\.example/],
-    ['a resource beside this one', () => ({ resource: `${room.guarded.url}/mcp2` }), /speaks for/],
+    ['a resource of somebody else', { resource: 'https://bank.example/mcp' }, /describes bank\.example/],
+    ['a resource beside this one', () => ({ resource: `${room.guarded.url}/mcp2` }), /describes/],
     ['an issuer without https', { authorization_servers: ['http://evil.example'] }, /cannot be read over https/],
     [
       'an issuer that is no address of the web',
@@ -290,7 +290,7 @@ describe('attacks on a sign-in', () => {
         response.writeHead(404).end();
       }
     })().open();
-    expect(await refusalOf(room.signIn({ url: `${bare.url}/mcp` }))).toMatch(/does not say who gives tokens/);
+    expect(await refusalOf(room.signIn({ url: `${bare.url}/mcp` }))).toMatch(/does not name an issuer of tokens/);
     bare.close();
     expect(await refusalOf(room.signIn({ url: `${bare.url}/mcp` }))).toMatch(
       /SERVER_UNAVAILABLE: Server "remote" cannot be reached/,

@@ -15,7 +15,7 @@ const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
   noise: undefined,
   refuse: /^Server "refuse" /,
   'wrong-version': /^Server "wrong-version" .*1999-01-01/,
-  'no-list': /is no list\. /,
+  'no-list': /is not a list\. /,
   'close-stdout': undefined,
 };
 

@@ -97,7 +97,7 @@ it('a way out that has no place says what to mend, and leaves nothing', async ()
   process.env.TMPDIR = '/proc/no-such-folder';
   await expect(
     openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
-  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Make room') as string });
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Free space') as string });
   delete process.env.TMPDIR;
   const folders = (): readonly string[] => readdirSync(tmpdir()).filter((name) => name.startsWith('tollgate-egress-'));
   const before = folders();

@@ -30,7 +30,7 @@ describe('losses of a process', () => {
         retryable: true,
         data: { retryAfterMs: 597_000 },
         message:
-          'Server "chaos" was lost 4 times within ten minutes while it worked for this session, which may call it again in 597 s.',
+          'Server "chaos" was lost 4 times within ten minutes during calls of this session, which may call it again in 597 s.',
       });
       expect([one.refusal('another', 3000), one.refusal(NO_SESSION, 3000)]).toEqual([undefined, undefined]);
       expect([one.refusal('culprit', 599_999)?.code, one.refusal('culprit', 600_000)]).toEqual([

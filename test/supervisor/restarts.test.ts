@@ -8,8 +8,8 @@ import { chaos, codeOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
 
 describe('Restarts', () => {
-  const lose = (restarts: Restarts, regime: RestartMode, now: number): RestartDecision =>
-    restarts.noteLoss({ why: 'It is gone.', regime, now });
+  const lose = (restarts: Restarts, mode: RestartMode, now: number): RestartDecision =>
+    restarts.noteLoss({ why: 'It is gone.', mode, now });
 
   it(
     'allows a process on call ten times its retries within ten minutes and no more, for all sessions together, and one for each loss that is older' +
@@ -27,7 +27,7 @@ describe('Restarts', () => {
         code: 'SERVER_UNAVAILABLE',
         retryable: true,
         data: { retryAfterMs: 510_000 },
-        message: 'It is gone. It was lost 21 times within ten minutes. It is tried again in 510 s.',
+        message: 'It is gone. It was lost 21 times within ten minutes. The next attempt is possible in 510 s.',
       });
       expect([restarts.refusal(599_999)?.code, restarts.refusal(600_000), restarts.end]).toEqual([
         'SERVER_UNAVAILABLE',
@@ -52,14 +52,18 @@ describe('Restarts', () => {
         restarts.noteStart(now);
         now += 190_000;
         expect(lose(restarts, 'keep-alive', now)).toBe(pause);
-        expect(restarts.refusal(now + pause - 1)?.message).toMatch(/It is gone\. It is tried again in \d+ s\./);
+        expect(restarts.refusal(now + pause - 1)?.message).toMatch(
+          /It is gone\. The next attempt is possible in \d+ s\./,
+        );
         // Time in which it was not there does not count.
         now += 3_600_000;
         expect(restarts.refusal(now)).toBeUndefined();
       }
       restarts.noteStart(now);
       expect(lose(restarts, 'keep-alive', now + 190_000)).toBe('never');
-      expect(restarts.end?.message).toBe('Server "chaos" crashed 4 times within ten minutes of work and is disabled.');
+      expect(restarts.end?.message).toBe(
+        'Server "chaos" crashed 4 times within ten minutes of healthy time and is disabled.',
+      );
     },
   );
 
@@ -87,7 +91,7 @@ describe('Restarts', () => {
       const outlooks = Array.from({ length: 12 }, () => {
         const outlook = lose(restarts, 'remote', now);
         const pause = typeof outlook === 'number' ? outlook : 30_000;
-        expect(restarts.refusal(now + pause - 1)?.message).toBe('It is gone. It is tried again in 1 s.');
+        expect(restarts.refusal(now + pause - 1)?.message).toBe('It is gone. The next attempt is possible in 1 s.');
         expect(restarts.refusal(now + pause)).toBeUndefined();
         now += pause;
         return outlook;

@@ -58,7 +58,7 @@ describe('a kept server', () => {
       bench.server.onToolsChanged(() => told++);
       expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
       expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
-        /^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. It is tried again in 1 s\./,
+        /^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. The next attempt is possible in 1 s\./,
       );
       expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
       // At once: before it is tried again.
@@ -80,7 +80,7 @@ describe('a kept server', () => {
     bench.pool.warmUp(['chaos']);
     await expect.poll(() => wordsOf(bench).length, { timeout: 20_000 }).toBe(2);
     expect(bench.events).toMatchObject([{ event: 'start.failed', code: 'INIT_FAILED' }, { event: 'start.failed' }]);
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/tried again in 5 s/);
+    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/next attempt is possible in 5 s/);
     await bench.server.stop();
     await sleep(200);
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(2);
@@ -195,12 +195,12 @@ describe('a time-out', () => {
         'TOOL_TIMEOUT',
       );
       expect(await other).toMatch(
-        /^TOOL_CRASHED: Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping/,
+        /^TOOL_CRASHED: Server "chaos" was stopped, because it did not react to a cancelled call or to a ping/,
       );
       expect(await isGone(pid)).toBe(true);
       expect(bench.server.health()).toMatchObject({
         state: 'unavailable',
-        reason: 'Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping.',
+        reason: 'Server "chaos" was stopped, because it did not react to a cancelled call or to a ping.',
       });
       expect(await textOf(bench.server, callOf('echo'))).toBe('{}');
     },
@@ -257,7 +257,7 @@ describe('events' + verifies('HE-05'), () => {
       { event: 'failed', tries: 1 },
     ]);
     expect(await refusalOf(bench.server.call(callOf('echo', {}, { scope: 'another' })))).toMatch(
-      /It was lost once within ten minutes\. It is tried again in \d+ s\./,
+      /It was lost once within ten minutes\. The next attempt is possible in \d+ s\./,
     );
   });
 });
@@ -275,7 +275,9 @@ describe('the kill switch', () => {
     const hanging = refusalOf(bench.server.call(callOf('hang')));
     await textOf(bench.server, callOf('echo'));
     bench.pool.halt(() => refusal);
-    expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was ended by the kill switch before it had answered/);
+    expect(await hanging).toMatch(
+      /^TOOL_CRASHED: Server "chaos" was stopped by the kill switch before it had answered/,
+    );
     expect(await isGone(pid)).toBe(true);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
       /^SERVER_UNAVAILABLE: Stopped by the kill switch/,
@@ -295,7 +297,7 @@ describe('the kill switch', () => {
     const hanging = refusalOf(bench.server.call(callOf('hang')));
     await textOf(bench.server, callOf('echo'));
     bench.pool.halt(() => new TollgateError('SERVER_UNAVAILABLE', { detail: 'Nobody has approved it.' }));
-    expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was ended, because it may not run any more/);
+    expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was stopped, because it may not run any more/);
     expect(await isGone(pid)).toBe(true);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Nobody has approved it/);
   });

@@ -169,7 +169,7 @@ describe('a tool whose server is down', () => {
     expect(await one.call(alice, 'chaos_echo', {})).toMatchObject({
       code: 'SERVER_UNAVAILABLE',
       text: expect.stringMatching(
-        /^Server "chaos" was lost 2 times within ten minutes while it worked for this session, which may call it again in \d+ s\./,
+        /^Server "chaos" was lost 2 times within ten minutes during calls of this session, which may call it again in \d+ s\./,
       ),
     });
     expect(startedIn(starts)).toHaveLength(2);
