@@ -1,4 +1,7 @@
-/** Tests the fetch server: its one origin, its headers, its caps, by the names of the attacks on them; as functions, and as the program that is started. */
+/**
+ * Tests the fetch server, as functions and as a program. The tests of its limits have the names of the attacks on
+ * them.
+ */
 import { spawn } from 'node:child_process';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -48,7 +51,8 @@ function answer(request: IncomingMessage, response: ServerResponse, body: string
     return void response
       .writeHead(200, { 'content-type': 'text/html; charset=utf-8' })
       .end(
-        '<html><head><title>T &amp; U</title></head><body><script>evil()</script><h2>Head</h2><p>a<b>b</b></p></body></html>',
+        '<html><head><title>T &amp; U</title></head>' +
+          '<body><script>evil()</script><h2>Head</h2><p>a<b>b</b></p></body></html>',
       );
   if (page === 'login')
     return void response
@@ -92,7 +96,7 @@ async function call(
 }
 
 describe('the fetch server' + verifies('PF-12'), () => {
-  it('sends a request to its service with the credential, and gives the answer as text', async () => {
+  it('sends a request with the credential to its service, and returns the response as text', async () => {
     const { text, sent } = await call({ path: '/plain?x=1', headers: { Accept: 'text/plain' } });
     expect(text).toBe('200 OK /plain?x=1\ncontent-type: text/plain\n\nplain');
     expect(sent).toMatchObject([
@@ -100,7 +104,7 @@ describe('the fetch server' + verifies('PF-12'), () => {
     ]);
   });
 
-  it('sends bodies, and tells failures of the service as they are', async () => {
+  it('sends request bodies, and returns error responses of the service unchanged', async () => {
     const { sent } = await call({
       url: `${origin.origin}/made`,
       method: 'POST',
@@ -114,14 +118,14 @@ describe('the fetch server' + verifies('PF-12'), () => {
     expect((await call({ path: '/empty', method: 'DELETE' })).text).toMatch(/\(no body\)$/);
   });
 
-  it('follows redirects within its origin, for reading alone', async () => {
+  it('follows redirects within its origin, for GET and HEAD only', async () => {
     expect((await call({ path: '/moved' })).text).toMatch(/^200 OK \/plain/);
     const written = await call({ path: '/moved', method: 'POST', body: 'once' });
     expect(written.text).toMatch(/^307 .*\ncontent-type|^307 Temporary Redirect \/moved\nlocation: \/plain/);
     expect(written.sent).toHaveLength(1);
   });
 
-  it('reduces pages to text, reads charsets, and refuses what is no text', async () => {
+  it('reduces HTML pages to text, decodes charsets, and refuses binary responses', async () => {
     expect((await call({ path: '/html' })).text).toBe(
       '200 OK /html\ncontent-type: text/html; charset=utf-8\n\nT & U\n\n## Head\n\na b',
     );
@@ -177,26 +181,26 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
   it.each(ATTACKS)('%s', async (_name, args, words) => {
     const { text, failed, sent } = await call(args());
     expect([failed, text]).toEqual([true, expect.stringMatching(words)]);
-    // Nothing has left but, at most, what goes to the service itself.
+    // Requests were sent to the service itself only, if at all.
     expect(sent.every(({ headers }) => headers.host === origin.host)).toBe(true);
   });
 
-  it('huge-body: an answer without end is cut at 2 MiB', async () => {
+  it('huge-body: cuts an endless response at 2 MiB', async () => {
     const { text } = await call({ path: '/endless' });
     expect(Buffer.byteLength(text)).toBeLessThan(2 * 1024 * 1024 + 300);
     expect(text).toMatch(/Only its first 2 MiB were read/);
   });
 
-  it('silence: a service that never answers is given up', async () => {
+  it('silence: stops waiting for a service that never answers', async () => {
     expect((await call({ path: '/silent' }, { timeoutMs: 50 })).text).toMatch(/^TIMEOUT/);
   });
 
-  it('private-address-literal: this machine is reached only where it was written out', async () => {
+  it('private-address-literal: connects to this machine only if its address is allowed', async () => {
     expect((await call({ path: '/plain' }, { addresses: [] })).text).toMatch(/^PRIVATE_ADDRESS/);
   });
 
   it.each([['10.0.0.1'], ['169.254.169.254'], ['::ffff:127.0.0.1'], ['fd00::1']])(
-    'dns-to-private-address: a name that resolves to %s is not dialled, beside a public one either',
+    'dns-to-private-address: does not connect to a name that resolves to %s, even together with a public address',
     async (address) => {
       const named = new URL('http://tracker.example.org');
       for (const found of [[address], ['93.184.216.34', address]])
@@ -206,16 +210,16 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     },
   );
 
-  it('dns-rebinding: what was judged is what is dialled', async () => {
+  it('dns-rebinding: connects to the address that was checked', async () => {
     const answers = [['127.0.0.1'], ['10.0.0.1']];
     const named = new URL(`http://tracker.example.org:${origin.port}`);
     const { text, sent } = await call({ path: '/plain' }, { origin: named, lookup: async () => answers.shift() ?? [] });
     expect(text).toMatch(/^200 OK/);
-    // What an earlier test gave up may arrive as late as now.
+    // A request that an earlier test cancelled may arrive only now.
     expect([sent.filter(({ url }) => url === '/plain').length, answers.length]).toEqual([1, 1]);
   });
 
-  it('no name, no port: both are said in words of ours', async () => {
+  it('reports an unknown name and a closed port in its own words', async () => {
     const named = new URL('http://tracker.example.org');
     expect(
       (await call({ path: '/' }, { origin: named, lookup: async () => Promise.reject(new Error('secret resolver')) }))
@@ -226,7 +230,7 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     );
   });
 
-  it('whatever a caller writes, no request leaves for another host', async () => {
+  it('sends no request to another host, whatever the caller writes', async () => {
     const text = fc.oneof(
       fc.string(),
       fc.webUrl(),
@@ -242,7 +246,7 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
   });
 });
 
-describe('what policy is told of a fetch' + verifies('PF-12'), () => {
+describe('the semantics of the fetch tool' + verifies('PF-12'), () => {
   it.each([
     [{}, 'read'],
     [{ method: 'GET' }, 'read'],
@@ -251,17 +255,17 @@ describe('what policy is told of a fetch' + verifies('PF-12'), () => {
     [{ method: 'PUT' }, 'write'],
     [{ method: 'PATCH' }, 'write'],
     [{ method: 'DELETE' }, 'destructive'],
-  ])('%o is %s', (args, verb) => {
+  ])('classifies %o as %s', (args, verb) => {
     expect(effectOf({ server: 'tracker', tool: 'fetch', semantics: FETCH_SEMANTICS, args }, '/work').verb).toBe(verb);
   });
 
-  it('covers every method of the schema, so that no other can pass as a read', () => {
+  it('classify every method of the schema, so that none can pass as a read', () => {
     const { method } = FETCH_TOOL.inputSchema.properties as { method: { enum: string[] } };
     expect(Object.keys(FETCH_SEMANTICS.byArgument?.verbs ?? {}).sort()).toEqual([...method.enum].sort());
   });
 });
 
-describe('HTML', () => {
+describe('the text of an HTML page', () => {
   it.each([
     ['lists and links', '<ul><li>one</li><li><a href="/2">two</a></ul>', '- one\n- two (/2)'],
     ['tables', '<table><tr><td>a</td><td>b</td></tr></table>', '| a | b'],
@@ -274,7 +278,7 @@ describe('HTML', () => {
   });
 
   it.each([['<!--'], ['<a href=a '], ['<a href="'], ['<a '], ['<script>'], ['<'], ['&'], ['</a'], ['<title>']])(
-    'page-of-beginnings: two MiB of %s take no square of time',
+    'page-of-beginnings: takes linear time for two MiB of %s',
     (piece) => {
       const html = piece.repeat((2 * 1024 * 1024) / piece.length);
       expect(textOfHtml(html).length).toBeLessThanOrEqual(2 * html.length);
@@ -282,7 +286,7 @@ describe('HTML', () => {
     },
   );
 
-  it('takes any text, and leaves no tag', () => {
+  it('contains no script tag, whatever the page contains', () => {
     fc.assert(
       fc.property(
         fc.array(fc.constantFrom('<', '>', 'script', '</', 'a', ' href="', '"', '<!--', '-->', '&amp;', 'x')),
@@ -292,11 +296,11 @@ describe('HTML', () => {
   });
 });
 
-describe('as an MCP server', () => {
+describe('the program of the fetch server', () => {
   const ask = (method: string, params: object = {}): Promise<object | undefined> =>
     answerFetchRequest({ id: 1, method, params: params as Record<string, unknown> }, scope());
 
-  it('answers the handshake, its one tool, and errors', async () => {
+  it('answers the handshake, lists its one tool, and reports errors', async () => {
     expect(await ask('initialize', { protocolVersion: '2025-06-18' })).toMatchObject({
       result: { protocolVersion: '2025-06-18', serverInfo: { name: 'tollgate-fetch' } },
     });
@@ -310,7 +314,7 @@ describe('as an MCP server', () => {
     expect(await answerFetchRequest({ method: 'notifications/initialized' }, scope())).toBeUndefined();
   });
 
-  it('does not start without an origin, or with one that says more', () => {
+  it('does not start without an origin, or with an origin that has a path', () => {
     for (const text of ['', 'tracker', 'https://a.example/path', 'https://u@a.example', 'ftp://a.example'])
       expect(() => readFetchScope(['--origin', text], {})).toThrow(/origin/);
     expect(
@@ -321,7 +325,7 @@ describe('as an MCP server', () => {
     ).toMatchObject({ addresses: ['10.0.0.1'], credential: ['X-Key', 'v'] });
   });
 
-  it('runs as a program: lines in, lines out, bad ones answered', async () => {
+  it('answers each line of stdin with a line, and reports lines that are not JSON', async () => {
     const child = spawn(
       process.execPath,
       [
@@ -336,7 +340,9 @@ describe('as an MCP server', () => {
     let out = '';
     child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
     child.stdin.end(
-      'no json\n{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fetch","arguments":{"path":"/plain"}}}\n',
+      'no json\n' +
+        '{"jsonrpc":"2.0","id":7,"method":"tools/call",' +
+        '"params":{"name":"fetch","arguments":{"path":"/plain"}}}\n',
     );
     await new Promise((resolve) => child.once('close', resolve));
     const [bad, good] = out
@@ -348,10 +354,10 @@ describe('as an MCP server', () => {
   });
 });
 
-describe('the question what answers at an address' + verifies('PF-12'), () => {
+describe('probing an address' + verifies('PF-12'), () => {
   const at = (page: string): string => `${origin.origin}/${page}`;
 
-  it('tells an MCP server, one that wants a sign-in, another service, nothing, and what is private', async () => {
+  it('distinguishes MCP servers, with and without sign-in, other services, no service, and private addresses', async () => {
     seen = [];
     expect(await probeAddress(at('events'), ['127.0.0.1'])).toEqual({ kind: 'mcp', login: false });
     expect(seen.every(({ headers }) => headers.authorization === undefined)).toBe(true);

@@ -1,10 +1,10 @@
 /**
- * Every reader of bytes from outside gets growing inputs: four times the input may cost six times the processor time, best of five.
- * No reader throws anything but its error type.
+ * Tests that every reader of bytes from outside takes about linear time: four times the input may cost six times the
+ * processor time, best of five. A reader may throw only its own error type.
  *
- * What the measure guarantees: the input grows by four until one run costs LEAST_MS, or has MOST_CHARS characters; there a reader
- * is found whose quadratic part costs a fifth of its linear part or more. A smaller part at that size is not found. `npm run fuzz` looks at
- * forty times the processor time and 128 times the characters, and finds parts that are smaller in proportion.
+ * The input grows by four until one run costs LEAST_MS or has MOST_CHARS characters. At this size, the test finds a
+ * reader whose quadratic part costs at least a fifth of its linear part. `npm run fuzz` uses forty times the processor
+ * time and 128 times the characters, and finds smaller parts.
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -15,19 +15,22 @@ import { READERS } from './readers.ts';
 import { CORPUS, grow, type Shape, shapes } from './shapes.ts';
 import { SLOW_TARGETS, TARGETS, type Target } from './targets.ts';
 
-/** The gate runs the corpus over the rows of TARGETS and READERS; by hand (npm run fuzz) all rows get it, at larger sizes, and new shapes. */
+/**
+ * `npm test` runs the corpus over the rows of TARGETS and READERS. `npm run fuzz` runs all rows with larger sizes and
+ * new shapes.
+ */
 const BY_HAND = process.env.TOLLGATE_FUZZ_SEED !== undefined;
 const GATE = [...TARGETS, ...READERS];
 const ROWS = (BY_HAND ? [...GATE, ...SLOW_TARGETS] : GATE).map((target) => [target.name, target] as const);
-/** Shapes made anew for each reader when run by hand. */
+/** New shapes for each reader in `npm run fuzz`. */
 const RUNS = Number(process.env.TOLLGATE_FUZZ_SHAPES ?? 3);
 const FIRST_CHARS = 1_024;
 const [LEAST_MS, MOST_CHARS] = BY_HAND ? [20, 1_048_576] : [0.5, 8_192];
-/** Sixteen times as much is the longest message. */
+/** One sixteenth of the longest message. */
 const MOST_FROM = 1_048_576;
-/** A run over MOST_CHARS and four times as many that costs less is too short to be measured. */
+/** A run over four times MOST_CHARS that costs less is too short to be measured. */
 const NOTHING_MS = 0.5;
-/** Seconds that one row may take on a machine that does other work. */
+/** Time limit of one row on a busy machine. */
 const TIMEOUT_MS = 600_000;
 
 async function guarded(run: () => unknown): Promise<void> {
@@ -44,17 +47,20 @@ async function timed({ run }: Target, input: unknown): Promise<number> {
   return cpuMs() - began;
 }
 
-/** Judges the sizes up to which the wire takes an input: what it refuses does not reach a reader behind it. */
+/** Reads only texts that the wire accepts. A larger text does not reach the readers behind it. */
 async function judgeLegal(target: Target, shape: Shape): Promise<void> {
   try {
     await judge(target, shape);
   } catch (thrown) {
-    // Those of the reader itself are guarded.
+    // The error type of the reader is expected.
     if (!(thrown instanceof TollgateError)) throw thrown;
   }
 }
 
-/** Finds the size at which a run is long enough, compares it with four times the size, and measures again with care when that is too much. */
+/**
+ * Finds a size at which a run is long enough, compares it with four times the size, and measures again more carefully
+ * if the result is too large.
+ */
 async function judge(target: Target, shape: Shape): Promise<void> {
   const inputOf = (chars: number): unknown => target.make(grow(shape, chars));
   let chars = FIRST_CHARS / 4;
@@ -63,11 +69,11 @@ async function judge(target: Target, shape: Shape): Promise<void> {
     chars *= 4;
     input = inputOf(chars);
     ms = await timed(target, input);
-    // The first run compiles the code.
+    // The first run includes the compilation of the code.
     if (ms >= LEAST_MS) ms = Math.min(ms, await timed(target, input));
   }
   const four = inputOf(chars * 4);
-  // The least of three: the collector, or another process in the caches, costs as much as a run.
+  // The least of three, because garbage collection or another process can cost as much as a run.
   for (let again = 0; again < 3; again += 1)
     if ((await timed(target, four)) <= Math.max(ms * MOST_GROWTH, NOTHING_MS)) return;
   const growing = {
@@ -78,28 +84,31 @@ async function judge(target: Target, shape: Shape): Promise<void> {
   expect(await tooFast(growing), JSON.stringify(shape)).toBeUndefined();
 }
 
-describe('four times the input costs at most six times the time' + verifies('TR-40', 'TR-41', 'TR-45'), () => {
-  it.each(ROWS)(
-    '%s: the corpus',
-    async (_name, target) => {
-      for (const shape of CORPUS) await judgeLegal(target, shape);
-    },
-    TIMEOUT_MS,
-  );
+describe(
+  'four times the input costs at most six times the processor time' + verifies('TR-40', 'TR-41', 'TR-45'),
+  () => {
+    it.each(ROWS)(
+      'for %s with the shapes of the corpus',
+      async (_name, target) => {
+        for (const shape of CORPUS) await judgeLegal(target, shape);
+      },
+      TIMEOUT_MS,
+    );
 
-  it.each(BY_HAND ? ROWS : [])(
-    '%s: new shapes',
-    async (_name, target) => {
-      await fc.assert(
-        fc.asyncProperty(shapes, (shape) => judgeLegal(target, shape)),
-        { numRuns: RUNS, endOnFailure: true },
-      );
-    },
-    TIMEOUT_MS,
-  );
-});
+    it.each(BY_HAND ? ROWS : [])(
+      'for %s with new shapes',
+      async (_name, target) => {
+        await fc.assert(
+          fc.asyncProperty(shapes, (shape) => judgeLegal(target, shape)),
+          { numRuns: RUNS, endOnFailure: true },
+        );
+      },
+      TIMEOUT_MS,
+    );
+  },
+);
 
-describe('the measure itself', () => {
+describe('the measurement', () => {
   it(
     'finds a quadratic reader, also behind a linear part, and passes a linear one',
     async () => {
@@ -114,10 +123,10 @@ describe('the measure itself', () => {
         run: run as Target['run'],
       });
       const shape = { before: '', unit: 'a', after: '' };
-      // A cold run takes as long as four times the input: the real rows repeat their shapes, this one has one.
+      // A first run can take as long as a run with four times the input. Real rows have many shapes, this row has one.
       for (let run = 0; run < 50; run += 1) quadratic('a'.repeat(4_096));
       await expect(judge(target(quadratic), shape)).rejects.toThrow('ms for');
-      // By hand only: each quadratic reader takes half a minute to judge.
+      // Only in `npm run fuzz`, because each quadratic reader takes half a minute.
       if (BY_HAND)
         await expect(
           judge(

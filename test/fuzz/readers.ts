@@ -1,4 +1,7 @@
-/** Rows for what reads by asking: files and folders of the workspace, lists and bodies of servers, texts of backends behind a mapping. */
+/**
+ * Rows for readers that do I/O: files and folders of the workspace, lists and bodies of servers, texts of mapped
+ * backends.
+ */
 
 import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -29,7 +32,7 @@ process.once('exit', () => rmSync(ROOT, { recursive: true, force: true }));
 const FILE = path.join(ROOT, 'file.txt');
 const MOST = 1 << 26;
 
-/** A row whose reader finds the text in a file; writing it is not measured. */
+/** Returns a row whose reader finds the text in a file. Writing the file is not measured. */
 function ofFile(name: string, run: (text: string) => unknown): Target {
   return {
     name,
@@ -38,7 +41,7 @@ function ofFile(name: string, run: (text: string) => unknown): Target {
       return text;
     },
     run: (text) => {
-      // The larger input may have been made since.
+      // The file may have been replaced by a larger input meanwhile.
       writeFileSync(FILE, text as string);
       return run(text as string);
     },
@@ -73,14 +76,14 @@ async function scanned(query: Partial<SearchQuery>): Promise<unknown> {
   }
 }
 
-/** A server that gives this text for every tool. Only facts of files are true, as far as a strategy needs them to go on. */
+/** A server that returns this text for every tool. Facts of files are correct, because strategies check them. */
 function replying(text: string, facts: string): ServerAdapter {
   return {
     name: 's',
     start: () => Promise.resolve({ name: 's', version: '0', protocolVersion: '2025-11-25' }),
     listTools: () => Promise.resolve([]),
     call: ({ tool, args }) => {
-      // Each entry is compared with each rule, of which there are 2,000 at most: here one, so that the growth of the entries shows.
+      // Each entry is compared with each of up to 2,000 rules. One rule is enough to measure the growth of the entries.
       const isIgnore = String(args.value.path).endsWith('.gitignore');
       const isNext = Number(args.value.offset ?? 0) > 0 && tool === 'get_more_search_results';
       const value = {
@@ -101,9 +104,10 @@ function replying(text: string, facts: string): ServerAdapter {
 }
 
 const factsOf = (text: string): string =>
-  `size: ${Buffer.byteLength(text)}\nmodified: "2026-11-21T23:04:53.489Z"\nisDirectory: false\nisFile: true\npermissions: 644`;
+  `size: ${Buffer.byteLength(text)}\nmodified: "2026-11-21T23:04:53.489Z"\n` +
+  'isDirectory: false\nisFile: true\npermissions: 644';
 
-/** A row for one action of a primitive over a mapping. `dress` makes the text one that the backend could give. */
+/** Returns a row for one action of a mapped primitive. `dress` turns the text into an answer of the backend. */
 function ofMapped(
   id: (typeof MAPPINGS)[number],
   [tool, args]: readonly [string, Args],
@@ -125,7 +129,8 @@ function ofMapped(
 
 const plain = (text: string): string => text;
 const paged = (text: string): string =>
-  `[Reading ${text.split('\n').length} lines from start (total: ${text.split('\n').length} lines, 0 remaining)]\n\n${text}`;
+  `[Reading ${text.split('\n').length} lines from start ` +
+  `(total: ${text.split('\n').length} lines, 0 remaining)]\n\n${text}`;
 const entries = (text: string): string =>
   text
     .split('\n')
@@ -171,7 +176,7 @@ function pageOf(text: string): JsonDoc<JsonObject> {
   return { text: JSON.stringify(value), value, exact: true };
 }
 
-/** The same list in 64 pages. */
+/** Returns the same list in 64 pages. */
 async function listed(pages: readonly JsonDoc<JsonObject>[]): Promise<unknown> {
   const next = (): (() => Promise<JsonDoc<JsonObject>>) => {
     let at = 0;
@@ -206,7 +211,7 @@ async function streamed(text: string, type: string): Promise<number> {
   return heard;
 }
 
-/** A row for a body or a stream. */
+/** Returns a row for a body or a stream. */
 function ofStream(name: string, run: (text: string) => unknown): Target {
   return { name, make: (text) => text, run: run as Target['run'] };
 }

@@ -1,7 +1,10 @@
-/** `npm run fuzz -- --minutes N`: test/fuzz and test/races with new seeds. A failed seed is run again with TOLLGATE_FUZZ_SEED. */
+/**
+ * Runs test/fuzz and test/races with new seeds: `npm run fuzz -- --minutes N`. Set TOLLGATE_FUZZ_SEED to run a failed
+ * seed again.
+ */
 import { runRounds } from '../rounds.ts';
 
-/** Shapes for each reader, and operations of the race test, of one round. */
+/** Shapes for each reader, and operations of the race test, in one round. */
 const SHAPES = '20';
 const RACE_OPERATIONS = '20000';
 

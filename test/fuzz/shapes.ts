@@ -1,29 +1,30 @@
-/** Texts that grow: a beginning, a unit that is repeated, an end. The corpus keeps those that were expensive once. */
+/** Texts of any length: a start, a repeated unit, an end. The corpus contains shapes that were expensive once. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 
-/** A text of any length: `before`, then `unit` again and again, then `after`. */
+/** A shape of texts: `before`, then `unit` repeated, then `after`. */
 export interface Shape {
   readonly before: string;
   readonly unit: string;
   readonly after: string;
 }
 
-/** The shapes that every target gets, from corpus/shapes.json. */
+/** The shapes for every target, from corpus/shapes.json. */
 export const CORPUS = JSON.parse(
   readFileSync(path.join(import.meta.dirname, 'corpus', 'shapes.json'), 'utf8'),
 ) as readonly Shape[];
 
-/** A text of about `size` characters. */
+/** Returns a text of about `size` characters. */
 export function grow({ before, unit, after }: Shape, size: number): string {
-  const text = `${before}${unit.repeat(Math.max(1, Math.ceil((size - before.length - after.length) / unit.length)))}${after}`;
-  // V8 joins the parts at the first look at a character: not while the reader is measured.
+  const count = Math.max(1, Math.ceil((size - before.length - after.length) / unit.length));
+  const text = before + unit.repeat(count) + after;
+  // V8 joins the parts when a character is read first. Do it here, so that it is not measured.
   text.charCodeAt(text.length - 1);
   return text;
 }
 
-/** Pieces of every format that is read: JSON, HTML, shell, globs, addresses, patterns, control characters. */
+/** Tokens of every format: JSON, HTML, shell, globs, addresses, patterns, control characters. */
 const PIECES = [
   'a',
   'b',
@@ -120,7 +121,7 @@ const PIECES = [
   '{"a":',
 ];
 
-/** Any shape of such pieces. */
+/** Generates shapes of these tokens. */
 export const shapes: fc.Arbitrary<Shape> = fc.record({
   before: fc.array(fc.constantFrom(...PIECES), { maxLength: 3 }).map((pieces) => pieces.join('')),
   unit: fc.array(fc.constantFrom(...PIECES), { minLength: 1, maxLength: 4 }).map((pieces) => pieces.join('')),

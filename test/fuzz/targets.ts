@@ -1,4 +1,7 @@
-/** What reads bytes of a client or a server, as functions of one text. A new parser, validator or shaper gets a row here; what reads files or asks servers, in readers.ts. */
+/**
+ * Readers of bytes of a client or a server, as functions of one text. Add a row for each new parser, validator or
+ * shaper. Readers that do I/O have their rows in readers.ts.
+ */
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -62,17 +65,17 @@ import type { CallInput } from '../../policies/port.ts';
 /** One reader. */
 export interface Target {
   readonly name: string;
-  /** Makes the reader's input of a text; this is not measured. */
+  /** Converts a text to the input of the reader. This is not measured. */
   readonly make: (text: string) => unknown;
   readonly run: (input: unknown) => unknown;
 }
 
-/** A reader of texts. */
+/** Returns a row for a reader of texts. */
 function ofText(name: string, run: (text: string) => unknown): Target {
   return of(name, (text) => text, run);
 }
 
-/** A reader of something else, which `make` makes of a text. */
+/** Returns a row for a reader of another input, which `make` creates from a text. */
 function of<T>(name: string, make: (text: string) => T, run: (input: T) => unknown): Target {
   return { name, make, run: run as Target['run'] };
 }
@@ -86,9 +89,9 @@ const tool = (text: string, inputSchema: Record<string, unknown> = { type: 'obje
   description: text,
   inputSchema,
 });
-/** Lists, objects and texts made of one text, by its lines: growth in number, not only in length. */
+/** Lists, objects and texts made from the lines of a text, so that their number grows too. */
 const parts = (text: string): readonly string[] => text.split(/[\n,]/);
-/** Of definitions: servers have thousands of them at most. */
+/** For definitions. Servers have at most thousands of them. */
 const few = (text: string): readonly string[] => parts(text).slice(0, 2_000);
 const keyed = (text: string): Record<string, string> =>
   Object.fromEntries(parts(text).map((part, at) => [`${at}${part.slice(0, 20)}`, part]));
@@ -157,7 +160,10 @@ const FORMATS = [
   'json-pointer',
   'regex',
 ];
-/** Expressions that may take longer run under a clock (catalogs/validation/pattern-guard.ts); test/security/blocking.test.ts measures it. */
+/**
+ * Other expressions run with a time limit (catalogs/validation/pattern-guard.ts), which test/security/blocking.test.ts
+ * measures.
+ */
 const PATTERNS = ['^[a-z]+$', 'a.c', '^.*$'];
 const one = (schema: Record<string, unknown>): ((text: string) => unknown) => {
   const { check } = createValidator({ type: 'object', properties: { x: schema } });
@@ -190,7 +196,7 @@ const loose = {
 
 const looseCheck = createValidator(loose);
 
-/** The rows that the gate runs. */
+/** The rows that `npm test` runs. */
 export const TARGETS: readonly Target[] = [
   ofText('readMessage of a client', (text) => readMessage(Buffer.from(text), 'client')),
   ofText('readMessage of a server', (text) => readMessage(Buffer.from(text), 'server')),
@@ -274,7 +280,7 @@ export const TARGETS: readonly Target[] = [
   ...FORMATS.map((format) => ofText(`format ${format}`, one({ type: 'string', format }))),
   ...PATTERNS.map((pattern) => ofText(`pattern ${pattern}`, one({ type: 'string', pattern }))),
   ofText('maxLength, enum and const', one({ type: 'string', maxLength: 5, enum: ['a', 'b'], const: 'c' })),
-  // Those that are not plain run under a clock, so their time does not tell how it grows; test/security/blocking.test.ts measures it.
+  // Patterns that are not plain run with a time limit, which test/security/blocking.test.ts measures.
   ofText('patterns of others', (text) => {
     const pattern = text.slice(0, 2_000);
     return isPlain(pattern) && guardPattern(pattern)?.test('aaaa');
@@ -456,8 +462,8 @@ export const TARGETS: readonly Target[] = [
 ];
 
 /**
- * Rows that only `npm run fuzz` runs. `project` takes a quarter of a second for a schema of 64 kB: it judges the projection again, by
- * values that it makes. Definitions are read when a server starts, not in calls.
+ * Rows that only `npm run fuzz` runs. `project` takes a quarter of a second for a schema of 64 kB, because it checks
+ * the projection with generated values. Definitions are read when a server starts, not in calls.
  */
 export const SLOW_TARGETS: readonly Target[] = [
   of(

@@ -1,4 +1,4 @@
-/** Owns the test of widening a place until it is unique: it always ends, and means the same change. */
+/** Tests that a place can be widened until it is unique without changing the meaning of the edit. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { widenUntilUnique } from '../../adapters/primitives/mapped/mapped-edit.ts';
@@ -9,7 +9,7 @@ describe('a widened place', () => {
     .array(fc.constantFrom('a', 'b', '\n', '\n\n'), { minLength: 1, maxLength: 12 })
     .map((pieces) => pieces.join(''));
 
-  it('occurs once, and replacing it gives the text that was wanted', async () => {
+  it('occurs once, and replacing it gives the edited text', async () => {
     await fc.assert(
       fc.asyncProperty(
         text,
@@ -30,7 +30,7 @@ describe('a widened place', () => {
     );
   });
 
-  it('ends on a text of line ends only', () => {
+  it('is found in a text of line ends only', () => {
     expect(widenUntilUnique('\n\n\n', '\na\n', { start: 1, end: 2 })).toEqual({ old: '\n\n\n', new: '\na\n' });
     expect(widenUntilUnique('\n\n\n', '\n\na\n', { start: 2, end: 3 })).toEqual({ old: '\n\n\n', new: '\n\na\n' });
   });

@@ -1,4 +1,4 @@
-/** Owns the tests of what ends with a call, a scope or a backend, on the real servers: no process and no right is left behind. */
+/** Tests on the real servers what ends with a call, a scope or a backend. No process may remain. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +22,7 @@ const call = (
     timeoutMs: 30_000,
     hardTimeoutMs: 30_000,
   });
-/** A command that no other run of these tests uses at the same time. */
+/** Returns a command that no concurrent run of these tests uses. */
 const sleep = (seconds: number, which: number): string => `sleep ${seconds}.${which}${process.pid}`;
 const running = (words: string): number =>
   execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' })
@@ -39,7 +39,7 @@ describe('desktop-commander', () => {
   });
   afterAll(() => opened.close());
 
-  it('ends a command whose caller gives up, with its children', async () => {
+  it('ends a cancelled command and its children', async () => {
     const caller = new AbortController();
     const given = call(opened, 'bash', {
       args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` },
@@ -53,7 +53,7 @@ describe('desktop-commander', () => {
     expect(existsSync(path.join(opened.root, 'late'))).toBe(false);
   }, 60_000);
 
-  it('ends the sessions of a scope with it, and leaves those of others alone', async () => {
+  it('ends the sessions of a scope when the scope ends, and no others', async () => {
     await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 1), wait_ms: 200 }, scope: 'one' });
     await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 2), wait_ms: 200 }, scope: 'two' });
     await until(() => running(sleep(72, 1)) + running(sleep(72, 2)) === 2);
@@ -63,12 +63,12 @@ describe('desktop-commander', () => {
     expect(value.content?.[0]?.text).toContain('no sessions');
   }, 60_000);
 
-  it('shows no session to another scope' + verifies('CY-18'), async () => {
+  it('does not show a session to another scope' + verifies('CY-18'), async () => {
     const { value } = await call(opened, 'bash', { args: { action: 'poll', session: 's1' }, scope: 'three' });
     expect(value.isError).toBe(true);
   });
 
-  it('ends everything when it is stopped', async () => {
+  it('ends all commands when it is stopped', async () => {
     const other = await openBackend('desktop-commander');
     await call(other, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
     await until(() => running(sleep(73, 1)) === 1);
@@ -90,7 +90,7 @@ describe('server-filesystem', () => {
   });
   afterAll(() => opened.close());
 
-  it('makes edits of one file take turns, so that none is lost', async () => {
+  it('runs edits of one file one after the other, so that none is lost', async () => {
     const words = Array.from({ length: 12 }, (_, index) => `word${String.fromCharCode(97 + index)}`);
     writeFileSync(path.join(opened.root, 'a.txt'), `${words.join('\n')}\n`);
     await Promise.all(
@@ -102,7 +102,7 @@ describe('server-filesystem', () => {
     expect(value.content?.[0]?.text).toBe(`${words.join('\n').toUpperCase()}\n`);
   });
 
-  it('forgets with a scope what it has read: a later write must read again', async () => {
+  it('forgets the versions that a scope has read when it ends, so a later write needs a new read', async () => {
     writeFileSync(path.join(opened.root, 'b.txt'), 'old\n');
     await call(opened, 'read', { args: { path: 'b.txt' }, scope: 'reader' });
     await opened.backend.endScope?.('reader');
@@ -117,7 +117,7 @@ describe('server-filesystem', () => {
     expect(execFileSync(file, { encoding: 'utf8', shell: true })).toBe('two\n');
   });
 
-  it('starts, lists and answers as the server behind it does', async () => {
+  it('starts, lists tools and reports its health as the server behind it does', async () => {
     expect((await opened.backend.start()).name).toBe(opened.backend.info()?.name);
     expect(opened.backend.health().state).toBe('healthy');
   });

@@ -1,4 +1,7 @@
-/** Owns the tests of the mappings as data: complete, classified against the real servers, and pure to render. */
+/**
+ * Tests the mappings as data: they are complete, classify the tools of the real servers, and render without side
+ * effects.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import {
@@ -18,7 +21,7 @@ const ACTIONS = [
   'edit',
   ...['run', 'start', 'send', 'poll', 'kill', 'list'].map((action) => `bash.${action}`),
 ];
-/** Arguments that a strategy carries out by other means, so that the policy sees them although the tool has no such argument. */
+/** Arguments that a strategy handles itself. The policy sees them although the tool does not have them. */
 const JUDGED_ONLY = new Map([
   ['start_process', ['cwd']],
   ['interact_with_process', ['session']],
@@ -46,7 +49,7 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
   });
   afterAll(() => opened.close());
 
-  it('says of every action whether it is served or what is missing', () => {
+  it('defines for every action a tool, or the reason why it is missing', () => {
     expect([...mapping.actions.keys()].sort()).toEqual([...ACTIONS].sort());
     for (const action of mapping.actions.values()) if ('missing' in action) expect(action.missing).toMatch(/^it /);
   });
@@ -100,7 +103,8 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
 
 describe('a mapping that contradicts itself', () => {
   const text = (action: string, steps = '{}'): string =>
-    `{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
+    '{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, ' +
+    `actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
 
   it('is refused when an action or a step uses a tool that nobody classified', () => {
     expect(codeOf(() => parseMapping(text('{strategy: info, tool: other, arguments: {}}')))).toBe('CONFIG_INVALID');
@@ -115,17 +119,17 @@ describe('a mapping that contradicts itself', () => {
   });
 });
 
-describe('templates', () => {
+describe('argument templates', () => {
   const step = (template: MappingStep['arguments'][string]): MappingStep => ({ tool: 't', arguments: { a: template } });
 
-  it('keep literals, leave out what is absent, and take defaults', () => {
+  it('keep literals, omit absent values, and use defaults', () => {
     expect(renderArguments(step('rewrite'), {})).toEqual({ a: 'rewrite' });
     expect(renderArguments(step({ from: 'x' }), {})).toEqual({});
     expect(renderArguments(step({ from: 'x', default: 5 }), {})).toEqual({ a: 5 });
     expect(renderArguments(step({ from: 'x', default: 5 }), { x: false })).toEqual({ a: false });
   });
 
-  it('take no value from the prototype', () => {
+  it('do not read values from the prototype', () => {
     expect(renderArguments(step({ from: 'constructor' }), {})).toEqual({});
     expect(
       renderArguments(step({ from: 'x', map: { append: 'append' }, default: 'rewrite' }), { x: 'constructor' }),
@@ -134,13 +138,13 @@ describe('templates', () => {
     });
   });
 
-  it('shift offsets from 1 to 0, and leave those from the end', () => {
+  it('shift offsets from base 1 to base 0, and keep offsets from the end', () => {
     expect(renderArguments(step({ from: 'offset', add: -1, default: 1 }), {})).toEqual({ a: 0 });
     expect(renderArguments(step({ from: 'offset', add: -1 }), { offset: 7 })).toEqual({ a: 6 });
     expect(renderArguments(step({ from: 'offset', add: -1 }), { offset: -7 })).toEqual({ a: -7 });
   });
 
-  it('map named values and send all others to the default', () => {
+  it('map named values, and all others to the default', () => {
     expect(
       renderArguments(step({ from: 'mode', map: { append: 'append' }, default: 'rewrite' }), { mode: 'append' }),
     ).toEqual({
@@ -153,7 +157,7 @@ describe('templates', () => {
     });
   });
 
-  it('widen a pattern to its line, and escape plain text', () => {
+  it('extend a pattern to its whole line, and escape plain text', () => {
     expect(renderArguments(step({ from: 'pattern', as: 'matching-line' }), { pattern: 'a|b' })).toEqual({
       a: '^.*(?:a|b).*$',
     });
@@ -164,7 +168,7 @@ describe('templates', () => {
     );
   });
 
-  it('free a glob from the folder in which the backend runs', () => {
+  it('make a glob independent of the folder in which the backend runs', () => {
     expect(renderArguments(step({ from: 'glob', as: 'any-depth' }), { glob: 'src/*.ts' })).toEqual({
       a: '**/src/*.ts',
     });

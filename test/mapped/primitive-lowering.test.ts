@@ -1,8 +1,10 @@
-/** Owns the tests of lowering: the policy sees what will really be called, without any call. */
+/** Tests lowering to mapped servers: the policy sees the tool and arguments of the call, and nothing is called. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import type { Primitive, ServerAdapter } from '../../adapters/port.ts';
 import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
-import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { loadMapping, MAPPINGS } from '../../catalogs/primitives/primitive-mapping.ts';
 
 const ROOT = '/work/space';
@@ -20,94 +22,36 @@ const inner = (name: string): ServerAdapter => ({
   stop: refuse,
 });
 const mapped = (id: string) => createMappedBackend({ inner: inner(id), mapping: loadMapping(id), root: ROOT });
-const codeOf = (act: () => unknown): string => {
-  try {
-    act();
-  } catch (error) {
-    return (error as TollgateError).code;
-  }
-  return 'none';
-};
+/** One lowering, see lowering-cases.yaml. */
+interface Case {
+  readonly name: string;
+  readonly backend: string;
+  readonly primitive: Primitive;
+  readonly given: Readonly<Record<string, unknown>>;
+  readonly tool?: string;
+  readonly args?: Readonly<Record<string, unknown>>;
+  readonly semantics?: object;
+  readonly code?: string;
+  readonly says?: string;
+}
+const file = fileURLToPath(new URL('lowering-cases.yaml', import.meta.url));
+const CASES = parse(readFileSync(file, 'utf8')) as readonly Case[];
 
-describe('lowering to desktop-commander', () => {
-  const backend = mapped('desktop-commander');
-
-  it('gives the main tool with the arguments that are sent', () => {
-    expect(backend.lower('read', { path: 'a.txt', offset: 3 })).toEqual({
-      tool: 'read_file',
-      args: { path: `${ROOT}/a.txt`, offset: 2, length: 2000 },
-      semantics: { verb: 'read', paths: ['path'] },
-    });
-    expect(backend.lower('write', { path: 'a.txt', content: 'x', mode: 'append' }).args).toEqual({
-      path: `${ROOT}/a.txt`,
-      content: 'x',
-      mode: 'append',
-    });
-    expect(backend.lower('write', { path: 'a.txt', content: 'x' }).args).toMatchObject({ mode: 'rewrite' });
-    expect(backend.lower('edit', { path: 'a.txt', old_string: 'a', new_string: 'b' }).args).toEqual({
-      file_path: `${ROOT}/a.txt`,
-      old_string: 'a',
-      new_string: 'b',
-      expected_replacements: 1,
-    });
+describe('a primitive on a mapped server', () => {
+  it.each(CASES.filter(({ code }) => code === undefined))('$backend is lowered with $name', (lowering) => {
+    const { backend, primitive, given, tool, args, semantics } = lowering;
+    expect(mapped(backend).lower(primitive, given)).toEqual({ tool, args, semantics });
   });
 
-  it('shows the policy the command as the caller gave it, without marks', () => {
-    const { tool, args, semantics } = backend.lower('bash', { command: 'ls -l', cwd: 'sub' });
-    expect(tool).toBe('start_process');
-    expect(args).toMatchObject({ command: 'ls -l', cwd: `${ROOT}/sub` });
-    expect(semantics).toEqual({ verb: 'execute', command: 'command', paths: ['cwd'] });
-    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'rm -r x' })).toMatchObject({
-      tool: 'interact_with_process',
-      args: { input: 'rm -r x' },
-      semantics: { verb: 'execute', command: 'input' },
-    });
+  it.each(CASES.filter(({ code }) => code !== undefined))('$backend refuses $name: $code', (refusal) => {
+    const { backend, primitive, given, code, says = '' } = refusal;
+    expect(() => mapped(backend).lower(primitive, given)).toThrow(
+      expect.objectContaining({ code, message: expect.stringContaining(says) as unknown }) as Error,
+    );
   });
 
-  it('takes the other spellings that models use', () => {
-    expect(backend.lower('read', { file_path: 'a.txt' }).args).toMatchObject({ path: `${ROOT}/a.txt` });
-  });
-
-  it.each([
-    ['context around matches', 'read', { action: 'search', path: '.', pattern: 'x', context: 2 }],
-    ['a separator in a glob', 'read', { action: 'search', path: '.', pattern: 'x', glob: 'a|b' }],
-    [
-      'several edits at once',
-      'edit',
-      { path: 'a', old_string: 'a', new_string: 'b', edits: [{ old_string: 'c', new_string: 'd' }] },
-    ],
-    ['carriage returns in new text', 'edit', { path: 'a', old_string: 'a', new_string: 'b\r\n' }],
-    ['the end of stdin', 'bash', { action: 'send', session: 's1', input: 'x', eof: true }],
-    ['input without a line end', 'bash', { action: 'send', session: 's1', input: 'x', raw: true }],
-  ] as const)('refuses %s, since the backend cannot do it', (_name, primitive, args) => {
-    expect(codeOf(() => backend.lower(primitive, args))).toBe('NOT_SUPPORTED');
-  });
-
-  it('sends raw input that ends with a line end', () => {
-    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'x\n', raw: true }).args).toMatchObject({
-      input: 'x\n',
-    });
-  });
-
-  it.each([
-    ['read', { action: 'search', path: '.' }],
-    ['read', { action: 'search', path: '.', pattern: 'a\nb' }],
-    ['bash', {}],
-    ['bash', { command: '  ' }],
-    ['bash', { command: 'a\0b' }],
-    ['bash', { command: 'ls', timeout_ms: 0 }],
-    ['bash', { command: 'ls', timeout_ms: 700_000 }],
-    ['bash', { action: 'send', session: 's1' }],
-    ['read', { path: 'a', unknown: 1 }],
-  ] as const)('refuses %s with %j', (primitive, args) => {
-    expect(codeOf(() => backend.lower(primitive, args))).toBe('ARGS_INVALID');
-  });
-});
-
-describe('lowering to server-filesystem', () => {
-  const backend = mapped('server-filesystem');
-
-  it('never lowers to its edit tool, which guesses', () => {
+  it('never uses the edit tool of server-filesystem, which guesses', () => {
+    const backend = mapped('server-filesystem');
     const tools = [...backend.serves().values()].flat().map(({ tool }) => tool);
     expect(tools).not.toContain('edit_file');
     expect(backend.lower('edit', { path: 'a', old_string: 'a', new_string: 'b' })).toEqual({
@@ -117,18 +61,16 @@ describe('lowering to server-filesystem', () => {
     });
   });
 
-  it('serves no bash and says what is missing', () => {
-    expect([...backend.serves().keys()]).toEqual(['read', 'write', 'edit']);
-    expect(() => backend.lower('bash', { command: 'ls' })).toThrow('no shell');
-    expect(codeOf(() => backend.lower('read', { action: 'search', path: '.', pattern: 'x' }))).toBe('NOT_SUPPORTED');
+  it('does not include bash on server-filesystem', () => {
+    expect([...mapped('server-filesystem').serves().keys()]).toEqual(['read', 'write', 'edit']);
   });
 });
 
-describe.each(MAPPINGS)('one effect on %s, whichever way it came', (id) => {
+describe.each(MAPPINGS)('the effect of a primitive on %s', (id) => {
   const backend = mapped(id);
   const mapping = loadMapping(id);
 
-  it('a file that is read or written has the verb and the path of the tool passed through', () => {
+  it('has the verb and paths of the tool when it is called directly', () => {
     const calls: readonly [Primitive, Readonly<Record<string, unknown>>][] = [
       ['read', { path: 'a' }],
       ['read', { path: 'a', action: 'list' }],
@@ -146,20 +88,20 @@ describe.each(MAPPINGS)('one effect on %s, whichever way it came', (id) => {
     }
   });
 
-  it('a path that leads out is shown to the policy as where it leads', () => {
+  it('contains the absolute path of a path that leads outside', () => {
     expect(Object.values(backend.lower('read', { path: '../../etc/passwd' }).args)).toContain('/etc/passwd');
     expect(Object.values(backend.lower('read', { path: 'file:///etc/passwd' }).args)).toContain('/etc/passwd');
     expect(Object.values(backend.lower('read', { path: 'file://host/x' }).args)).toContain(`${ROOT}/file:/host/x`);
   });
 
-  it('answers for its server, and keeps quiet about tools that are not its own', () => {
+  it('comes from a backend with the name and health of its server', () => {
     expect(backend.name).toBe(id);
     expect(backend.health().state).toBe('idle');
     expect(backend.info()).toBeUndefined();
     backend.onToolsChanged(() => undefined);
   });
 
-  it('knows the four primitives only', async () => {
+  it('exists for the four primitives only', async () => {
     const call = {
       tool: 'move',
       args: { text: '{}', value: {}, exact: true },

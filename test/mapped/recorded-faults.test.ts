@@ -1,4 +1,4 @@
-/** Owns the tests of faults that real servers show only at times: answers as they were recorded are given back, word for word. */
+/** Tests faults that real servers show only sometimes. Recorded answers of these servers are replayed word for word. */
 import { describe, expect, it } from 'vitest';
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
@@ -11,7 +11,7 @@ type Args = Readonly<Record<string, unknown>>;
 type Reply = string | { readonly error: string } | readonly ContentItem[];
 type Replies = Readonly<Record<string, Reply | ((args: Args) => Reply)>>;
 
-/** A backend whose server answers each tool as recorded; `calls` lists what was called. */
+/** Returns a backend whose server replays recorded answers. `calls` lists the called tools. */
 function replay(
   id: (typeof MAPPINGS)[number],
   replies: Replies,
@@ -66,16 +66,24 @@ async function say(
 }
 
 const info = (size: number, extra = ''): string =>
-  `size: ${size}\ncreated: "2026-11-21T23:04:53.489Z"\nmodified: "2026-11-21T23:04:53.489Z"\naccessed: "2026-11-21T23:04:54.693Z"\nisDirectory: false\nisFile: true\npermissions: 644${extra}`;
+  `size: ${size}
+created: "2026-11-21T23:04:53.489Z"
+modified: "2026-11-21T23:04:53.489Z"
+accessed: "2026-11-21T23:04:54.693Z"
+isDirectory: false
+isFile: true
+permissions: 644${extra}`;
 const page = (lines: readonly string[]): string =>
   `[Reading ${lines.length} lines from start (total: ${lines.length} lines, 0 remaining)]\n\n${lines.join('\n')}`;
 const ABSENT = { error: "Error: ENOENT: no such file or directory, stat '/tmp/a'" };
 
 describe('reading on desktop-commander', () => {
-  it('drops the note about unknown arguments that stands before the answer', async () => {
+  it('drops the warning about unknown arguments before the answer', async () => {
     const note = {
       type: 'text',
-      text: 'You sent parameters not supported by this tool, which were ignored: foo. Supported parameters for read_file: path.',
+      text:
+        'You sent parameters not supported by this tool, which were ignored: foo. ' +
+        'Supported parameters for read_file: path.',
     };
     const { backend } = replay('desktop-commander', {
       get_file_info: info(4),
@@ -84,7 +92,7 @@ describe('reading on desktop-commander', () => {
     expect(await say(backend, 'read', { path: 'a' })).toEqual({ all: 'one\n', isError: false });
   });
 
-  it('refuses pictures and documents instead of passing their text for the file', async () => {
+  it('refuses images and documents instead of returning their text as the file', async () => {
     const image = replay('desktop-commander', {
       get_file_info: info(4),
       read_file: [
@@ -97,7 +105,7 @@ describe('reading on desktop-commander', () => {
     expect(await say(pdf.backend, 'read', { path: 'a' })).toMatchObject({ code: 'NOT_SUPPORTED' });
   });
 
-  it('refuses lines deep in a large file, whose place is only estimated', async () => {
+  it('refuses lines deep in a large file, whose numbers are only estimated', async () => {
     const { backend } = replay('desktop-commander', {
       get_file_info: info(20_000_000),
       read_file: ({ offset }) =>
@@ -107,7 +115,7 @@ describe('reading on desktop-commander', () => {
     expect((await say(backend, 'read', { path: 'a' })).all).toContain('lines 1-1 of more');
   });
 
-  it('says what the system said, in the words of the workspace and without host paths', async () => {
+  it('reports system errors with the messages of the workspace and without host paths', async () => {
     const denied = replay('desktop-commander', {
       get_file_info: info(4),
       read_file: { error: "Error: EACCES: permission denied, open '/tmp/a'" },
@@ -125,7 +133,7 @@ describe('reading on desktop-commander', () => {
     expect(await say(outside.backend, 'read', { path: 'a' })).toMatchObject({ code: 'DENIED' });
   });
 
-  it('tells which entries of a folder the backend left out, and joins names with line ends', async () => {
+  it('reports entries that the backend left out, and joins names that contain line ends', async () => {
     const listing = '[FILE] a\n[FILE] b\nc\n[DIR] d\n[WARNING] d: 20 items hidden (showing first 100 of 120 total)';
     const { backend } = replay('desktop-commander', { list_directory: listing, read_file: ABSENT });
     const said = await say(backend, 'read', { action: 'list', path: '.' });
@@ -149,10 +157,19 @@ describe('searching on desktop-commander', () => {
     get_more_search_results: results,
   });
   const done = (total: number, lines: readonly string[], warning = ''): string =>
-    `Search session: search_1_2\nStatus: COMPLETED\nRuntime: 0s\nTotal results found: ${total} (${total} matches)\nShowing results 0-1\n\nResults:\n${lines.join('\n')}\n\n✅ Search completed.${warning}`;
+    `Search session: search_1_2
+Status: COMPLETED
+Runtime: 0s
+Total results found: ${total} (${total} matches)
+Showing results 0-1
+
+Results:
+${lines.join('\n')}
+
+✅ Search completed.${warning}`;
   const WARNING = '\n⚠️  Warning: Some files were inaccessible due to permissions. Results may be incomplete.';
 
-  it('waits until it is complete, and always stops it', async () => {
+  it('waits until the search is complete, and always stops it', async () => {
     let asked = 0;
     const { backend, calls } = replay(
       'desktop-commander',
@@ -167,7 +184,7 @@ describe('searching on desktop-commander', () => {
     expect(calls.filter((tool) => tool === 'stop_search')).toHaveLength(1);
   });
 
-  it('takes no matches with a warning for the failure that it is', async () => {
+  it('reports an empty result with a warning as a failure', async () => {
     const { backend } = replay('desktop-commander', search(done(0, ['No matches found.'], WARNING)));
     expect(await say(backend, 'read', { action: 'search', path: '.', pattern: '[' })).toMatchObject({
       isError: true,
@@ -175,7 +192,7 @@ describe('searching on desktop-commander', () => {
     });
   });
 
-  it('says what is missing: unreadable files, cut lines, names that cannot be told apart', async () => {
+  it('reports what is missing: unreadable files, cut lines, names that cannot be parsed', async () => {
     const { backend } = replay(
       'desktop-commander',
       search(done(3, [`📄 /tmp/a:1 - ${'x'.repeat(100)}...`, '📄 /tmp/b:1 - x'], WARNING)),
@@ -185,14 +202,14 @@ describe('searching on desktop-commander', () => {
     expect(all).toContain('some files could not be read; 1 results');
   });
 
-  it('says that ignored files stay out when hidden ones are asked for', async () => {
+  it('reports that ignored files are left out even with hidden=true', async () => {
     const { backend } = replay('desktop-commander', search(done(1, ['📁 /tmp/a'])));
     expect((await say(backend, 'read', { action: 'find', path: '.', pattern: '*', hidden: true })).all).toContain(
       'this backend leaves out ignored files',
     );
   });
 
-  it('passes failures on, and stops the search all the same', async () => {
+  it('reports failures of the backend, and still stops the search', async () => {
     const missing = replay('desktop-commander', { get_file_info: ABSENT });
     expect((await say(missing.backend, 'read', { action: 'search', path: 'a', pattern: 'x' })).all).toContain(
       'does not exist',
@@ -229,7 +246,7 @@ describe('writing and editing on desktop-commander', () => {
     });
   });
 
-  it('notices when the file grew otherwise than by the edit', async () => {
+  it('fails if the new size of the file does not match the edit', async () => {
     let looks = 0;
     const { backend } = replay('desktop-commander', {
       get_file_info: () => info((looks += 1) > 1 ? 99 : 4),
@@ -241,7 +258,7 @@ describe('writing and editing on desktop-commander', () => {
     );
   });
 
-  it('does not edit what it would damage', async () => {
+  it('refuses an edit that would damage the file', async () => {
     const bad = replay('desktop-commander', { get_file_info: info(4), read_file: page(['a\uFFFDb']) });
     expect(await say(bad.backend, 'edit', { path: 'a', old_string: 'a', new_string: 'b' })).toMatchObject({
       code: 'NOT_SUPPORTED',
@@ -253,7 +270,7 @@ describe('writing and editing on desktop-commander', () => {
     expect([...bad.calls, ...large.calls]).not.toContain('edit_block');
   });
 
-  it('notices when something else was stored than was given', async () => {
+  it('fails if the size of the stored file is wrong', async () => {
     let looks = 0;
     const { backend } = replay('desktop-commander', {
       get_file_info: () => ((looks += 1) > 1 ? info(7) : ABSENT),
@@ -264,7 +281,7 @@ describe('writing and editing on desktop-commander', () => {
     );
   });
 
-  it('passes on what the backend refuses to make or to store', async () => {
+  it('reports that the backend cannot create a folder or store a file', async () => {
     const folder = replay('desktop-commander', {
       get_file_info: ABSENT,
       create_directory: { error: "Error: EROFS: read-only file system, mkdir '/tmp/n'" },
@@ -286,7 +303,7 @@ describe('reading on server-filesystem', () => {
     ['not UTF-8, by its size', info(3), 'a\uFFFD'],
     ['not UTF-8, by the replacement character', info(5), 'a\uFFFDb'],
     ['binary', info(3), 'a\0b'],
-  ])('refuses a file that is %s, and tells its facts all the same', async (_name, facts, text) => {
+  ])('refuses a file that is %s, and stat still reports its facts', async (_name, facts, text) => {
     const { backend, calls } = replay('server-filesystem', { get_file_info: facts, read_text_file: text });
     expect(await say(backend, 'read', { path: 'a' })).toMatchObject({ code: 'NOT_SUPPORTED' });
     expect(await say(backend, 'edit', { path: 'a', old_string: 'a', new_string: 'c' })).toMatchObject({
@@ -298,7 +315,7 @@ describe('reading on server-filesystem', () => {
     expect(all).not.toContain('version:');
   });
 
-  it('passes on a folder of the tree that cannot be read', async () => {
+  it('reports a folder of the tree that cannot be read', async () => {
     const { backend } = replay('server-filesystem', {
       directory_tree: { error: "EACCES: permission denied, scandir '/tmp/x'" },
       read_text_file: ABSENT,
@@ -307,7 +324,7 @@ describe('reading on server-filesystem', () => {
     expect(await say(backend, 'read', { action: 'find', path: '.' })).toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('leaves out a folder below that cannot be listed', async () => {
+  it('leaves out a subfolder that cannot be listed', async () => {
     const { backend } = replay('server-filesystem', {
       list_directory: ({ path }) => (path === ROOT ? '[DIR] shut\n[FILE] a' : { error: 'EACCES: permission denied' }),
       read_text_file: ABSENT,
@@ -316,7 +333,7 @@ describe('reading on server-filesystem', () => {
   });
 });
 
-/** One process of the recorded server: `lines` is its buffer, `ended` its trailer. */
+/** A process of the recorded server. `lines` is its buffer, `ended` its trailer. */
 function shell(lines: (token: string) => readonly string[], more: Replies = {}, ended = ''): Replies {
   let token = '';
   return {
@@ -328,7 +345,8 @@ function shell(lines: (token: string) => readonly string[], more: Replies = {}, 
       const all = lines(token);
       const from = Number(offset) < 0 ? Math.max(0, all.length + Number(offset)) : Number(offset);
       const part = all.slice(from);
-      return `[Reading ${part.length} lines from line ${from} (total: ${all.length} lines, 0 remaining)]\n\n${part.join('\n') || '(No output in requested range)'}${ended}`;
+      const text = part.join('\n') || '(No output in requested range)';
+      return `[Reading ${part.length} lines from line ${from} (total: ${all.length} lines, 0 remaining)]\n\n${text}${ended}`;
     },
     force_terminate: 'Successfully initiated termination of session 7',
     list_sessions: 'No active sessions',
@@ -340,7 +358,7 @@ function shell(lines: (token: string) => readonly string[], more: Replies = {}, 
 describe('bash on desktop-commander', () => {
   const COMPLETED = '\n✅ Process completed with exit code 0 (runtime: 0.10s)';
 
-  it('says so when the end of the output was lost', async () => {
+  it('reports that the end of the output was lost', async () => {
     const { backend } = replay(
       'desktop-commander',
       shell((token) => ['', `${token} begin 70`, 'half', ''], {}, COMPLETED),
@@ -348,7 +366,7 @@ describe('bash on desktop-commander', () => {
     expect((await say(backend, 'bash', { command: 'x' })).all).toContain('the end of its output may be missing');
   });
 
-  it('says so when the server has forgotten the process', async () => {
+  it('reports that the server does not know the process any more', async () => {
     const { backend } = replay(
       'desktop-commander',
       shell(() => [], { read_process_output: { error: 'No session found for PID 7' } }),
@@ -356,7 +374,7 @@ describe('bash on desktop-commander', () => {
     expect((await say(backend, 'bash', { command: 'x' })).all).toContain('exit unknown');
   });
 
-  it('shows what a shell printed that never began the command', async () => {
+  it('shows the output of a shell that did not start the command', async () => {
     const { backend } = replay(
       'desktop-commander',
       shell(() => ['bash: cannot start', ''], {}, COMPLETED.replace('code 0', 'code 2')),
@@ -364,7 +382,7 @@ describe('bash on desktop-commander', () => {
     expect((await say(backend, 'bash', { command: 'x' })).all).toMatch(/^exit 2\nbash: cannot start/);
   });
 
-  it('refuses when the server started nothing', async () => {
+  it('fails if the server did not start a process', async () => {
     const { backend } = replay(
       'desktop-commander',
       shell(() => [], {
@@ -374,7 +392,7 @@ describe('bash on desktop-commander', () => {
     expect(await say(backend, 'bash', { command: 'x' })).toMatchObject({ isError: true });
   });
 
-  it('reads on at the right line after the buffer was cut at its front', async () => {
+  it('continues at the right line after the server evicted earlier lines', async () => {
     let reads = 0;
     const { backend } = replay(
       'desktop-commander',
@@ -385,9 +403,11 @@ describe('bash on desktop-commander', () => {
           if (reads === 1)
             return `[Reading 3 lines from line 1 (total: 4 lines, 0 remaining)]\n\n${token} begin 70\none\n`;
           const warning =
-            '\n[WARNING: output exceeded the 50MB buffer cap; the 2 earliest lines were evicted and cannot be read. Line numbers and totals refer to the retained buffer only]';
+            '\n[WARNING: output exceeded the 50MB buffer cap; the 2 earliest lines were evicted and cannot be read. ' +
+            'Line numbers and totals refer to the retained buffer only]';
           const rest = ['two', '', `${token} end 0 0 >`, ''].slice(Number(offset) - 1);
-          return `[Reading ${rest.length} lines from line ${offset} (total: 5 lines, 0 remaining)]${warning}\n\n${rest.join('\n')}`;
+          const header = `[Reading ${rest.length} lines from line ${offset} (total: 5 lines, 0 remaining)]`;
+          return `${header}${warning}\n\n${rest.join('\n')}`;
         },
         start_process: ({ command }) => {
           sent = String(command);
@@ -399,7 +419,7 @@ describe('bash on desktop-commander', () => {
     expect((await say(backend, 'bash', { command: 'x' })).all).toBe('one\ntwo');
   });
 
-  it('does not say killed when a process of the group is left', async () => {
+  it('does not report a session as ended while one of its processes is running', async () => {
     let token = '';
     let killing = false;
     const { backend } = replay(
@@ -423,7 +443,7 @@ describe('bash on desktop-commander', () => {
     });
   });
 
-  it('keeps at most sixteen sessions, and lets an ended one make room', async () => {
+  it('keeps at most sixteen sessions, and replaces one that has ended', async () => {
     let over = false;
     const { backend } = replay(
       'desktop-commander',
@@ -436,7 +456,7 @@ describe('bash on desktop-commander', () => {
     expect((await say(backend, 'bash', { action: 'start', command: 'x', wait_ms: 0 })).all).toContain('s17');
   });
 
-  it('refuses input to a command that has ended, and passes on input that was not taken', async () => {
+  it('refuses input for a command that has ended, and reports input that the backend refused', async () => {
     let over = false;
     const { backend } = replay(
       'desktop-commander',
@@ -455,7 +475,7 @@ describe('bash on desktop-commander', () => {
     expect(await say(backend, 'bash', { action: 'poll' })).toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('tells of sessions that could not be ended with their scope', async () => {
+  it('reports sessions that could not be ended with their scope', async () => {
     const { backend } = replay(
       'desktop-commander',
       shell((token) => ['', `${token} begin 70`, ''], {

@@ -1,4 +1,4 @@
-/** Owns the differential test: the same edits and reads leave the same bytes on the workspace and on a real server. */
+/** Compares the workspace with a real server: the same edits and reads must give the same bytes. */
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -63,7 +63,7 @@ describe('workspace and server-filesystem', () => {
     return Promise.all(backends.map((opened) => act(opened, { tool, args, before, scope: `s${scope}` })));
   };
 
-  it('edit leaves the same bytes and says the same', async () => {
+  it('store the same bytes and return the same text for the same edit', async () => {
     await fc.assert(
       fc.asyncProperty(text, text, text, fc.boolean(), async (before, old_string, new_string, replace_all) => {
         const [here, there] = await both('edit', { old_string, new_string, replace_all }, before);
@@ -73,7 +73,7 @@ describe('workspace and server-filesystem', () => {
     );
   }, 60_000);
 
-  it('edit of a text that is there replaces it, and nothing else', async () => {
+  it('replace exactly the given text', async () => {
     await fc.assert(
       fc.asyncProperty(text, text, text, async (head, tail, fresh) => {
         const [here, there] = await both('edit', { old_string: '<old>', new_string: fresh }, `${head}<old>${tail}`);
@@ -86,7 +86,7 @@ describe('workspace and server-filesystem', () => {
     );
   }, 60_000);
 
-  it('read shows the same lines and the same notes', async () => {
+  it('return the same lines and notes for the same read', async () => {
     await fc.assert(
       fc.asyncProperty(
         text,

@@ -1,4 +1,4 @@
-/** Owns the stories of the primitives on desktop-commander. */
+/** Runs the stories of the primitives on desktop-commander. */
 import { primitivesSuite } from '../stories/primitives.suite.ts';
 
 primitivesSuite('desktop-commander');

@@ -1,4 +1,4 @@
-/** Owns the stories of the primitives on server-filesystem. */
+/** Runs the stories of the primitives on server-filesystem. */
 import { primitivesSuite } from '../stories/primitives.suite.ts';
 
 primitivesSuite('server-filesystem');

@@ -1,4 +1,4 @@
-/** Owns the stories of the primitives on workspace. */
+/** Runs the stories of the primitives on workspace. */
 import { primitivesSuite } from '../stories/primitives.suite.ts';
 
 primitivesSuite('workspace');

@@ -1,4 +1,4 @@
-/** Owns the real third-party servers that tests of mappings start: each with a HOME of its own, telemetry off, ended by its adapter. */
+/** Starts real third-party servers for tests of mappings, each with its own HOME and without telemetry. */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,11 +12,11 @@ import { HOST } from '../stdio/misbehaving-server.ts';
 
 export type BackendName = 'workspace' | 'desktop-commander' | 'server-filesystem';
 
-/** A backend over an empty folder. `close` ends its processes and removes its folders. */
+/** A backend with an empty workspace. `close` ends its processes and removes its folders. */
 export interface Opened {
   readonly root: string;
   readonly backend: PrimitiveBackend;
-  /** The server itself; the workspace has none behind it. */
+  /** The server behind the backend. Absent for the workspace server. */
   readonly inner?: ServerAdapter;
   readonly close: () => Promise<void>;
 }
@@ -27,7 +27,7 @@ const PROGRAMS = {
   'server-filesystem': '@modelcontextprotocol/server-filesystem/dist/index.js',
 } as const;
 
-/** Opens a backend by name over a fresh folder. */
+/** Opens a backend by name with a new folder as its workspace. */
 export async function openBackend(name: BackendName): Promise<Opened> {
   const base = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-mapped-')));
   const root = path.join(base, 'workspace');

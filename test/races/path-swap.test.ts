@@ -1,4 +1,7 @@
-/** A property: whatever a process swaps while calls are made, no call has an effect on, or shows anything of, an object that the policy refuses. */
+/**
+ * Tests that no call reads or changes an object that the policy refuses, while another process swaps links and
+ * folders.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,10 +14,10 @@ import type { Session } from '../../facade/serve/facade-port.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-/** By hand: TOLLGATE_RACE_OPERATIONS=100000. */
+/** For a longer run, set TOLLGATE_RACE_OPERATIONS=100000. */
 const OPERATIONS = Number(process.env.TOLLGATE_RACE_OPERATIONS ?? 1200);
 const AT_ONCE = 4;
-/** In every protected file, in every name in a protected folder, and nowhere else. */
+/** A text that is in every protected file and in every name in a protected folder, and nowhere else. */
 const MARK = 'protected-by-policy';
 const PROTECTED = {
   '.env': MARK,
@@ -34,7 +37,7 @@ let root: string;
 let swapper: ChildProcess;
 let before: string;
 
-/** Contents and names of all that is protected. */
+/** Returns the contents and names of all protected files. */
 function fingerprint(): string {
   const hash = createHash('sha256');
   for (const at of ['closed', '.git/hooks', '../outside'])
@@ -45,7 +48,7 @@ function fingerprint(): string {
 
 const name = fc.constantFrom(...NAMES);
 const text = fc.constantFrom('written\n', 'open\n', '');
-/** Every kind of operation. A command is dear to start, so that few are made. */
+/** Every kind of operation. Commands are rare, because they are expensive to start. */
 const operation = fc.oneof(
   { weight: 60, arbitrary: fc.record({ path: name }).map((args) => ['read', args] as const) },
   {
@@ -123,7 +126,7 @@ beforeAll(async () => {
   before = fingerprint();
 });
 afterAll(async () => {
-  // It lives on where the test ran out of time.
+  // The process still runs if the test timed out.
   await stopSwapper();
   await facade.close();
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
@@ -173,7 +176,7 @@ describe('a process that swaps links, folders and files', () => {
     if (process.env.TOLLGATE_RACE_OPERATIONS !== undefined)
       process.stderr.write(`${JSON.stringify(Object.fromEntries([...codes].sort()))}\n`);
     expect(fingerprint()).toBe(before);
-    // What was tried was met both ways, and nothing failed inside.
+    // Some calls succeeded, some were refused, and none failed with an internal error.
     for (const kind of [
       'read  done',
       'read  DENIED',

@@ -1,4 +1,7 @@
-"""Swaps links, files and folders beneath the working folder as fast as it can, until it is killed. The first argument is the seed."""
+"""Swaps links, files and folders below the working folder as fast as possible until it is killed.
+
+The first argument is the seed.
+"""
 import ctypes, os, random, shutil, sys
 
 RENAME_EXCHANGE = 2
@@ -34,7 +37,8 @@ def folder(name):
     os.mkdir(name)
     plain(name + '/f')
 
-LINKS = ['../.env', '../rules.yaml', 'plain.txt', '../closed', '../closed/data.txt', '../.git/hooks', '../free', 'nowhere', '../closed/fresh', '../../outside/secret', '../../outside']
+LINKS = ['../.env', '../rules.yaml', 'plain.txt', '../closed', '../closed/data.txt', '../.git/hooks', '../free', 'nowhere',
+         '../closed/fresh', '../../outside/secret', '../../outside']
 HARD = ['../.env', '../rules.yaml', '../closed/data.txt', 'plain.txt']
 
 def step():

@@ -1,4 +1,4 @@
-/** Owns the running of the stories about the primitives, the same on every backend; refuses a story that says nothing of what it wants. */
+/** Runs the stories of the primitives, the same on every backend. A story without a wanted result is an error. */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,28 +8,28 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type BackendName, type Opened, openBackend } from '../mapped/third-party-servers.ts';
 import { verifies } from '../verifies.ts';
 
-/** What a step's answer must be. `text` is the first content item; `contains` and `matches` look at all of it. */
+/** The wanted result of a step. `text` is the first content item. `contains` and `matches` check all items. */
 interface Want {
   readonly text?: string;
   readonly contains?: string | readonly string[];
   readonly excludes?: string;
   readonly matches?: string;
   readonly isError?: boolean;
-  /** Code of the error that is thrown. */
+  /** The code of the thrown error. */
   readonly code?: string;
-  /** Refused because the backend cannot do it honestly; the text must be part of the reason. */
+  /** The call is refused with NOT_SUPPORTED. The reason must contain this text. */
   readonly notSupported?: string;
-  /** Files afterwards; null: it must not exist. */
+  /** The files after the step. A file with null must not exist. */
   readonly files?: Readonly<Record<string, string | null>>;
 }
 
-/** One call, or a change of files by someone else. */
+/** One call, or a change of files by another program. */
 interface Step {
   readonly primitive?: string;
   readonly args?: Readonly<Record<string, unknown>>;
   readonly change?: Readonly<Record<string, string>>;
   readonly want?: Want;
-  /** Where a backend answers otherwise: what it must say instead. */
+  /** The wanted results of backends that behave differently. */
   readonly backends?: Readonly<Partial<Record<BackendName, Want>>>;
 }
 
@@ -38,11 +38,11 @@ interface Story extends Step {
   readonly verifies?: readonly string[];
   readonly files?: Readonly<Record<string, string>>;
   readonly steps?: readonly Step[];
-  /** Default all. */
+  /** The backends that run the story. Default: all. */
   readonly runs?: readonly BackendName[];
 }
 
-interface Said {
+interface Reply {
   readonly items: readonly string[];
   readonly isError: boolean;
   readonly code?: string;
@@ -50,14 +50,14 @@ interface Said {
 
 const FOLDER = path.join(path.dirname(fileURLToPath(import.meta.url)), 'primitives');
 
-/** All stories, in order of their files. */
+/** Loads all stories, in order of their files. */
 export function loadStories(): readonly Story[] {
   return readdirSync(FOLDER)
     .sort()
     .flatMap((file) => parse(readFileSync(path.join(FOLDER, file), 'utf8')) as readonly Story[]);
 }
 
-/** Declares the stories for one backend; all of them share its process. */
+/** Declares the stories for one backend. They share one process. */
 export function primitivesSuite(name: BackendName): void {
   describe(`primitives on ${name}`, () => {
     let opened: Opened;
@@ -86,13 +86,13 @@ function place(root: string, files: Readonly<Record<string, string>>): void {
 
 async function play(
   opened: Opened,
-  at: { readonly step: Step; readonly name: BackendName; readonly scope: string },
+  options: { readonly step: Step; readonly name: BackendName; readonly scope: string },
 ): Promise<void> {
-  const { step, name, scope } = at;
+  const { step, name, scope } = options;
   if (step.change) return place(opened.root, step.change);
   const want = { ...(step.backends?.[name] ?? step.want) };
   if (!step.primitive || Object.keys(want).length === 0)
-    throw new Error('a step of this story calls nothing or wants nothing');
+    throw new Error('a step of this story has no call or no wanted result');
   check(await call(opened, { tool: step.primitive, args: step.args ?? {}, scope }), want);
   for (const [file, content] of Object.entries(want.files ?? {}))
     expect(contentOf(path.join(opened.root, file)), file).toBe(content);
@@ -100,9 +100,9 @@ async function play(
 
 async function call(
   opened: Opened,
-  given: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly scope: string },
-): Promise<Said> {
-  const { tool, args, scope } = given;
+  request: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly scope: string },
+): Promise<Reply> {
+  const { tool, args, scope } = request;
   const doc = { text: JSON.stringify(args), value: args, exact: true };
   try {
     const { value } = await opened.backend.call({
@@ -123,16 +123,16 @@ async function call(
   }
 }
 
-function check(said: Said, want: Want): void {
-  const all = said.items.join('\n');
+function check(reply: Reply, want: Want): void {
+  const all = reply.items.join('\n');
   if (want.notSupported !== undefined) {
-    expect(said.code, all).toBe('NOT_SUPPORTED');
+    expect(reply.code, all).toBe('NOT_SUPPORTED');
     expect(all).toContain(want.notSupported);
     return;
   }
-  expect(said.code, all).toBe(want.code);
-  expect(said.isError, all).toBe(want.isError ?? want.code !== undefined);
-  if (want.text !== undefined) expect(said.items[0]).toBe(want.text);
+  expect(reply.code, all).toBe(want.code);
+  expect(reply.isError, all).toBe(want.isError ?? want.code !== undefined);
+  if (want.text !== undefined) expect(reply.items[0]).toBe(want.text);
   for (const part of [want.contains ?? []].flat()) expect(all).toContain(part);
   if (want.excludes !== undefined) expect(all).not.toContain(want.excludes);
   if (want.matches !== undefined) expect(all).toMatch(new RegExp(want.matches));

@@ -1,4 +1,4 @@
-/** Owns the proof that commands tell the truth, sessions live and end, and no process is left behind. */
+/** Tests the output of commands and the life of sessions, and that no process remains. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -21,7 +21,7 @@ afterEach(() => {
   }
 });
 
-/** True while a process with this word in its command line runs; a dead one that waits to be collected has none. */
+/** Returns true while a process with this word in its command line runs. Zombies have no command line. */
 function runs(word: string): boolean {
   return readdirSync('/proc').some((pid) => /^\d+$/.test(pid) && commandLine(pid).includes(word));
 }
@@ -35,7 +35,7 @@ function commandLine(pid: string): string {
 }
 
 let counter = 0;
-/** A command that sleeps and can be told from any other. */
+/** Returns a command that sleeps and has a unique command line. */
 function sleeper(): { readonly word: string; readonly command: string } {
   counter += 1;
   const word = `98${process.pid}${counter}`;
@@ -50,7 +50,7 @@ async function poll(bench: Bench, session: string, wanted: RegExp): Promise<stri
 }
 
 describe('bash run', () => {
-  it('gives stdout and stderr in order, and the exit code as data' + verifies('DC-03', 'CY-05'), async () => {
+  it('returns stdout and stderr in order, and the exit code as data' + verifies('DC-03', 'CY-05'), async () => {
     const bench = makeBench();
     expect(await bench.text('bash', { command: 'echo out; echo err >&2; echo out2; exit 3' })).toBe(
       'exit 3\nout\nerr\nout2',
@@ -62,24 +62,21 @@ describe('bash run', () => {
     expect((await bench.call('bash', { command: 'exit 9' })).isError).toBe(false);
   });
 
-  it(
-    'runs in the workspace with a clean environment: no secret of the facade gets in' + verifies('CY-18'),
-    async () => {
-      process.env.SECRET_TOKEN = 'hush';
-      delete process.env.LANG;
-      const bench = makeBench();
-      mkdirSync(path.join(bench.root, 'sub dir'));
-      expect(await bench.text('bash', { command: 'pwd; echo $TERM $NO_COLOR $PAGER $GIT_PAGER $LANG $HOME' })).toBe(
-        `${bench.root}\ndumb 1 cat cat C.UTF-8 ${bench.root}`,
-      );
-      expect(await bench.text('bash', { command: 'env' })).not.toContain('hush');
-      expect(await bench.text('bash', { command: 'pwd', cwd: 'sub dir' })).toBe(`${bench.root}/sub dir`);
-      expect(await bench.failure('bash', { command: 'pwd', cwd: 'none' })).toContain('does not exist');
-      expect(await bench.text('bash', { command: 'ulimit -c; ulimit -t' })).toBe('0\n3600');
-    },
-  );
+  it('runs in the workspace with a clean environment, without secrets of the facade' + verifies('CY-18'), async () => {
+    process.env.SECRET_TOKEN = 'hush';
+    delete process.env.LANG;
+    const bench = makeBench();
+    mkdirSync(path.join(bench.root, 'sub dir'));
+    expect(await bench.text('bash', { command: 'pwd; echo $TERM $NO_COLOR $PAGER $GIT_PAGER $LANG $HOME' })).toBe(
+      `${bench.root}\ndumb 1 cat cat C.UTF-8 ${bench.root}`,
+    );
+    expect(await bench.text('bash', { command: 'env' })).not.toContain('hush');
+    expect(await bench.text('bash', { command: 'pwd', cwd: 'sub dir' })).toBe(`${bench.root}/sub dir`);
+    expect(await bench.failure('bash', { command: 'pwd', cwd: 'none' })).toContain('does not exist');
+    expect(await bench.text('bash', { command: 'ulimit -c; ulimit -t' })).toBe('0\n3600');
+  });
 
-  it('works with sh where there is no bash', async () => {
+  it('uses sh if bash is not installed', async () => {
     process.env.PATH = '/nonexistent';
     useHelpers({ programs: { bash: '/nonexistent/bash' }, writable: [] });
     expect(await makeBench().text('bash', { command: 'echo ok; echo $PATH' })).toBe('ok\n/nonexistent');
@@ -88,7 +85,7 @@ describe('bash run', () => {
     useHelpers({ programs: {}, writable: [] });
   });
 
-  it('looks for no program where agents write' + verifies('TR-53'), async () => {
+  it('does not search for programs in folders where agents write' + verifies('TR-53'), async () => {
     const bench = makeBench();
     bench.put('node_modules/.bin/ls', '#!/bin/sh\necho the program of the agent\n');
     chmodSync(path.join(bench.root, 'node_modules/.bin/ls'), 0o755);
@@ -102,7 +99,7 @@ describe('bash run', () => {
   });
 
   it.each(['run', 'start'])(
-    'reads no file of the workspace to begin with, without a sandbox: %s' + verifies('TR-53'),
+    'reads no startup file of the workspace, without a sandbox: %s' + verifies('TR-53'),
     async (action) => {
       const bench = makeBench({ '.bashrc': 'echo read by the shell\n', '.profile': 'echo read by the shell\n' });
       expect(
@@ -111,14 +108,14 @@ describe('bash run', () => {
     },
   );
 
-  it('strips colours and keeps the last state of a progress line', async () => {
+  it('removes colors and keeps the last state of a progress line', async () => {
     const bench = makeBench();
     expect(
       await bench.text('bash', { command: String.raw`printf '\033[31mred\033[0m\n 10%%\r 50%%\r100%%\nwin\r\n'` }),
     ).toBe('red\n100%\nwin');
   });
 
-  it('keeps head and tail of a flood and counts the rest', async () => {
+  it('keeps head and tail of very long output and counts the rest', async () => {
     const bench = makeBench();
     const text = await bench.text('bash', { command: 'seq 1 400000' });
     expect(text.length).toBeLessThan(1.6 * 1024 * 1024);
@@ -128,13 +125,13 @@ describe('bash run', () => {
     expect(text.split('\n').length - 1 + Number(dropped)).toBe(400_000);
   });
 
-  it('cuts by limit, more of the tail than of the head', async () => {
+  it('cuts output over the limit, and keeps more of the tail than of the head', async () => {
     expect(await makeBench().text('bash', { command: 'seq 1 100', limit: 10 })).toBe(
       '1\n2\n3\n[tollgate: lines 4-93 of 100 were cut by limit]\n94\n95\n96\n97\n98\n99\n100',
     );
   });
 
-  it('a command over its time goes on as a session, and says so' + verifies('CY-05', 'HA-09'), async () => {
+  it('continues a slow command as a session, and reports it' + verifies('CY-05', 'HA-09'), async () => {
     const bench = makeBench();
     const [text, note] = textsOf(
       await bench.call('bash', {
@@ -144,7 +141,8 @@ describe('bash run', () => {
     );
     expect(text).toBe('first');
     expect(note).toBe(
-      '[tollgate: not finished after 3.0 s; it continues as session s1, without stdin. Next: bash action="poll" session="s1"]',
+      '[tollgate: not finished after 3.0 s; it continues as session s1, without stdin. ' +
+        'Next: bash action="poll" session="s1"]',
     );
     expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('accepts no input');
     bench.put('go', '');
@@ -153,14 +151,14 @@ describe('bash run', () => {
     expect(rest).toMatch(/\[tollgate: session s1 has ended: exit 4 after/);
   });
 
-  it('is promoted before the hard end of the call', async () => {
+  it('becomes a session before the hard timeout of the call', async () => {
     const bench = makeBench();
     expect(await bench.text('bash', { command: 'sleep 5' }, { hardTimeoutMs: 600 })).toContain(
       'continues as session s1',
     );
   });
 
-  it('a caller who gives up ends the command and its children' + verifies('CY-18'), async () => {
+  it('ends the command and its children when the call is cancelled' + verifies('CY-18'), async () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     const controller = new AbortController();
@@ -170,7 +168,7 @@ describe('bash run', () => {
     expect(runs(word)).toBe(false);
   });
 
-  it('what a command leaves in the background is ended, and that is said', async () => {
+  it('ends background processes that the command leaves, and reports it', async () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     expect(await bench.text('bash', { command: `${command} & echo started` })).toMatch(
@@ -193,13 +191,13 @@ describe('bash run', () => {
     await expect(makeBench().call('bash', args)).rejects.toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('a command too long to be started is a failure in words', async () => {
+  it('reports that a command is too long to be started', async () => {
     expect(await makeBench().failure('bash', { command: `: ${'x'.repeat(3_000_000)}` })).toContain('too long');
   });
 });
 
 describe('bash sessions', () => {
-  it('start, send, poll, eof: only what is new is shown' + verifies('CY-05'), async () => {
+  it('show only new output after start, send, poll and eof' + verifies('CY-05'), async () => {
     const bench = makeBench();
     const started = await bench.text('bash', {
       action: 'start',
@@ -230,7 +228,7 @@ describe('bash sessions', () => {
     expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('accepts no input');
   });
 
-  it('polls page by page without losing or repeating a line', async () => {
+  it('return output page by page without losing or repeating a line', async () => {
     const bench = makeBench();
     let seen = await bench.text('bash', { action: 'start', command: 'seq 1 5000', wait_ms: 3000, limit: 700 });
     for (let round = 0; round < 20 && !seen.includes('has ended: exit'); round += 1)
@@ -240,7 +238,7 @@ describe('bash sessions', () => {
   });
 
   it(
-    'list shows command, state, age and unread lines; scopes do not see each other' + verifies('CY-05', 'CY-18'),
+    'are listed with command, state, age and unread lines, in their own scope only' + verifies('CY-05', 'CY-18'),
     async () => {
       const bench = makeBench();
       expect(await bench.text('bash', { action: 'list' })).toBe('[tollgate: no sessions]');
@@ -263,7 +261,7 @@ describe('bash sessions', () => {
     },
   );
 
-  it('kill ends the whole group, also one that ignores TERM' + verifies('CY-18'), async () => {
+  it('end with all their processes on kill, even if these ignore SIGTERM' + verifies('CY-18'), async () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     await bench.text('bash', {
@@ -281,7 +279,7 @@ describe('bash sessions', () => {
     );
   });
 
-  it('the seventeenth session is refused, and makes a run over time end', async () => {
+  it('are limited to sixteen; then a slow run is ended', async () => {
     const bench = makeBench();
     for (let at = 0; at < 16; at += 1) await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
     expect(await bench.failure('bash', { action: 'start', command: 'cat' })).toContain('already 16 sessions');
@@ -293,7 +291,7 @@ describe('bash sessions', () => {
     expect(await bench.failure('bash', { action: 'poll', session: 's3' })).toContain('no session with this id');
   });
 
-  it('sends to one session take turns', async () => {
+  it('receive concurrent input one after the other', async () => {
     const bench = makeBench();
     await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
     const answers = await Promise.all(
@@ -303,7 +301,7 @@ describe('bash sessions', () => {
     await expect(bench.call('bash', { action: 'send', session: 's1' })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('input to a command that reads nothing comes back in time', async () => {
+  it('return in time if the command does not read its input', async () => {
     const bench = makeBench();
     await bench.text('bash', { action: 'start', command: 'sleep 30', wait_ms: 1 });
     expect(
@@ -311,7 +309,7 @@ describe('bash sessions', () => {
     ).toContain('is running');
   });
 
-  it('input to a command that closed its stdin breaks nothing', async () => {
+  it('survive input after the command closed its stdin', async () => {
     const bench = makeBench();
     await bench.text('bash', { action: 'start', command: 'exec <&-; sleep 0.3; exit 5', wait_ms: 50 });
     await bench.call('bash', { action: 'send', session: 's1', input: 'x', wait_ms: 100 });
@@ -319,7 +317,7 @@ describe('bash sessions', () => {
   });
 
   it.each(['the end of its session', 'the end of the server', 'the cancellation of its call'])(
-    'a command that is being started does not outlive %s' + verifies('CY-18'),
+    'are ended if they start during %s' + verifies('CY-18'),
     async (what) => {
       const { word, command } = sleeper();
       for (const turns of [0, 1, 2, 3, 5, 8, 13, 20]) {
@@ -333,7 +331,7 @@ describe('bash sessions', () => {
         else cancel.abort();
         if (what === 'the end of its session') await bench.server.endScope?.('x');
         await call;
-        // Named already when it was cancelled: the caller finds it in the list.
+        // It already had an id when it was cancelled, so the caller finds it in the list.
         const named =
           what === 'the cancellation of its call' &&
           (await bench.text('bash', { action: 'list' }, { scope: 'x' })).includes('running');
@@ -343,7 +341,7 @@ describe('bash sessions', () => {
     },
   );
 
-  it('a halted workspace ends at once what ignores SIGTERM' + verifies('HA-19'), async () => {
+  it('are killed at once when the workspace is halted, even if they ignore SIGTERM' + verifies('HA-19'), async () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     const server = withKillSwitch(bench.server, () => undefined);
@@ -353,7 +351,7 @@ describe('bash sessions', () => {
     await expect.poll(() => runs(word)).toBe(false);
   });
 
-  it('the end of a scope, of the server, and long idleness end the processes' + verifies('CY-18'), async () => {
+  it('end with their scope, with the server, and after a long idle time' + verifies('CY-18'), async () => {
     const bench = makeBench({}, 300);
     const [first, second, third] = [sleeper(), sleeper(), sleeper()];
     await bench.text('bash', { action: 'start', command: first.command, wait_ms: 1 }, { scope: 'x' });
@@ -361,7 +359,7 @@ describe('bash sessions', () => {
     await bench.server.endScope?.('never seen');
     expect(runs(first.word)).toBe(false);
     await bench.text('bash', { action: 'start', command: second.command, wait_ms: 1 });
-    // A poll would keep it alive.
+    // A poll would restart the idle time.
     await expect.poll(() => bench.text('bash', { action: 'list' })).toBe('[tollgate: no sessions]');
     expect(await bench.failure('bash', { action: 'poll', session: 's1' })).toContain('no session with this id');
     await expect.poll(() => runs(second.word)).toBe(false);
@@ -372,7 +370,7 @@ describe('bash sessions', () => {
     expect(runs(third.word)).toBe(false);
   });
 
-  it('a poll that is given up is cancelled, and the session lives on', async () => {
+  it('continue after a poll is cancelled', async () => {
     const bench = makeBench();
     await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
     const controller = new AbortController();
@@ -385,15 +383,15 @@ describe('bash sessions', () => {
     );
   });
 
-  it('a group that is gone is gone', async () => {
+  it('count as ended if their process group does not exist', async () => {
     const { pid } = spawnSync('true');
     expect(isGroupAlive(pid)).toBe(false);
     expect(await endProcessGroup(pid)).toBe(true);
   });
 });
 
-describe('the log of an output', () => {
-  it('is the same however the bytes are cut', () => {
+describe('the output log', () => {
+  it('is the same however the bytes are split', () => {
     const bytes = Buffer.from('é\u001b[31mred\u001b[0m\n10%\r20%\r\nlast 😀');
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 8 }), { maxLength: 30 }), (sizes) => {
@@ -406,7 +404,7 @@ describe('the log of an output', () => {
     );
   });
 
-  it('what next() gives, joined, is the output', () => {
+  it('returns the whole output over several calls of next()', () => {
     fc.assert(
       fc.property(
         fc.array(fc.string({ unit: fc.constantFrom('a', 'b', '\n') })),
@@ -432,7 +430,7 @@ describe('the log of an output', () => {
     );
   });
 
-  it('breaks a line that never ends, and forgets the states of one rewritten for ever', () => {
+  it('breaks an endless line, and keeps only the last state of a line that is rewritten', () => {
     const endless = new OutputLog();
     for (let round = 0; round < 40; round += 1) endless.push(Buffer.from('x'.repeat(4096)));
     expect(endless.total).toBeGreaterThan(1);
@@ -441,7 +439,7 @@ describe('the log of an output', () => {
     expect(rewritten.lines(1, 9).lines).toEqual(['19999 %']);
   });
 
-  it('gives one line at least, however long, and jumps over what was dropped', () => {
+  it('returns at least one line, however long, and skips dropped lines', () => {
     const log = new OutputLog();
     log.push(Buffer.from(`${'x'.repeat(100)}\n${'y'.repeat(100)}\n`));
     expect(log.next(10, 10).lines).toEqual(['x'.repeat(100)]);

@@ -1,4 +1,4 @@
-/** Owns the proof that edits change their places and nothing else, and that refusals help. */
+/** Tests that edits change only their places, and that refusals say what to do. */
 import { chmodSync, statSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -20,12 +20,12 @@ async function refused(text: string, args: EditArgs): Promise<string> {
 }
 
 describe('applyEdit', () => {
-  it('replaces the one place, and no pattern in the new text means anything', async () => {
+  it('replaces one place, and inserts replacement patterns such as $& literally', async () => {
     expect(await edited('a foo b', { old_string: 'foo', new_string: '$& $1 $`' })).toBe('a $& $1 $` b');
     expect(await edited('a foo b', { old_string: ' foo', new_string: '' })).toBe('a b');
   });
 
-  it('refuses two places with their lines, and takes all, or the one nearest to a line', async () => {
+  it('refuses two places and names their lines, unless replace_all or line is given', async () => {
     const text = 'foo\nx\nfoo\ny\nfoo\n';
     expect(await refused(text, { old_string: 'foo', new_string: 'bar' })).toContain(
       '3 times, starting on lines 1, 3, 5',
@@ -46,12 +46,12 @@ describe('applyEdit', () => {
     );
   });
 
-  it('counts overlapping places as several, and replaces them without overlap', async () => {
+  it('counts overlapping places, and replaces them without overlap', async () => {
     expect(await refused('aaa', { old_string: 'aa', new_string: 'b' })).toContain('2 times');
     expect(await edited('aaaa', { old_string: 'aa', new_string: 'b', replace_all: true })).toBe('bb');
   });
 
-  it('refuses an empty, an equal and a fruitless replacement', async () => {
+  it('refuses an empty old_string, equal texts, and edits that change nothing', async () => {
     expect(await refused('a', { old_string: '', new_string: 'b' })).toContain('use write');
     expect(await refused('a', { old_string: 'a', new_string: 'a' })).toContain('the same');
     expect(await refused('a\r\nb\r\n', { old_string: 'a\nb', new_string: 'a\r\nb' })).toContain('change nothing');
@@ -80,14 +80,14 @@ describe('applyEdit', () => {
     expect(outcome).toMatchObject({ text: 'x\ny\n', notes: [expect.stringContaining('line numbers')] });
   });
 
-  it('takes numbers off only where every line has one, they count up, and the numbered text is not there itself', async () => {
+  it('removes line numbers only if all lines have consecutive ones and the file does not contain them', async () => {
     expect(await refused('a\nb\n', { old_string: '1: a\nb', new_string: 'x' })).toContain('does not occur');
     expect(await refused('a\nb\n', { old_string: '1: a\n5: b', new_string: 'x' })).toContain('does not occur');
     expect(await edited('1: a\na\n', { old_string: '1: a', new_string: '1: b' })).toBe('1: b\na\n');
     expect(await refused('a\n\n\n', { old_string: '1: \n2: ', new_string: 'x' })).toContain('does not occur');
   });
 
-  it('never matches when only white space differs, but shows the place', async () => {
+  it('does not match text with other white space, but shows the place', async () => {
     const text = `${'x\n'.repeat(10)}def f():\n    a = 1\n    b = 2\n    return a\n`;
     const refusal = await refused(text, { old_string: 'a = 1\nb = 2', new_string: 'a = 9' });
     expect(refusal).toContain('Nothing was changed');
@@ -105,7 +105,7 @@ describe('applyEdit', () => {
     expect(await refused('alpha\n', { old_string: '\n\n', new_string: 'x' })).toContain('no text is similar to it');
   });
 
-  it('applies edits in order, each on the result of the one before, all or none', async () => {
+  it('applies edits in order, each to the result of the previous one, all or none', async () => {
     const args = {
       old_string: 'a',
       new_string: 'bb\nbb',
@@ -124,7 +124,7 @@ describe('applyEdit', () => {
     ).toContain('change nothing');
   });
 
-  it('places stand where the new text is, also after later edits before them', async () => {
+  it('reports places at their final position, also after later edits before them', async () => {
     const outcome = await applyEdit('1\n2\n3\n', {
       old_string: '3',
       new_string: 'three',
@@ -158,7 +158,7 @@ describe('applyEdit', () => {
 });
 
 describe('edit on files', () => {
-  it('answers with path, lines, context and version, and keeps mode and line ends' + verifies('DC-03'), async () => {
+  it('returns path, lines, context and version, and keeps mode and line ends' + verifies('DC-03'), async () => {
     const bench = makeBench({ 'src/x.py': 'one\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix\r\nseven\r\n' });
     chmodSync(path.join(bench.root, 'src/x.py'), 0o750);
     const answer = await bench.text('edit', { path: 'src/x.py', old_string: 'five', new_string: 'FIVE' });
@@ -169,7 +169,7 @@ describe('edit on files', () => {
     expect(statSync(path.join(bench.root, 'src/x.py')).mode & 0o777).toBe(0o750);
   });
 
-  it('shows far places apart, near ones together, and at most 2 KB', async () => {
+  it('shows distant places separately, close ones together, and at most 2 KB', async () => {
     const bench = makeBench({
       f: Array.from({ length: 400 }, (_, at) => (at % 40 === 0 ? 'here' : `line ${at}`)).join('\n'),
     });
@@ -209,7 +209,7 @@ describe('edit on files', () => {
     expect(bench.get('f').toString()).toBe('two and more\n');
   });
 
-  it('an edit without a read before is allowed: the match is the check', async () => {
+  it('is allowed without a read, because the match is the check', async () => {
     const bench = makeBench({ f: 'one\n' });
     await bench.text('edit', { path: 'f', old_string: 'one', new_string: 'two' });
     await bench.text('edit', { path: 'f', old_string: 'two', new_string: 'three' });
@@ -221,7 +221,7 @@ describe('edit on files', () => {
     );
   });
 
-  it('two edits of one file at once are both kept' + verifies('CY-18'), async () => {
+  it('keeps both of two concurrent edits of one file' + verifies('CY-18'), async () => {
     const bench = makeBench({ f: Array.from({ length: 20 }, (_, at) => `<${at}>`).join('\n') });
     await Promise.all(
       Array.from({ length: 20 }, (_, at) =>

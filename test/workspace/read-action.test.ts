@@ -1,4 +1,4 @@
-/** Owns the proof that pages, lists and facts of files are true and complete. */
+/** Tests that pages, lists and facts of files are correct and complete. */
 import { mkdirSync, symlinkSync, truncateSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -14,14 +14,14 @@ import { makeBench, textsOf } from './workspace-harness.ts';
 const PNG = Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex');
 
 describe('read file', () => {
-  it('gives the exact text, without numbers, and no note when all is there' + verifies('DC-03'), async () => {
+  it('returns the exact text without line numbers, and no note if it is complete' + verifies('DC-03'), async () => {
     const text = '\ufeffone\r\ntwo\n\nlast without end';
     const bench = makeBench({ f: text });
     expect(textsOf(await bench.call('read', { path: 'f' }))).toEqual([text]);
     expect(textsOf(await bench.call('read', { path: path.join(bench.root, 'f'), action: 'file' }))).toEqual([text]);
   });
 
-  it('cuts at lines and names the next call', async () => {
+  it('cuts at a line end and names the next call', async () => {
     const bench = makeBench({ 'src/render.py': Array.from({ length: 9172 }, (_, at) => `line ${at + 1}\n`).join('') });
     const [page, note] = textsOf(await bench.call('read', { path: 'src/render.py' }));
     expect(page?.endsWith('line 2000\n')).toBe(true);
@@ -36,18 +36,18 @@ describe('read file', () => {
     expect(textsOf(await bench.call('read', { path: 'src/render.py', offset: -99_999, limit: 1 }))[0]).toBe('line 1\n');
   });
 
-  it('refuses line 0, no lines, and lines past the end, with the total', async () => {
+  it('refuses line 0, a limit of 0, and lines past the end, and names the total', async () => {
     const bench = makeBench({ f: 'a\nb\n' });
     await expect(bench.call('read', { path: 'f', offset: 0 })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     await expect(bench.call('read', { path: 'f', limit: 0 })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     expect(await bench.failure('read', { path: 'f', offset: 3 })).toContain('there are 2 lines');
   });
 
-  it('an empty file is said to be empty', async () => {
+  it('reports an empty file', async () => {
     expect(await makeBench({ f: '' }).text('read', { path: 'f' })).toBe('[tollgate: empty, 0 lines]');
   });
 
-  it('a line longer than a page comes in part, with the command for the rest', async () => {
+  it('returns part of a line that is longer than a page, with the command for the rest', async () => {
     const bench = makeBench({ "it's": `${'é'.repeat(40_000)}\nnext\n` });
     const [page, note] = textsOf(await bench.call('read', { path: "it's" }));
     expect(Buffer.byteLength(page ?? '')).toBe(30_000);
@@ -59,7 +59,7 @@ describe('read file', () => {
     expect(pageText(`${'é'.repeat(14_999)}x${'é'.repeat(20_000)}`, {}, 'f').text.endsWith('éx')).toBe(true);
   });
 
-  it('refuses binary files by kind, and shows small images as images', async () => {
+  it('refuses binary files and names their type, and returns small images as images', async () => {
     const bench = makeBench({
       'a.txt': Buffer.from('ab\0cd'),
       'doc.pdf': '%PDF-1.7',
@@ -78,7 +78,7 @@ describe('read file', () => {
     expect(mimeOf(Buffer.from('RIFFxxxxWEBPVP8 '))).toBe('image/webp');
   });
 
-  it('says when bytes are no UTF-8, and never shows a guess as the text', async () => {
+  it('reports bytes that are not UTF-8, and shows them as U+FFFD', async () => {
     const bench = makeBench({ latin: Buffer.from([0x61, 0xe9, 0x0a]) });
     expect(textsOf(await bench.call('read', { path: 'latin' }))).toEqual([
       'a\ufffd\n',
@@ -88,7 +88,7 @@ describe('read file', () => {
     expect(headOf('a😀', 2)).toBe('a');
   });
 
-  it('refuses what is no file, missing, or larger than 16 MiB', async () => {
+  it('refuses a folder, a missing file, and a file over 16 MiB', async () => {
     const bench = makeBench({ 'd/x': '', huge: '' });
     truncateSync(path.join(bench.root, 'huge'), 65 * 1024 * 1024);
     expect(await bench.failure('read', { path: 'd' })).toContain('List it: read action="list" path="d"');
@@ -98,7 +98,7 @@ describe('read file', () => {
     expect(await bench.text('read', { action: 'stat', path: 'huge' })).toContain('version: t');
   });
 
-  it('pages joined are the file', () => {
+  it('returns the whole file over its pages', () => {
     const text = fc
       .array(fc.string({ unit: fc.constantFrom('a', 'é', '\n', '\r\n', '\r'), maxLength: 30 }))
       .map((parts) => parts.join(''));
@@ -137,7 +137,7 @@ describe('read list, find and stat', () => {
     'keep.log': '',
   };
 
-  it('lists one level in order, folders with a slash, symlinks with @' + verifies('CY-05'), async () => {
+  it('list one level in order, folders with a slash, symlinks with @' + verifies('CY-05'), async () => {
     const bench = makeBench(files);
     symlinkSync('a.ts', path.join(bench.root, 'z'));
     expect(await bench.text('read', { action: 'list', path: '.' })).toBe('a.ts\nb.ts\nkeep.log\nsrc/\nz@');
@@ -158,7 +158,7 @@ describe('read list, find and stat', () => {
     ]);
   });
 
-  it('pages entries and states the total', async () => {
+  it('return pages of entries and the total', async () => {
     const bench = makeBench(
       Object.fromEntries(Array.from({ length: 12 }, (_, at) => [`f${String(at).padStart(2, '0')}`, ''])),
     );
@@ -174,7 +174,7 @@ describe('read list, find and stat', () => {
     expect(await bench.failure('read', { action: 'list', path: '.', offset: 99 })).toContain('there are 12 entries');
   });
 
-  it('finds by glob, paths relative to the workspace' + verifies('CY-05'), async () => {
+  it('find by glob, with paths relative to the workspace' + verifies('CY-05'), async () => {
     const bench = makeBench(files);
     expect(await bench.text('read', { action: 'find', path: '.', pattern: '*.ts' })).toBe(
       'a.ts\nb.ts\nsrc/deep/y.ts\nsrc/x.ts',
@@ -189,7 +189,7 @@ describe('read list, find and stat', () => {
     await expect(bench.call('read', { action: 'find', path: '.' })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('an empty folder, a file and a depth of 0 answer in words', async () => {
+  it('report an empty folder, and refuse a file and a depth of 0', async () => {
     const bench = makeBench(files);
     mkdirSync(path.join(bench.root, 'empty'));
     expect(await bench.text('read', { action: 'list', path: 'empty' })).toBe('[tollgate: no entries]');
@@ -199,7 +199,7 @@ describe('read list, find and stat', () => {
     });
   });
 
-  it('stat tells kind, size, mode, time, version and lines' + verifies('CY-05'), async () => {
+  it('return kind, size, mode, time, version and lines for stat' + verifies('CY-05'), async () => {
     const bench = makeBench({ f: 'a\nb', bin: Buffer.from([0]) });
     utimesSync(path.join(bench.root, 'f'), new Date(0), new Date(1_000_000_000_000));
     expect(await bench.text('read', { action: 'stat', path: 'f' })).toMatch(
@@ -246,7 +246,7 @@ describe('globs and ignore rules', () => {
     expect(compileGlob(glob)(name)).toBe(matches);
   });
 
-  it('no glob hangs, and too many braces are refused', () => {
+  it('match in linear time, and too many braces are refused', () => {
     expect(compileGlob(`${'*a'.repeat(200)}b`)('a'.repeat(250))).toBe(false);
     expect(compileGlob(`x/${'**/'.repeat(100)}b`)('x/' + 'a/'.repeat(100))).toBe(false);
     expect(() => compileGlob('{a,b}'.repeat(7))).toThrow('alternatives');
@@ -254,7 +254,7 @@ describe('globs and ignore rules', () => {
     expect(() => compileGlob(`${'a*'.repeat(100)}${'{b,c}'.repeat(6)}`)).toThrow('too long');
   });
 
-  it('reads .gitignore as git does, in its own folder', async () => {
+  it('apply .gitignore as git does, below its own folder', async () => {
     const rules = parseIgnore(
       '# note\n\n/top\nlib/\n*.o  \n!keep.o\ndoc/*.txt\n{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}\n',
       'sub',

@@ -1,4 +1,4 @@
-/** Tests the agent's commands in their sandboxes: the workspace and nothing else, sessions as before, and no process left. */
+/** Tests commands in sandboxes: they see only the workspace, sessions work as without a sandbox, no process remains. */
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -61,8 +61,8 @@ const running = (word: string): number =>
     }
   }).length;
 
-describe('a command of the agent', () => {
-  it('works in the workspace, as its owner, at home there' + verifies('PF-02'), async () => {
+describe('a command in a sandbox', () => {
+  it('runs in the workspace as its owner, with HOME in the workspace' + verifies('PF-02'), async () => {
     mkdirSync(path.join(root, 'sub'));
     own(path.join(root, 'sub'));
     expect(
@@ -74,7 +74,7 @@ describe('a command of the agent', () => {
     expect(statSync(path.join(root, 'sub/file')).uid).toBe(OWNER);
   });
 
-  it.each(['run', 'start'])('reads no file of the workspace to begin with: %s' + verifies('TR-53'), async (action) => {
+  it.each(['run', 'start'])('reads no startup file of the workspace: %s' + verifies('TR-53'), async (action) => {
     for (const name of ['.bashrc', '.bash_profile', '.bash_login', '.profile', '.bash_logout', '.inputrc']) {
       await call('write', { path: name, content: 'echo read by the shell\n' });
     }
@@ -83,7 +83,7 @@ describe('a command of the agent', () => {
     );
   });
 
-  it('changes what write has made, and the other way about', async () => {
+  it('changes files that write created, and write changes its files', async () => {
     await call('write', { path: 'deep/notes.txt', content: 'one\n' });
     expect(await bash('echo two >>deep/notes.txt; mkdir deep/er; echo three >deep/er/x; cat deep/notes.txt')).toBe(
       'one\ntwo',
@@ -92,18 +92,19 @@ describe('a command of the agent', () => {
     expect(await bash('cat deep/er/x; stat -c %u deep deep/notes.txt deep/er/x | sort -u')).toBe(`four\n${OWNER}`);
   });
 
-  it('sees nothing outside, has no network, and no secret of ours', async () => {
+  it('sees no files outside, has no network, and no secret of the facade', async () => {
     writeFileSync(path.join(outside, 'secret'), 'the secret', { mode: 0o644 });
     process.env.TOLLGATE_BASH_LEAK = 'leaked';
     const text = await bash(
-      `cat ${outside}/secret /etc/shadow 2>&1; ls / | tr '\\n' ' '; cat /proc/net/route | wc -l; env | grep -c LEAK; cat /proc/*/environ 2>/dev/null | grep -c LEAK`,
+      `cat ${outside}/secret /etc/shadow 2>&1; ls / | tr '\\n' ' '; cat /proc/net/route | wc -l; ` +
+        'env | grep -c LEAK; cat /proc/*/environ 2>/dev/null | grep -c LEAK',
     );
     delete process.env.TOLLGATE_BASH_LEAK;
     expect(text).not.toContain('the secret');
     expect(text.trim().split('\n').slice(-3)).toEqual([expect.stringMatching(/ 1$/) as string, '0', '0']);
   });
 
-  it('reads what decides over it, and cannot change it', async () => {
+  it('can read the configuration and rules in the workspace, but cannot change them', async () => {
     writeFileSync(path.join(root, 'tollgate.yaml'), 'version: 1\n');
     own(path.join(root, 'tollgate.yaml'));
     const text = await bash(
@@ -113,13 +114,13 @@ describe('a command of the agent', () => {
     expect(readFileSync(path.join(root, 'tollgate.yaml'), 'utf8')).toBe('version: 1\n');
   });
 
-  it('does not see what decides over it and lies elsewhere', async () => {
+  it('does not see configuration and rules outside the workspace', async () => {
     writeFileSync(path.join(outside, 'rules.yaml'), 'rules: []\n');
     more = { fixed: [path.join(outside, 'rules.yaml')] };
     expect(await bash(`cat ${outside}/rules.yaml`)).toMatch(/No such file/);
   });
 
-  it('gets the further folders of its settings, loses what these take out, and writes nothing that they deny', async () => {
+  it('follows the additional, denied and read-only folders of its settings', async () => {
     for (const name of ['keys', 'hooks']) mkdirSync(path.join(root, name), { mode: 0o777 });
     writeFileSync(path.join(root, 'keys/one'), 'key');
     writeFileSync(path.join(outside, 'tool'), 'tool');
@@ -139,12 +140,13 @@ describe('a command of the agent', () => {
     expect(await bash('ulimit -t')).toBe('7200');
     expect(
       await bash(
-        `cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed`,
+        `cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; ` +
+          'touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed',
       ),
     ).toBe('tool hidden\nfixed');
   });
 
-  it('has a way out to the domains of its settings, closed with the command', async () => {
+  it('reaches the domains of its settings until it ends', async () => {
     const limits = { memoryMb: 512, processes: 64, fileMb: 16 };
     const close = vi.fn();
     more = {
@@ -163,18 +165,19 @@ describe('a command of the agent', () => {
     };
     expect(
       await bash(
-        'exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n" >&5; head -1 <&5',
+        'exec 5<>/dev/tcp/127.0.0.1/3128; ' +
+          'printf "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n" >&5; head -1 <&5',
       ),
     ).toContain('403');
     await vi.waitFor(() => expect(close).toHaveBeenCalledTimes(1), { timeout: 20_000 });
   });
 
-  it('says its exit code, and a signal as shells do', async () => {
+  it('reports its exit code, and a signal as shells do', async () => {
     expect(await bash('exit 3')).toMatch(/exit (?:code )?3/);
     expect(await bash('kill -TERM $$')).toMatch(/143|SIGTERM/);
   });
 
-  it('is refused when it cannot be isolated, and does not run: the refusal says what to install', async () => {
+  it('does not run if no sandbox can be created, and the refusal says what to install', async () => {
     useHelpers({ programs: { bwrap: path.join(outside, 'bwrap') }, writable: [] });
     try {
       await expect(bash(`touch ${root}/ran`)).rejects.toMatchObject({
@@ -187,13 +190,13 @@ describe('a command of the agent', () => {
     expect(readdirSync(root)).not.toContain('ran');
   });
 
-  it('that is too long is refused as ever', async () => {
+  it('is refused if it is too long', async () => {
     expect(await bash(`: ${'x'.repeat(200_000)}`)).toMatch(/too long/);
   });
 });
 
-describe('a session of the agent', () => {
-  it('starts, is sent to, polled and killed with all that it started' + verifies('PF-02'), async () => {
+describe('a session in a sandbox', () => {
+  it('accepts input, returns output, and is killed with all its processes' + verifies('PF-02'), async () => {
     const first = await call('bash', {
       action: 'start',
       command: 'setsid sleep 75.5 & while read line; do echo "got $line"; done',
@@ -210,7 +213,7 @@ describe('a session of the agent', () => {
     expect(await call('bash', { action: 'poll', session: 's1', wait_ms: 20_000 })).toMatch(/143|137|SIG/);
   });
 
-  it('ends by itself at the end of its input', async () => {
+  it('ends when its input ends', async () => {
     await call('bash', { action: 'start', command: 'cat; echo bye', wait_ms: 100 });
     let told = await call('bash', { action: 'send', session: 's1', input: 'last', eof: true, wait_ms: 20_000 });
     for (let round = 0; round < 20 && !told.includes('bye'); round += 1)
@@ -218,7 +221,7 @@ describe('a session of the agent', () => {
     expect(told).toMatch(/last[^]*bye/);
   });
 
-  it('ignores TERM in vain', async () => {
+  it('is killed even if it ignores SIGTERM', async () => {
     await call('bash', { action: 'start', command: 'trap : TERM; while :; do sleep 76.5; done', wait_ms: 200 });
     await call('bash', { action: 'kill', session: 's1' });
     await vi.waitFor(() => expect(running('76.5')).toBe(0), { timeout: 20_000 });

@@ -1,4 +1,4 @@
-/** Owns the proof that both search engines find the same, and that neither runs away. */
+/** Tests that both search engines find the same lines, and that no search runs without end. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -14,7 +14,7 @@ const FROM_SERVERS = path.resolve(
   'rg',
 );
 
-/** ripgrep of the system, else the one that a test server brings along. */
+/** The ripgrep of the system, else that of a test server. */
 function ripgrepHere(): HelperSettings['programs'] {
   if (findHelper('rg') !== undefined) return {};
   if (!existsSync(FROM_SERVERS)) throw new Error('these tests need ripgrep: apt-get install ripgrep');
@@ -50,7 +50,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     return makeOwnedBench(files);
   };
 
-  it('gives path:line:text, leaving out hidden, ignored and binary files' + verifies('CY-05'), async () => {
+  it('returns path:line:text, without hidden, ignored and binary files' + verifies('CY-05'), async () => {
     expect(await found(bench(), { pattern: 'needle' })).toEqual([
       'a.txt:3:needle two',
       'src/b.ts:2:const needle = 1;',
@@ -58,7 +58,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     ]);
   });
 
-  it('takes case, plain text, globs, hidden files, a folder, a file', async () => {
+  it('supports case, plain text, globs, hidden files, a folder and a file', async () => {
     const w = bench();
     expect(await found(w, { pattern: 'NEEDLE', ignore_case: true, glob: '*.txt' })).toEqual([
       'a.txt:1:Needle one',
@@ -85,7 +85,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     expect(await w.failure('read', { action: 'search', path: 'none', pattern: 'x' })).toContain('does not exist');
   });
 
-  it('shows lines around, and marks apart what is apart', async () => {
+  it('shows context lines, and separates groups', async () => {
     const w = bench({ f: '1\n2\nhit\n4\n5\n6\n7\nhit\nhit\n', g: 'hit\n' });
     expect(await found(w, { pattern: 'hit', context: 1 })).toEqual([
       'f-2-2',
@@ -104,7 +104,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     ]);
   });
 
-  it('gives 100 matches, states the total, and goes on' + verifies('CY-05'), async () => {
+  it('returns 100 matches with the total, and continues at an offset' + verifies('CY-05'), async () => {
     const w = bench({ f: 'hit\n'.repeat(250) });
     const first = await found(w, { pattern: 'hit' });
     expect(first).toHaveLength(101);
@@ -128,7 +128,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     );
   });
 
-  it('reads files that are no UTF-8 as far as they are', async () => {
+  it('searches files that are not UTF-8', async () => {
     const w = bench({ latin: Buffer.from('needle \xe9\n', 'latin1') });
     expect(await found(w, { pattern: 'needle' })).toEqual(['latin:1:needle \ufffd']);
     expect(await found(w, { pattern: 'needle', path: 'latin' })).toEqual(['latin:1:needle \ufffd']);
@@ -153,13 +153,13 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     ).rejects.toMatchObject({ code: 'ARGS_INVALID' });
   });
 
-  it('redos: a pattern that runs away is ended', async () => {
+  it('redos: stops a pattern that takes exponential time', async () => {
     const w = bench({ f: `${'a'.repeat(40)}!\n` });
     const outcome = await found(w, { pattern: '(a+)+$' }).catch((error: { code: string }) => [error.code]);
     expect([['ARGS_INVALID'], ['[tollgate: no match]']]).toContainEqual(outcome);
   });
 
-  it('ends when the caller gives up, and when the time of the call is over', async () => {
+  it('ends when the call is cancelled, and when its time limit is reached', async () => {
     const w = bench(Object.fromEntries(Array.from({ length: 300 }, (__, at) => [`d${at}/f`, 'hay\n'.repeat(50)])));
     await expect(
       w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { signal: AbortSignal.abort() }),
@@ -174,7 +174,7 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
   });
 });
 
-it('a search that ended early says so even without a match', () => {
+it('a search without a match reports that it ended early', () => {
   const hits = new SearchHits();
   hits.ended = 'ended after 20 s';
   expect(hits.page({}, 0).content?.[0]?.text).toBe('[tollgate: no match; ended after 20 s]');

@@ -1,4 +1,4 @@
-/** Owns the attacks on the workspace's walls, by name, with real files and real symlinks. */
+/** Attacks on the limits of the workspace, by name, with real files and symlinks. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
@@ -35,15 +35,19 @@ async function refusedByAll(bench: Bench, raw: string): Promise<void> {
 }
 
 describe('paths that lead outside', () => {
-  it('prefix-bypass (CVE-2025-53110): a sibling whose name begins like the root' + verifies('CY-18'), async () => {
-    const bench = makeBench();
-    await refusedByAll(bench, `${bench.root}2`);
-    await refusedByAll(bench, `${bench.root}/../w2/secret`);
-    await refusedByAll(bench, '../w2/secret');
-  });
+  it(
+    'prefix-bypass (CVE-2025-53110): are refused for a sibling folder whose name starts like the root' +
+      verifies('CY-18'),
+    async () => {
+      const bench = makeBench();
+      await refusedByAll(bench, `${bench.root}2`);
+      await refusedByAll(bench, `${bench.root}/../w2/secret`);
+      await refusedByAll(bench, '../w2/secret');
+    },
+  );
 
   it(
-    'symlink-escape (CVE-2025-53109): to a file, a folder, through a chain, and a link whose target is missing' +
+    'symlink-escape (CVE-2025-53109): are refused for links to a file or folder, chains and dangling links' +
       verifies('CY-18'),
     async () => {
       const bench = makeBench();
@@ -57,21 +61,21 @@ describe('paths that lead outside', () => {
     },
   );
 
-  it('link loops are refused and do not hang', async () => {
+  it('are refused for link loops, without hanging', async () => {
     const bench = makeBench();
     symlinkSync('b', path.join(bench.root, 'a'));
     symlinkSync('a', path.join(bench.root, 'b'));
     await refusedByAll(bench, 'a');
   });
 
-  it('proc-root: /proc/self/root and /proc/self/cwd are outside', async () => {
+  it('proc-root: are refused below /proc/self/root', async () => {
     const bench = makeBench();
     await refusedByAll(bench, '/proc/self/root/etc/passwd');
     symlinkSync('/proc/self/root', path.join(bench.root, 'p'));
     await refusedByAll(bench, 'p/etc/passwd');
   });
 
-  it('dot-dot behind a symlink is refused where it has two meanings', () => {
+  it('are refused for .. after a symlink, which is ambiguous', () => {
     const bench = makeBench();
     mkdirSync(path.join(bench.root, 'deep/er'), { recursive: true });
     symlinkSync('deep/er', path.join(bench.root, 'link'));
@@ -112,7 +116,7 @@ describe('paths that lead outside', () => {
     'a/'.repeat(3000),
     '/etc/passwd',
   ];
-  it.each(spellings)('spelling %j is refused by every tool' + verifies('CY-18'), async (raw) => {
+  it.each(spellings)('are refused by every tool in the spelling %j' + verifies('CY-18'), async (raw) => {
     await refusedByAll(makeBench(), raw);
   });
 
@@ -135,18 +139,18 @@ describe('paths that lead outside', () => {
     '日本語',
     '%E6%97%A5',
   ];
-  it.each(names)('name %j is a name', async (raw) => {
+  it.each(names)('do not include the unusual name %j', async (raw) => {
     const bench = makeBench();
     await bench.text('write', { path: raw, content: 'x\n' });
     expect(await bench.text('read', { path: raw })).toBe('x\n');
   });
 
-  it('a file: URI of a file inside is that file', async () => {
+  it('do not include a file: URI of a file in the workspace', async () => {
     const bench = makeBench({ 'a b': 'x\n' });
     expect(await bench.text('read', { path: `file://${bench.root}/a%20b` })).toBe('x\n');
   });
 
-  it('never escapes, whatever the path is' + verifies('CY-18'), () => {
+  it('never reach an object outside, whatever the path is' + verifies('CY-18'), () => {
     const bench = makeBench({ 'a/b/c': '' });
     symlinkSync('../..', path.join(bench.root, 'a/up'));
     symlinkSync('/', path.join(bench.root, 'a/slash'));
@@ -192,12 +196,12 @@ describe('paths that lead outside', () => {
     );
   });
 
-  it('no usable root means no place at all', () => {
+  it('include every path if there is no usable root', () => {
     expect(locate(['', 'relative', '/nul\0'], '/x')).toMatchObject({ inside: false, problem: 'there is no workspace' });
     expect(() => bindPath(openPathHandle([''], 'x'))).toThrow('there is no workspace');
   });
 
-  it('readings stay few, however often something is wrapped', () => {
+  it('have a limited number of other readings, however often they are encoded', () => {
     expect(otherReadings(`${'%25'.repeat(200)}2e`).length).toBeLessThanOrEqual(32);
     expect(otherReadings('plain/name.txt')).toEqual([]);
     expect(otherReadings('%f0%9f%98%80')).toContain('😀');
@@ -205,8 +209,8 @@ describe('paths that lead outside', () => {
   });
 });
 
-describe('races', () => {
-  it('toctou-swap: a folder that becomes a symlink after the check is refused at use' + verifies('CY-18'), async () => {
+describe('a path that changes during a call', () => {
+  it('toctou-swap: is refused if a folder becomes a symlink after the check' + verifies('CY-18'), async () => {
     const bench = makeBench({ 'a/b/secret': 'mine\n' });
     const bound = bindPath(openPathHandle([bench.root], 'a/b/secret'));
     expect(bound.location.relative).toBe('a/b/secret');
@@ -220,7 +224,7 @@ describe('races', () => {
     await folder.close();
   });
 
-  it('toctou-swap: a folder moved away after it was opened stays the folder that was checked', async () => {
+  it('toctou-swap: still refers to the checked folder if this folder is moved', async () => {
     const bench = makeBench({ 'a/secret': 'mine\n' });
     const folder = await openFolder(bench.root, ['a']);
     renameSync(path.join(bench.root, 'a'), path.join(bench.root, 'old'));
@@ -231,7 +235,7 @@ describe('races', () => {
     await folder.close();
   });
 
-  it('toctou-swap: with a process that swaps all the time, nothing outside is ever read or written', async () => {
+  it('toctou-swap: never leads outside while a process swaps folders and links', async () => {
     const bench = makeBench({ 'd/secret': 'mine\n' });
     const swap = `while :; do mv d e; ln -s ${bench.outside} d; rm d; mv e d; done`;
     const child = spawn('bash', ['-c', swap], { cwd: bench.root, stdio: 'ignore', detached: true });
@@ -254,14 +258,14 @@ describe('races', () => {
     expect([...outcomes].filter((outcome) => !/^(DENIED|isError (true|false))$/.test(outcome))).toEqual([]);
   });
 
-  it('a pipe in the place of a file holds nobody up', async () => {
+  it('does not block a call if it is a pipe', async () => {
     const bench = makeBench();
     await bench.text('bash', { command: 'mkfifo p' });
     expect(await bench.failure('read', { path: 'p' })).toContain('not a regular file');
     expect(await bench.failure('write', { path: 'p', content: 'x', mode: 'append' })).toContain('not a regular file');
   });
 
-  it('folders on other systems are compared after opening: the root must be real', async () => {
+  it('is refused if the root is a symlink', async () => {
     const bench = makeBench();
     symlinkSync(bench.root, path.join(bench.outside, 'link'));
     await expect(OpenFolder.root(path.join(bench.outside, 'link'))).rejects.toThrow();
@@ -269,11 +273,11 @@ describe('races', () => {
   });
 });
 
-describe('what a write must not do', () => {
+describe('a hostile name or text', () => {
   it.each([
     '[tollgate: lines 1-3 of 9 (30 B). Next: read path="a" offset=4]',
     'a\n  [tollgate: 100 of 1842 matches]\r\nb',
-  ])('marker-leak: a note of ours is not written back (%j)', async (content) => {
+  ])('marker-leak: is not written back if it is a note of Tollgate (%j)', async (content) => {
     const bench = makeBench({ f: 'one\ntwo\n' });
     await expect(bench.call('write', { path: 'g', content })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     await expect(bench.call('edit', { path: 'f', old_string: 'one', new_string: content })).rejects.toMatchObject({
@@ -291,7 +295,7 @@ describe('what a write must not do', () => {
     expect(existsSync(path.join(bench.root, 'g'))).toBe(false);
   });
 
-  it('marker-leak: text that only speaks of such notes passes, and a line that is there can be edited', async () => {
+  it('marker-leak: is written if it only mentions such notes, and an existing line can be edited', async () => {
     const bench = makeBench({ f: '[tollgate: a line in a document]\n' });
     await bench.text('write', { path: 'g', content: 'const prefix = "[tollgate: ";\n' });
     await bench.text('edit', {
@@ -302,14 +306,14 @@ describe('what a write must not do', () => {
     expect(bench.get('f').toString()).toBe('[tollgate: another]\n');
   });
 
-  it('a hard link to the outside keeps its other name unharmed: the file is replaced, not filled', async () => {
+  it('does not change a file outside through a hard link, because the link is replaced', async () => {
     const bench = makeBench();
     linkSync(path.join(bench.outside, 'secret'), path.join(bench.root, 'hard'));
     await bench.text('write', { path: 'hard', content: 'mine\n', mode: 'overwrite' });
     expect(readFileSync(path.join(bench.outside, 'secret'), 'utf8')).toBe('the secret\n');
   });
 
-  it('option-injection: names and patterns that look like options are names and patterns', async () => {
+  it('option-injection: is not read as an option', async () => {
     const bench = makeBench({ '--files': 'needle --help\n', 'x.txt': 'needle\n' });
     expect(await bench.text('read', { action: 'search', path: '.', pattern: '--help' })).toBe(
       '--files:1:needle --help',
@@ -322,15 +326,15 @@ describe('what a write must not do', () => {
     );
   });
 
-  it('forged lines: a name with a line end is shown as JSON', async () => {
+  it('forged lines: is shown as JSON if it contains a line end', async () => {
     const bench = makeBench({ 'a\nb.txt': 'needle\n' });
     expect(await bench.text('read', { action: 'list', path: '.' })).toBe('"a\\nb.txt"');
     expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle' })).toBe('"a\\nb.txt":1:needle');
   });
 
-  it('a full disk leaves the old file, whole, and no temporary one', () => {
+  it('leaves the old file and no temporary file if the disk is full', () => {
     const bench = makeBench({ 'd/f': 'old\n', 'd/log': `${'l'.repeat(1000)}\n` });
-    // A limit on the size of files is the full disk that any user can make; it binds a process, so the workspace runs in one of its own.
+    // A limit on file sizes simulates a full disk. It applies to a process, so the workspace runs in its own process.
     const script = `import { createWorkspace } from ${JSON.stringify(path.resolve('dist/adapters/primitives/workspace/workspace-server.js'))};
       const server = createWorkspace({ root: ${JSON.stringify(bench.root)} });
       const call = async (tool, value) => (await server.call({ tool, args: { value }, scope: 'a', signal: new AbortController().signal, timeoutMs: 9000, hardTimeoutMs: 9000 })).value;

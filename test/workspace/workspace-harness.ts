@@ -1,4 +1,4 @@
-/** Owns workspaces in fresh folders for tests, and calls to them as the facade makes them; refuses to leave folders or processes behind. */
+/** Creates workspaces in new folders for tests, calls them as the facade does, and removes them after each test. */
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { createWorkspace } from '../../adapters/primitives/workspace/workspace-s
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { own } from '../sandbox/probe-targets.ts';
 
-/** What a call may set beside its arguments. */
+/** Options of a call besides its arguments. */
 export interface CallOptions {
   readonly scope?: string;
   readonly signal?: AbortSignal;
@@ -16,15 +16,15 @@ export interface CallOptions {
   readonly hardTimeoutMs?: number;
 }
 
-/** A workspace with files, and the ways to use it. `outside` is a folder beside it with the file `secret`. */
+/** A workspace with files. `outside` is a folder next to it with the file `secret`. */
 export interface Bench {
   readonly root: string;
   readonly outside: string;
   readonly server: PrimitiveBackend;
   call(tool: string, args: Readonly<Record<string, unknown>>, options?: CallOptions): Promise<ToolResult>;
-  /** All text of the result; throws when the call fails. */
+  /** Returns all text of the result. Throws if the result is a failure. */
   text(tool: string, args: Readonly<Record<string, unknown>>, options?: CallOptions): Promise<string>;
-  /** The text of a result that must be a failure. */
+  /** Returns all text of the result. Throws unless the result is a failure. */
   failure(tool: string, args: Readonly<Record<string, unknown>>, options?: CallOptions): Promise<string>;
   put(file: string, content: string | Buffer): void;
   get(file: string): Buffer;
@@ -39,11 +39,12 @@ afterEach(async () => {
   }
 });
 
+/** Returns the texts of a result. */
 export function textsOf(result: ToolResult): readonly string[] {
   return (result.content ?? []).map((item) => item.text ?? `(${item.type})`);
 }
 
-/** A fresh workspace; it is stopped and removed after the test. */
+/** Creates a workspace. It is stopped and removed after the test. */
 export function makeBench(files: Readonly<Record<string, string | Buffer>> = {}, idleMs?: number): Bench {
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-workspace-')));
   const root = path.join(folder, 'w');
@@ -58,7 +59,7 @@ export function makeBench(files: Readonly<Record<string, string | Buffer>> = {},
   return bench;
 }
 
-/** As `makeBench`, for a workspace that belongs to a user whose programs can be isolated: not to root. */
+/** As `makeBench`, but the workspace does not belong to root, so that its programs can run in sandboxes. */
 export function makeOwnedBench(files: Readonly<Record<string, string | Buffer>> = {}): Bench {
   const bench = makeBench(files);
   chmodSync(path.dirname(bench.root), 0o755);

@@ -1,4 +1,4 @@
-/** Owns the proof that writes are whole, kept apart by version, and byte for byte. */
+/** Tests that writes are atomic, checked by version, and exact to the byte. */
 import { chmodSync, chownSync, existsSync, readdirSync, statSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -8,7 +8,7 @@ import { verifies } from '../verifies.ts';
 import { makeBench } from './workspace-harness.ts';
 
 describe('write', () => {
-  it('creates a file and its folders, and says size, lines and version' + verifies('DC-03'), async () => {
+  it('creates a file and its folders, and returns size, lines and version' + verifies('DC-03'), async () => {
     const bench = makeBench();
     const answer = await bench.text('write', { path: 'a/b/c.txt', content: 'one\ntwo\n' });
     expect(answer).toMatch(/^Created a\/b\/c\.txt: 8 bytes, 2 lines\. Version [0-9a-f]{12}\.$/);
@@ -18,7 +18,7 @@ describe('write', () => {
     );
   });
 
-  it('auto replaces only the version that this scope has seen', async () => {
+  it('replaces in mode auto only the version that this scope has seen', async () => {
     const bench = makeBench({ f: 'old\n' });
     expect(await bench.failure('write', { path: 'f', content: 'new\n' })).toMatch(
       /exists and you have not read it.*\nRead it first: read path="f"/s,
@@ -35,7 +35,7 @@ describe('write', () => {
     expect(await bench.failure('write', { path: 'f', content: 'x' })).toContain('have not read');
   });
 
-  it('create fails on what exists, overwrite replaces it, append adds or creates', async () => {
+  it('fails in mode create if the file exists, replaces it in mode overwrite, adds in mode append', async () => {
     const bench = makeBench({ f: 'old\n' });
     expect(await bench.failure('write', { path: 'f', content: 'x', mode: 'create' })).toContain('exists');
     await bench.text('write', { path: 'f', content: 'new\n', mode: 'overwrite' });
@@ -47,7 +47,7 @@ describe('write', () => {
     await bench.text('edit', { path: 'f', old_string: 'more', new_string: 'less' });
   });
 
-  it('of many creates at once exactly one wins', async () => {
+  it('lets exactly one of many concurrent creates succeed', async () => {
     const bench = makeBench();
     const results = await Promise.all(
       Array.from({ length: 10 }, (_, at) =>
@@ -58,7 +58,7 @@ describe('write', () => {
     expect(readdirSync(bench.root)).toEqual(['one']);
   });
 
-  it('a given version must be the present one', async () => {
+  it('requires a given version to be the current one', async () => {
     const bench = makeBench({ f: 'old\n' });
     const version = /version: (\w+)/.exec(await bench.text('read', { action: 'stat', path: 'f' }))?.[1];
     expect(await bench.failure('write', { path: 'f', content: 'x', version: '000000000000' })).toContain(
@@ -78,7 +78,7 @@ describe('write', () => {
     expect(statSync(path.join(bench.root, 'run')).mode & 0o777).toBe(0o755);
   });
 
-  it('files made by root belong to the owner of the folder, replaced ones to their own', async () => {
+  it('gives new files of root to the owner of the folder, and keeps the owner of replaced files', async () => {
     const bench = makeBench({ mine: 'x' });
     const root = process.getuid?.() === 0;
     const uid = root ? 65534 : (process.getuid?.() ?? 0);
@@ -92,7 +92,7 @@ describe('write', () => {
     ]);
   });
 
-  it('a folder, the root, and a file in the way are refused in words', async () => {
+  it('refuses a folder, the root, and a path below a file', async () => {
     const bench = makeBench({ f: '', 'd/x': '' });
     for (const target of ['d', '.', 'd/'])
       expect(await bench.failure('write', { path: target, content: 'x', mode: 'overwrite' })).toContain(
@@ -102,7 +102,7 @@ describe('write', () => {
     expect(existsSync(path.join(bench.root, 'f/x'))).toBe(false);
   });
 
-  it('what is written is read back byte for byte', async () => {
+  it('stores text that is read back byte for byte', async () => {
     const bench = makeBench();
     const text = fc.string({
       unit: fc.constantFrom('a', 'é', '😀', '\n', '\r\n', '\r', '\ufeff', '\t', ' ', '\u2028'),
@@ -118,7 +118,7 @@ describe('write', () => {
     );
   });
 
-  it('large files have versions too, by size and time', async () => {
+  it('gives large files versions made of size and time', async () => {
     const bench = makeBench({ big: Buffer.alloc(2 * 1024 * 1024, 'line\n') });
     expect(await bench.text('read', { action: 'stat', path: 'big' })).toMatch(/version: t[0-9a-f]{12}/);
     await bench.text('read', { path: 'big' });
@@ -127,8 +127,8 @@ describe('write', () => {
   });
 });
 
-describe('the desk', () => {
-  it('remembers 4096 versions a scope', () => {
+describe('the shared state of actions', () => {
+  it('keeps 4096 versions per scope', () => {
     const versions = new SeenVersions();
     for (let at = 0; at <= 4096; at += 1) versions.record('a', `f${at}`, 'v');
     expect([versions.lastSeen('a', 'f0'), versions.lastSeen('a', 'f1'), versions.lastSeen('b', 'f1')]).toEqual([
@@ -138,7 +138,7 @@ describe('the desk', () => {
     ]);
   });
 
-  it('locks take turns by key, in order, and a failure passes the turn on', async () => {
+  it('runs tasks with one lock in order, also after a failure', async () => {
     const locks = new KeyedLocks();
     const order: number[] = [];
     const slow = locks.hold('k', async () => {

@@ -47,8 +47,8 @@ const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
   read:
     'Read from the workspace. Without action: the exact text of a file, 2000 lines or 30000 bytes at a time, without ' +
     'line numbers; a note names the call for the rest. list: entries of a directory; find: files by glob; search: ' +
-    'lines by regular expression as path:line:text; stat: size, times and version. Files and directories that .gitignore ' +
-    'names are left out unless hidden is true.',
+    'lines by regular expression as path:line:text; stat: size, times and version. Files and directories that ' +
+    '.gitignore names are left out unless hidden is true.',
   write:
     'Write a whole text file in the workspace, or append to one. Missing parent directories are created. By default, ' +
     'an existing file is replaced only if you have read its current version. For small changes, use edit.',
