@@ -10,10 +10,10 @@ import { findHostile, withoutEscapes } from '../text/hostile-text.ts';
 import { toolFault } from '../tools/definition-schema.ts';
 import type { RawTool } from '../tools/tool-definition.ts';
 import { excerpt, lintTool, lintValue } from './definition-lint.ts';
-import { type KnownNames, type LintNote, liesOfReading } from './lint-names.ts';
+import { claimsToOnlyRead, type KnownNames, type LintNote } from './lint-names.ts';
 
 /**
- * The result. `quarantine`: why the tool is neither listed nor callable; `notes` are only for people (see
+ * The result of an audit. `quarantine`: why the tool is neither listed nor callable; `notes` are only for people (see
  * docs/description-audit.md).
  */
 export interface AuditFinding {
@@ -29,7 +29,7 @@ const HIDDEN_IN_DEFINITIONS =
   /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
 const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
-/** More removed escapes of one definition than this are not listed. */
+/** Limit of notes on removed escapes of one definition. */
 const MAX_NOTES = 10;
 /**
  * More spaces or empty lines than in any real description. They push text off the screen of the person who approves it.
@@ -51,7 +51,9 @@ export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
   };
 }
 
-/** Audits what else a server says to a model: instructions, prompts, resources. Text in quarantine is not passed on. */
+/**
+ * Audits other texts of a server for a model: instructions, prompts, resources. Text in quarantine is not passed on.
+ */
 export function auditValue(value: unknown, where: string, names?: KnownNames): AuditFinding {
   const copy = copyJson(value);
   if ('quarantined' in copy)
@@ -93,8 +95,8 @@ function judge(tool: RawTool): Judged {
   if (shape !== undefined) return { ...rest, quarantine: shape, isReadable: toolFault(shown) === undefined };
   const quarantine =
     schemaFault(shown) ??
-    (liesOfReading(shown)
-      ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description say that it destroys'
+    (claimsToOnlyRead(shown)
+      ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, but its name and description say that it destroys'
       : undefined);
   return { ...(quarantine !== undefined && { quarantine }), ...rest };
 }
@@ -146,7 +148,10 @@ function nameFault(name: unknown): string | undefined {
   return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;
 }
 
-/** Every string and every key of the definition, because attacks hide in titles, defaults, enums and metadata too. */
+/**
+ * Yields every string and every key of the definition, because attacks hide in titles, defaults, enums and metadata
+ * too.
+ */
 function* textsOf(root: unknown, where: string): Generator<readonly [string, string]> {
   const stack: (readonly [string, unknown])[] = [[where, root]];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {

@@ -1,6 +1,6 @@
 /**
- * Notes on everything that a model would read of a server, for the person who approves. It refuses nothing, because
- * prose proves nothing.
+ * Makes notes on every text of a server that a model would read, for the person who approves. A note never blocks a
+ * tool, because wording proves nothing.
  */
 
 import type { RawTool } from '../tools/tool-definition.ts';
@@ -8,7 +8,7 @@ import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from './lint-
 import { crossNotes, isTellingName, type KnownNames, type LintNote, nameNotes } from './lint-names.ts';
 import { LINT_RULES } from './lint-rules.ts';
 
-/** More notes on one definition than this are not listed. */
+/** Limit of notes on one definition. */
 const MAX_NOTES = 40;
 const MAX_TEXT = 65_536;
 const NO_NAMES: KnownNames = { own: new Set(), others: new Map() };
@@ -37,7 +37,7 @@ export function lintValue(value: unknown, where: string, names: KnownNames = NO_
   return notes.list;
 }
 
-/** Each id once per place. */
+/** Collects notes: each id once per place, at most 40. */
 class Notes {
   readonly #known = new Map<string, LintNote>();
 
@@ -100,7 +100,7 @@ interface Place {
   readonly isBare: boolean;
 }
 
-/** Every string and every key of the value, because attacks hide in titles, defaults, enums and metadata too. */
+/** Yields every string and every key of the value, because attacks hide in titles, defaults, enums and metadata too. */
 function* textsOf(root: unknown, where: string): Generator<Place> {
   const stack = [{ path: escaped(where), value: root, isNamed: false, isBare: false }];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
@@ -126,8 +126,8 @@ function escaped(key: string): string {
 }
 
 /**
- * An excerpt that is safe on a screen: a few words around the place, without characters that hide, reorder or control a
- * terminal.
+ * Returns an excerpt that is safe on a screen: a few words around the place, without characters that hide, reorder or
+ * control a terminal.
  */
 export function excerpt(text: string, at: number): string {
   const from = at < 24 ? 0 : at;

@@ -1,51 +1,45 @@
 /**
- * Normalises a text for the description audit: look-alike letters become plain, and hidden messages and encodings are
- * decoded.
+ * Normalizes a text for the description audit: replaces look-alike letters by Latin ones, and decodes hidden messages
+ * and encodings.
  */
 import { findHostile } from '../text/hostile-text.ts';
+import { longPattern } from '../text/long-pattern.ts';
 
-/** Letters of other scripts that look like a Latin one. Other Greek and Cyrillic letters are no disguise. */
-const TWINS = new Map(
-  [
-    ...'аaеeоoрpсcуyхxіiјjѕsԁdһhԛqԝwӏlАAВBЕEЗ3КKМMНHОOРPСCТTУYХXІIЈJЅSԌGΑAΒBΕEΖZΗHΙIΚKΜMΝNΟOΡPΤTΥYΧXαaοoνvιiκkρpυuҮYүyվuօoսuոnցgհhᎪAᎬEᎷMᏢPᎢTᏙVᎻHᏟCꓲIꓳOꓔTꓮA'.matchAll(
-      /(.)([A-Za-z0-9])/gu,
-    ),
-  ].map(([, twin = '', plain = '']) => [twin, plain] as const),
-);
-const TWIN = new RegExp(`[${[...TWINS.keys()].join('')}]`, 'gu');
+/** Letters of other scripts, each followed by the Latin letter that it looks like. */
+const TWINS = pairs(`
+  аaеeоoрpсcуyхxіiјjѕsԁdһhԛqԝwӏlАAВBЕEЗ3КKМMНHОOРPСCТTУYХXІIЈJ
+  ЅSԌGΑAΒBΕEΖZΗHΙIΚKΜMΝNΟOΡPΤTΥYΧXαaοoνvιiκkρpυuҮYүyվuօoսuոnցg
+  հhᎪAᎬEᎷMᏢPᎢTᏙVᎻHᏟCꓲIꓳOꓔTꓮA
+`);
+const TWIN_LETTERS = [...TWINS.keys()].join('');
+const TWIN = new RegExp(`[${TWIN_LETTERS}]`, 'gu');
 /**
  * Words with a look-alike next to a Latin letter, or three look-alikes and nothing else in a text that is Latin
  * otherwise.
  */
-const MIXED = new RegExp(`[A-Za-z][${[...TWINS.keys()].join('')}]|[${[...TWINS.keys()].join('')}][A-Za-z]`, 'u');
-const WHOLE = new RegExp(`(?<!\\p{L})[${[...TWINS.keys()].join('')}]{3,}(?!\\p{L})`, 'u');
+const MIXED = new RegExp(`[A-Za-z][${TWIN_LETTERS}]|[${TWIN_LETTERS}][A-Za-z]`, 'u');
+const WHOLE = new RegExp(`(?<!\\p{L})[${TWIN_LETTERS}]{3,}(?!\\p{L})`, 'u');
 /**
  * Letters in another form: mathematical, full-width, circled, squared, small capitals; marks on Latin letters that no
  * spelling composes.
  */
-const STYLED =
-  /[\u{1d400}-\u{1d7cb}\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\u1d00-\u1d22]|[\u{210a}-\u{2113}\u{211b}-\u{211d}\u{212c}-\u{2138}]/u;
+const STYLED = longPattern('u')`
+  [\u{1d400}-\u{1d7cb}\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}]
+  |[\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\u1d00-\u1d22]
+  |[\u{210a}-\u{2113}\u{211b}-\u{211d}\u{212c}-\u{2138}]`;
 const STACKED = /[a-z][\u0300-\u036f]/iu;
 /** Digits and signs inside words. */
-const LEET = new Map([
-  ['0', 'o'],
-  ['1', 'i'],
-  ['3', 'e'],
-  ['4', 'a'],
-  ['5', 's'],
-  ['7', 't'],
-  ['@', 'a'],
-  ['$', 's'],
-]);
+const LEET = pairs('0o1i3e4a5s7t@a$s');
 const LEET_WORD = /(?<![a-z013457@$])[a-z013457@$]+/gi;
 const SPACED = /(?<![a-z])(?:[a-z] ){3,60}[a-z](?![a-z])/gi;
 const WRAPPED = /[ \t]{0,8}\r?\n[ \t]{0,40}(?=[a-z])/g;
-const SMALL_CAPITALS = new Map(
-  [...'ᴀaʙbᴄcᴅdᴇeɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpʀrᴛtᴜuᴠvᴡwʏyᴢz'.matchAll(/(.)([a-z])/gu)].map(
-    ([, twin = '', plain = '']) => [twin, plain] as const,
-  ),
-);
+const SMALL_CAPITALS = pairs('ᴀaʙbᴄcᴅdᴇeɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpʀrᴛtᴜuᴠvᴡwʏyᴢz');
 const ASCII = /^[\t\n\r -~]*$/;
+
+/** Returns a map from the first character of each pair to the second, a Latin letter or digit. */
+function pairs(text: string): ReadonlyMap<string, string> {
+  return new Map([...text.matchAll(/(\S)([A-Za-z\d])/gu)].map(([, from = '', to = '']) => [from, to]));
+}
 
 /** Returns true if letters stand in for others. */
 export function isConfusable(text: string): boolean {
@@ -66,12 +60,12 @@ function isLatin(text: string): boolean {
  * hidden characters removed.
  */
 export function fold(text: string): string {
-  if (ASCII.test(text)) return joined(text);
+  if (ASCII.test(text)) return joinLines(text);
   const shown = withoutHidden(text).replace(/[\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}]/gu, (letter) =>
     String.fromCharCode(65 + (((letter.codePointAt(0) ?? 0) - 0x1f130) % 32)),
   );
   const plain = shown.normalize('NFKD').replace(/[\u0300-\u036f]/g, '');
-  return joined(
+  return joinLines(
     plain
       .replace(TWIN, (letter) => TWINS.get(letter) ?? letter)
       .replace(/[\u0250-\u02af\u1d00-\u1d22]/g, (letter) => SMALL_CAPITALS.get(letter) ?? letter),
@@ -87,8 +81,8 @@ export function unleet(text: string): string {
       );
 }
 
-/** Wrapped lines are one sentence. */
-function joined(text: string): string {
+/** Joins letters with spaces between them, and the lines of a wrapped sentence. */
+function joinLines(text: string): string {
   return text.replace(SPACED, (word) => word.replaceAll(' ', '')).replace(WRAPPED, ' ');
 }
 
@@ -116,8 +110,11 @@ export function hiddenMessage(text: string): string | undefined {
   return letters.length < 4 ? undefined : letters.join('');
 }
 
-const BLOB =
-  /(?<![\w+/%\\-])(?:[A-Za-z0-9+/_-]{24,}={0,2}|(?:[0-9a-fA-F]{2}[ :]?){16,}|(?:[^\s%]{0,3}%[0-9a-fA-F]{2}){6,}[^\s%]{0,40}|(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}){6,})/g;
+/** Base64, hexadecimal, percent signs, or escapes of a string literal. */
+const BLOB = longPattern('g')`
+  (?<![\w+/%\\-])(?:[A-Za-z0-9+/_-]{24,}={0,2}|(?:[0-9a-fA-F]{2}[ :]?){16,}
+  |(?:[^\s%]{0,3}%[0-9a-fA-F]{2}){6,}[^\s%]{0,40}
+  |(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}){6,})`;
 
 /** Returns encoded parts that decode to text of words, at most eight of them. */
 export function decodedBlobs(text: string): readonly { readonly blob: string; readonly plain: string }[] {

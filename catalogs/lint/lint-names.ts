@@ -3,6 +3,8 @@
  * have similar names.
  */
 
+import { longPattern } from '../text/long-pattern.ts';
+import { wordSet } from '../text/word-set.ts';
 import type { RawTool } from '../tools/tool-definition.ts';
 import type { LintId } from './lint-rules.ts';
 
@@ -15,11 +17,14 @@ export interface KnownNames {
   readonly others: ReadonlyMap<string, string>;
 }
 
-const FETCHED = /^(?:read|reading|content|contents|dump|file|from|text|value|data|of)$/;
-const SECRETS =
-  /^(?:ssh|rsa|passwd|password|passwords|shadow|credential|credentials|secret|secrets|privatekey|env|environ|keychain)$/;
-const WHOLLY =
-  /^(?:id_(?:rsa|dsa|ed25519)|etc_(?:passwd|shadow)|sidenote|side_note|chain_of_thought|system_prompt|(?:full_|entire_|prior_|previous_)(?:conversation|chat)|(?:conversation|chat)(?:_history|_log)|model_reasoning|(?:all_)?environment_variables)$/;
+const FETCHED = wordSet('read reading content contents dump file from text value data of');
+const SECRETS = wordSet(`
+  ssh rsa passwd password passwords shadow credential credentials secret secrets privatekey env environ keychain
+`);
+const WHOLLY = longPattern()`
+  ^(?:id_(?:rsa|dsa|ed25519)|etc_(?:passwd|shadow)|sidenote|side_note|chain_of_thought|system_prompt
+  |(?:full_|entire_|prior_|previous_)(?:conversation|chat)|(?:conversation|chat)(?:_history|_log)|model_reasoning
+  |(?:all_)?environment_variables)$`;
 
 /**
  * Returns true for an argument's name that asks for a secret file or for earlier conversation: `content_of_ssh_id_rsa`,
@@ -35,8 +40,8 @@ export function isTellingName(name: string): boolean {
   const parts = words.replace('private_key', 'privatekey').replace('id_rsa', 'rsa').split('_');
   return (
     parts.length > 1 &&
-    parts.some((part) => SECRETS.test(part)) &&
-    parts.some((part) => FETCHED.test(part)) &&
+    parts.some((part) => SECRETS.has(part)) &&
+    parts.some((part) => FETCHED.has(part)) &&
     !/^(?:password|secret|env)_(?:file|value|data|text)$/.test(words)
   );
 }
@@ -46,8 +51,8 @@ const TELLING = /[_-]|[a-z][A-Z]|\d/;
 const WORD = /[A-Za-z][\w-]{2,80}/g;
 
 /**
- * Returns tools of other servers that a text mentions, with the place; if nothing is known of others, names in its
- * calls that are none of its own.
+ * Returns tools of other servers that a text mentions, each with its offset, at most eight. A name that is an ordinary
+ * word counts only if "tool" follows it.
  */
 export function crossNotes(
   text: string,
@@ -85,10 +90,10 @@ export function nameNotes(tool: RawTool, { others }: KnownNames): readonly LintN
 }
 
 /**
- * Returns true if name and description both say that it destroys, and an annotation that it only reads: if hints count,
- * it would pass for a read.
+ * Returns true if name and description both say that the tool destroys, but an annotation says that it only reads. If
+ * hints are trusted, it would count as a read.
  */
-export function liesOfReading(tool: RawTool): boolean {
+export function claimsToOnlyRead(tool: RawTool): boolean {
   return (
     saysItReads(tool) &&
     DESTROYS.test(tool.name) &&
@@ -102,7 +107,7 @@ function saysItReads({ annotations }: RawTool): boolean {
 }
 
 /** Arguments that a framework adds to a function, and that are still documented. */
-const GIVEN = /^(?:ctx|context|self|args|kwargs)$/;
+const GIVEN = wordSet('ctx context self args kwargs');
 
 /**
  * Arguments that a description documents like a function (`Args:`, one per line, indented) and the schema does not
@@ -124,8 +129,7 @@ function undeclared({ description, inputSchema }: RawTool): readonly string[] {
   const properties = (inputSchema as { readonly properties?: unknown } | undefined)?.properties;
   return named.filter(
     (name) =>
-      !GIVEN.test(name) &&
-      !Object.hasOwn(typeof properties === 'object' && properties !== null ? properties : {}, name),
+      !GIVEN.has(name) && !Object.hasOwn(typeof properties === 'object' && properties !== null ? properties : {}, name),
   );
 }
 
@@ -146,8 +150,8 @@ function bareName(name: string): string {
     .replaceAll('0', 'o');
 }
 /**
- * One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything except plain
- * letters escaped.
+ * One note for the person who approves. `text` is an excerpt that is safe to print: at most 120 characters, everything
+ * except plain letters escaped.
  */
 export interface LintNote {
   readonly id: LintId;

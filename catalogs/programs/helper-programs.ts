@@ -1,4 +1,7 @@
-/** Finds the programs that Tollgate runs for itself: at a path that the owner named, or in folders that only the system can change. */
+/**
+ * Finds the programs that Tollgate runs for itself: at a path that the owner named, or in folders that only the system
+ * can change.
+ */
 import { accessSync, constants, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isPathWithin } from '../readers/path-location.ts';
@@ -29,7 +32,7 @@ export interface HelperSettings {
   readonly writable: readonly string[];
 }
 
-/** The path of a helper, or why the one that was found is not run. Neither: there is none. */
+/** The path of a helper, or why the one that was found is not run. Empty if the helper was not found. */
 export interface FoundHelper {
   readonly file?: string;
   readonly refused?: string;

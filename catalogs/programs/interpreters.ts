@@ -3,6 +3,8 @@
  * harmless one.
  */
 
+import { longPattern } from '../text/long-pattern.ts';
+
 /** Options of one kind of interpreter. Short ones by their letters, which appear alone or in a cluster. */
 interface Family {
   readonly names: string;
@@ -45,8 +47,9 @@ const FAMILIES: readonly Family[] = [
     info: 'Vh',
     longValues: /^--check-hash-based-pycs$/,
     longFlags: NONE,
-    modules:
-      /^(?:code|codeop|pdb|timeit|asyncio|idlelib.*|IPython.*|ptpython.*|bpython.*|cProfile|profile|trace|jupyter_console|doctest)$/,
+    modules: longPattern()`
+      ^(?:code|codeop|pdb|timeit|asyncio|idlelib.*|IPython.*|ptpython.*|bpython.*|cProfile|profile|trace
+      |jupyter_console|doctest)$`,
   },
   {
     names: 'node nodejs tsx ts-node electron',
@@ -55,10 +58,14 @@ const FAMILIES: readonly Family[] = [
     flags: 'cTP',
     info: 'vh',
     long: /^--(?:eval|print|interactive|run)$/,
-    longValues:
-      /^--(?:require|import|loader|experimental-loader|title|conditions|env-file(?:-if-exists)?|input-type|inspect-port|icu-data-dir|openssl-config|redirect-warnings|report-dir(?:ectory)?|tls-[\w-]+|unhandled-rejections|watch-path|test-[\w-]+|disable-warning|dns-result-order|diagnostic-dir|trace-event-[\w-]+|tsconfig|project|stack-trace-limit|localstorage-file)$/,
-    longFlags:
-      /^--(?:no-|experimental-|trace-|enable-|use-|harmony|expose|inspect|watch|preserve-symlinks|check|test$|abort-on|allow-|permission|pending-|throw-|force-|insecure-|esm$|transpile-only$|files$)/,
+    longValues: longPattern()`
+      ^--(?:require|import|loader|experimental-loader|title|conditions|env-file(?:-if-exists)?|input-type|inspect-port
+      |icu-data-dir|openssl-config|redirect-warnings|report-dir(?:ectory)?|tls-[\w-]+|unhandled-rejections|watch-path
+      |test-[\w-]+|disable-warning|dns-result-order|diagnostic-dir|trace-event-[\w-]+|tsconfig|project
+      |stack-trace-limit|localstorage-file)$`,
+    longFlags: longPattern()`
+      ^--(?:no-|experimental-|trace-|enable-|use-|harmony|expose|inspect|watch|preserve-symlinks|check|test$|abort-on
+      |allow-|permission|pending-|throw-|force-|insecure-|esm$|transpile-only$|files$)`,
     inlineWords: /^(?:inspect|repl)$/,
     before: /^watch$/,
   },
@@ -149,8 +156,10 @@ const BY_NAME: ReadonlyMap<string, Family> = new Map(
 );
 
 /** Programs that only start another one, and words between the two. */
-const WRAPPERS =
-  /^(?:sudo|doas|env|nohup|exec|time|nice|ionice|chrt|taskset|command|timeout|stdbuf|setsid|unshare|chroot|strace|flock|xargs|npx|npm|pnpm|pnpx|yarn|bunx|bun|x|uvx|uv|pipx|pipenv|poetry|pdm|hatch|rye|conda|mamba|mise|direnv|busybox|toybox|tini|dumb-init|xvfb-run|caffeinate|run|dlx|--)$/;
+const WRAPPERS = longPattern()`
+  ^(?:sudo|doas|env|nohup|exec|time|nice|ionice|chrt|taskset|command|timeout|stdbuf|setsid|unshare|chroot|strace|flock
+  |xargs|npx|npm|pnpm|pnpx|yarn|bunx|bun|x|uvx|uv|pipx|pipenv|poetry|pdm|hatch|rye|conda|mamba|mise|direnv|busybox
+  |toybox|tini|dumb-init|xvfb-run|caffeinate|run|dlx|--)$`;
 const STDIN = /^(?:-|\/dev\/(?:stdin|tty|fd\/.*)|\/proc\/[^/]+\/(?:task\/[^/]+\/)?fd\/.*|con|conin\$)$/i;
 
 /**
@@ -164,9 +173,7 @@ export interface CodeSource {
 
 const LONGEST_NAME = 64;
 
-/**
- * Returns the name of the program without folder, version and extension, in lower case: `/usr/bin/python3.11` → python.
- */
+/** Returns the name of a program without folder, version and extension, in lower case: `/bin/python3.11` → python. */
 export function interpreterName(word: string): string {
   const name = word
     .toLowerCase()

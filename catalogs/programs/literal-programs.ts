@@ -5,6 +5,9 @@
  * tell nothing.
  */
 
+import { longPattern } from '../text/long-pattern.ts';
+import { wordSet } from '../text/word-set.ts';
+
 /** Programs that are in the table for one reason. */
 interface Group {
   readonly names: string;
@@ -72,11 +75,10 @@ const GROUPS: readonly Group[] = [
  * hook, pager, editor, signature or monitor. Those that talk to other machines (`push`, `fetch`, `clone`, `remote`,
  * `submodule`) start `ssh` and helpers.
  */
-const GIT = new Set(
-  'status diff log show add commit rev-parse ls-files ls-tree cat-file shortlog describe blame branch tag restore checkout switch reset rm mv rev-list merge-base show-ref symbolic-ref diff-tree diff-index diff-files name-rev'.split(
-    ' ',
-  ),
-);
+const GIT = wordSet(`
+  status diff log show add commit rev-parse ls-files ls-tree cat-file shortlog describe blame branch tag restore
+  checkout switch reset rm mv rev-list merge-base show-ref symbolic-ref diff-tree diff-index diff-files name-rev
+`);
 /**
  * Before the subcommand only these are allowed; `-c`, `-C`, `--config-env`, `--exec-path`, `--git-dir` and `--paginate`
  * choose programs or settings.
@@ -86,21 +88,19 @@ const GIT_BEFORE = new Set(['--no-pager', '-P', '--no-optional-locks']);
  * External diffs, converters, editors, signatures and hooks are programs. git accepts abbreviated options: `--ext` for
  * `--ext-diff`.
  */
-const GIT_EXCEPT =
-  /^--(?:ext|textc|filt|show-s|exec|ed|gpg|si|veri|rec|upl|op|temp|pat|int|local-user|recurse)|^-[A-Za-z]*[SO]|^[\w-]+::|%G/;
+const GIT_EXCEPT = longPattern()`
+  ^--(?:ext|textc|filt|show-s|exec|ed|gpg|si|veri|rec|upl|op|temp|pat|int|local-user|recurse)
+  |^-[A-Za-z]*[SO]|^[\w-]+::|%G`;
 
 /**
  * Programs that run their words, a file or their input as code, and builtins that change the meaning of later names.
  */
-const RUNS_WORDS = new Set(
-  [
-    'sh bash dash zsh ksh fish eval exec source . command builtin env xargs trap sudo doas nohup nice ionice timeout time setsid stdbuf',
-    'busybox toybox parallel watch flock script chroot unshare nsenter taskset chrt prlimit',
-    'alias unalias hash enable export declare typeset local readonly unset read mapfile readarray getopts let set shopt bind complete compgen compopt fc jobs wait',
-  ]
-    .join(' ')
-    .split(' '),
-);
+const RUNS_WORDS = wordSet(`
+  sh bash dash zsh ksh fish eval exec source . command builtin env xargs trap sudo doas nohup nice ionice timeout time
+  setsid stdbuf busybox toybox parallel watch flock script chroot unshare nsenter taskset chrt prlimit
+  alias unalias hash enable export declare typeset local readonly unset read mapfile readarray getopts let set shopt
+  bind complete compgen compopt fc jobs wait
+`);
 /**
  * Words with which programs do: they start programs, evaluate subscripts such as `a[$(id)]` inside quoted words, or set
  * a variable: `printf 'a%n' PATH; ls` runs `1/ls`.

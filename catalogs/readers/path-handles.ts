@@ -1,4 +1,6 @@
-/** Resolves path arguments to open descriptors, so that the object that the policy judges is the object that is opened. */
+/**
+ * Resolves path arguments to open descriptors, so that the object that the policy judges is the object that is opened.
+ */
 
 import {
   type BigIntStats,

@@ -1,4 +1,5 @@
-/** The canonical form in which URLs are compared. A URL that two readers may take for two places has none. */
+/** The canonical form in which URLs are compared. A URL that programs may read differently has no canonical form. */
+import { longPattern } from '../text/long-pattern.ts';
 import { parseAuthority, parseHost } from './hosts.ts';
 
 /** A URL as rules read it. All fields are empty if it cannot be read. */
@@ -21,7 +22,7 @@ const PORTS: ReadonlyMap<string, number> = new Map([
   ['ftp', 21],
 ]);
 
-/** The default port of a scheme, 0 if it has none. */
+/** Returns the default port of a scheme, 0 if it has none. */
 export function portOf(scheme: string): number {
   return PORTS.get(scheme) ?? 0;
 }
@@ -31,13 +32,13 @@ export function portOf(scheme: string): number {
  * of the grammar. Userinfo, backslashes, spaces, control characters, non-ASCII letters and broken escapes are not in
  * it.
  */
-const STRICT =
-  /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
-/**
- * The most characters of an address. No client accepts more, and an expression over megabytes needs more stack than
- * there is.
- */
-const MOST_CHARS = 65_536;
+const STRICT = longPattern('i')`
+  ^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)
+  ((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)
+  (?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?
+  (?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$`;
+/** Limit of characters in an address. No client accepts more, and the expression over megabytes overflows the stack. */
+const MAX_CHARS = 65_536;
 const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
 
 /**
@@ -46,7 +47,7 @@ const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
  * unreadable.
  */
 export function readUrl(text: string): ReadUrl {
-  if (text.length > MOST_CHARS) return UNREADABLE;
+  if (text.length > MAX_CHARS) return UNREADABLE;
   const [, written = '', authority = ''] = STRICT.exec(text) ?? [];
   const scheme = written.toLowerCase();
   // Port 1 means "none written"; parseAuthority accepts no port 0.
@@ -76,8 +77,8 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
 );
 
 /**
- * Letters that need no escape have none, all other escapes have capitals. A callback of `replace` for each escape took
- * 0.7 µs each and made garbage, so the parts are looked up.
+ * Returns a path without escapes that are not needed, and with all other escapes in capitals. The parts are looked up
+ * in a table, because a callback of `replace` took 0.7 µs for each escape.
  */
 export function canonicalPath(path: string): string {
   if (!path.includes('%')) return path;
@@ -88,16 +89,16 @@ export function canonicalPath(path: string): string {
 }
 
 /**
- * Encoded slashes, escapes of escapes, empty segments and dots with parameters are read differently by different
- * readers.
+ * Returns true for a path that programs read differently: encoded slashes, escapes of escapes, empty segments, dots
+ * with parameters.
  */
 function isAmbiguous(path: string): boolean {
   return /%(2F|5C|00|25)|\/\/|\\|\/\.{1,2}(;|\/|$)/.test(path);
 }
 
 /**
- * True for an address that no one on the way can read: https, or http to this machine. False for a text that is no URL, or
- * that another program, such as the browser of a sign-in, may read as another host.
+ * Returns true if no one can read the traffic to an address: https, or http to this machine. False for a text that is
+ * not a URL, or that another program, such as the browser of a sign-in, may read as another host.
  */
 export function isConfidential(address: string | URL): boolean {
   if (typeof address === 'string' && readUrl(address).host === '') return false;
@@ -105,8 +106,11 @@ export function isConfidential(address: string | URL): boolean {
   return protocol === 'https:' || (protocol === 'http:' && /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname));
 }
 
-/** What a person has to correct in an address that was written into the configuration; undefined for one that every program reads alike. */
+/** Returns what to correct in an address of the configuration; undefined if every program reads it alike. */
 export function urlFault(text: string): string | undefined {
   if (readUrl(text).host !== '') return undefined;
-  return 'programs can read this address differently; write scheme://host/path in ASCII, without backslash, blank, user, dot at the end of the host or an old form of an IPv4 address';
+  return (
+    'programs can read this address differently; write scheme://host/path in ASCII, without backslash, ' +
+    'blank, user, dot at the end of the host or an old form of an IPv4 address'
+  );
 }

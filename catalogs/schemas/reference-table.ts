@@ -6,7 +6,9 @@ import { isJsonObject } from './json-schema.ts';
 /** A node of the document; `dangling` if there is nothing; `external` if the reference leaves the document. */
 export type RefTarget = { readonly node: unknown; readonly name: string } | 'dangling' | 'external';
 
-/** Resolves the references of one document: JSON pointers (to anywhere, not only `$defs`), anchors and embedded `$id`s. */
+/**
+ * Resolves the references of one document: JSON pointers (to anywhere, not only `$defs`), anchors and embedded `$id`s.
+ */
 export class RefTable {
   readonly #root: unknown;
   readonly #anchors = new Map<string, unknown>();

@@ -80,7 +80,10 @@ export function needsNullBranch(raw: JsonSchema): boolean {
   );
 }
 
-/** The names that a node requires: its own list, the keys of an object, and properties that say `required: true` (draft-03). */
+/**
+ * Returns the names that a node requires: its list, the keys of an object, and properties with `required: true`
+ * (draft-03).
+ */
 export function requiredNames(raw: JsonSchema): readonly string[] {
   const listed = isJsonObject(raw.required)
     ? Object.keys(raw.required).filter((key) => ownValue(raw.required, key) === true)

@@ -13,10 +13,10 @@ export interface TransformLogEntry {
 /** Collects entries; a stage that renders twice starts a new log. */
 export type TransformLog = TransformLogEntry[];
 
-/** JSON pointer of a place below `path`. */
+/** Returns the JSON pointer of a place below `path`. */
 export function pathBelow(path: string, ...steps: readonly (string | number)[]): string {
-  let place = path;
-  for (const step of steps)
-    place += `/${typeof step === 'string' && /[~/]/.test(step) ? step.replaceAll('~', '~0').replaceAll('/', '~1') : step}`;
-  return place;
+  return steps.reduce<string>(
+    (pointer, step) => `${pointer}/${String(step).replaceAll('~', '~0').replaceAll('/', '~1')}`,
+    path,
+  );
 }

@@ -3,16 +3,24 @@
  * a model or a terminal.
  */
 import { TollgateError } from '../errors/error-table.ts';
+import { longPattern } from './long-pattern.ts';
 
-// C0 but TAB, LF and CR; DEL and C1; bidi overrides, embeddings and isolates; zero-width; invisible operators; interlinear marks; selectors;
-// U+DB40, with which every tag and every supplementary selector begins. Without the flag u: this test runs over every result.
-const QUICK =
-  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u180e\u200b-\u200d\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb\udb40]/;
-/** The same characters one by one, with half pairs. */
-const EACH = new RegExp(
-  `${QUICK.source.replace('\\udb40', '')}|\\udb40[\\udc00-\\udfff]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]`,
-  'g',
-);
+/** C0 except TAB, LF and CR; DEL and C1. */
+const CONTROLS = String.raw`\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f`;
+/**
+ * Zero-width characters, bidi overrides, embeddings and isolates, invisible operators, selectors, interlinear marks.
+ */
+const INVISIBLE = String.raw`\u180e\u200b-\u200d\u202a-\u202e\u2060-\u2064\u2066-\u206f
+  \ufe00-\ufe0f\ufeff\ufff9-\ufffb`;
+/**
+ * Every tag and every supplementary selector begins with U+DB40. No flag `u`, because this test runs over every
+ * result.
+ */
+const QUICK = longPattern()`[${CONTROLS}${INVISIBLE}\udb40]`;
+/** Matches the same characters one by one, and surrogates that stand alone. */
+const EACH = longPattern('g')`
+  [${CONTROLS}${INVISIBLE}]|\udb40[\udc00-\udfff]
+  |[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]`;
 
 /**
  * Returns true for a text that may contain a character that `escapeHostile` writes out. Cheaper than an exact test, and
@@ -74,11 +82,12 @@ const IDEOGRAPHS: Ranges = [
   [0x20000, 0x3ffff],
 ];
 
-// A whole escape sequence: CSI, OSC up to its end, or ESC and one character.
-const ANSI =
-  /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?/g;
+/** A whole escape sequence: CSI, OSC up to its end, or ESC and one character. */
+const ANSI = longPattern('g')`
+  (?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]
+  |(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?`;
 
-/** What makes a description suspicious: many spaces, lone returns, ends of comments, spaces around it. */
+/** What `cleanDescription` changes: many spaces, carriage returns, ends of comments, spaces around the text. */
 const UNTIDY = /[ \t]{3}|\r|[ \t]\n|\n{3}|\*\/|^\s|\s$/;
 
 /**
@@ -106,7 +115,7 @@ function eachHostile(text: string, visit: (index: number, end: number) => void):
   }
 }
 
-/** True when no surrogate stands alone. */
+/** Returns true if every surrogate is part of a pair. */
 function isWhole(text: string): boolean {
   return (text as unknown as { isWellFormed(): boolean }).isWellFormed();
 }
@@ -135,7 +144,7 @@ function within(code: number, ranges: Ranges): boolean {
   return ranges.some(([first, last]) => code >= first && code <= last);
 }
 
-/** Tag characters are legal in exactly one place: a subdivision flag, 🏴 and three to six tags with a cancel tag. */
+/** Tag characters are legal only in the flag of a region: 🏴, three to six tags, and a cancel tag. */
 function insideFlag(text: string, index: number): boolean {
   let start = index;
   // Each tag takes two places; a flag has at most seven of them.
@@ -155,10 +164,10 @@ function codeBefore(text: string, index: number): number {
 /**
  * Writes hostile characters visibly, as `\u{1B}`, for results. Legal text comes back as the same string: letters of all
  * scripts, emoji sequences, CRLF. `count` is the number of written-out characters. Throws UPSTREAM_TOO_LARGE if it is
- * more than MOST_HOSTILE.
+ * more than MAX_HOSTILE.
  */
 export function escapeHostile(text: string): { readonly text: string; readonly count: number } {
-  return rewriteHostile(text, written);
+  return rewriteHostile(text, escapeCode);
 }
 
 function rewriteHostile(
@@ -166,7 +175,7 @@ function rewriteHostile(
   write: (code: number) => string,
 ): { readonly text: string; readonly count: number } {
   let parts: string[] = [];
-  const whole: string[] = [];
+  const chunks: string[] = [];
   let from = 0;
   let count = 0;
   eachHostile(text, (index, end) => {
@@ -175,14 +184,14 @@ function rewriteHostile(
     from = end;
     count += 1;
     if (count > MAX_HOSTILE) throw tooHostile();
-    if (parts.length < MOST_PARTS) return;
-    whole.push(parts.join(''));
+    if (parts.length < MAX_PARTS) return;
+    chunks.push(parts.join(''));
     parts = [];
   });
-  return count === 0 ? { text, count } : { text: `${whole.join('')}${parts.join('')}${text.slice(from)}`, count };
+  return count === 0 ? { text, count } : { text: `${chunks.join('')}${parts.join('')}${text.slice(from)}`, count };
 }
 
-/** The most hostile characters of one result. Each takes a tenth of a microsecond, and up to ten times its bytes. */
+/** Limit of hostile characters in one result. Each costs a tenth of a microsecond, and up to ten times its bytes. */
 export const MAX_HOSTILE = 2_000_000;
 
 /** Returns the error for a text with more hostile characters. */
@@ -192,16 +201,16 @@ export function tooHostile(): TollgateError {
   });
 }
 
-/** Parts that are joined at a time, so that millions of them are never in memory. */
-const MOST_PARTS = 10_000;
-const writings = new Map<number, string>();
+/** Parts are joined when they are this many, so that millions of them are never in memory. */
+const MAX_PARTS = 10_000;
+const escapes = new Map<number, string>();
 
-/** Returns a code point written visibly. There are a few hundred hostile ones, and halves of pairs. */
-function written(code: number): string {
-  const known = writings.get(code);
+/** Returns a code point written visibly. There are few different ones, so the map stays small. */
+function escapeCode(code: number): string {
+  const known = escapes.get(code);
   if (known !== undefined) return known;
   const text = `\\u{${code.toString(16).toUpperCase()}}`;
-  writings.set(code, text);
+  escapes.set(code, text);
   return text;
 }
 

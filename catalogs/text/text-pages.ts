@@ -4,7 +4,7 @@ import { TollgateError } from '../errors/error-table.ts';
 /** The beginning of every line that Tollgate adds to a result (one line, in brackets, as a separate content item). */
 export const NOTE_PREFIX = '[tollgate: ';
 
-/** `[tollgate: …]`. */
+/** Returns a line `[tollgate: …]`. */
 export function note(text: string): string {
   return `${NOTE_PREFIX}${text}]`;
 }
@@ -41,25 +41,26 @@ export const NOTE_BYTES = 400;
 export const NOTE_LINES = 3;
 
 /**
- * Cuts one page out of `text`: whole lines, at most `limit` (default 2000) and 30,000 bytes. `label` is the path that the next call
- * names. A first line that alone is longer gives its first 30,000 bytes. Joined, the pages of a text are the text (long lines
- * excepted). Throws ARGS_INVALID for offset 0 or limit < 1, TOOL_FAILED for an offset past the end.
+ * Cuts one page out of `text`: whole lines, at most `limit` (default 2000) and 30,000 bytes. If the first line is
+ * longer, the page is its first 30,000 bytes. Except for such lines, the joined pages are the text. `label` is the
+ * path in the next call that the note suggests. Throws ARGS_INVALID for offset 0 or limit < 1, TOOL_FAILED for an
+ * offset past the end.
  */
 export function pageText(text: string, request: PageRequest, label: string): Page {
   const total = countLines(text);
   const from = firstOf(request, total);
   if (total === 0) return { text: '', note: note('empty, 0 lines'), from: 1, to: 0, total };
-  const { bytes: most, lines } = roomOf(request.cap);
+  const { bytes: max, lines } = roomOf(request.cap);
   const wanted = Math.min(total, from - 1 + Math.min(request.limit ?? lines, lines));
   const begin = lineStart(text, from);
   let end = lineEnd(text, begin);
   let bytes = Buffer.byteLength(text.slice(begin, end));
-  if (bytes > most) return longLine(text.slice(begin, end), { from, total, label, most });
+  if (bytes > max) return longLine(text.slice(begin, end), { from, total, label, max });
   let to = from;
   for (; to < wanted; to += 1) {
     const next = lineEnd(text, end);
     const more = Buffer.byteLength(text.slice(end, next));
-    if (bytes + more > most) break;
+    if (bytes + more > max) break;
     bytes += more;
     end = next;
   }
@@ -75,14 +76,14 @@ function roomOf(cap: PageRequest['cap']): { readonly bytes: number; readonly lin
 }
 
 /**
- * Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches are counted in the same
- * way.
+ * Returns the first line that `offset` means, from 1. Throws as `pageText`. Entries and matches are counted the same
+ * way; `unit` is their name in the message.
  */
-export function firstOf(request: PageRequest, total: number, what = 'lines'): number {
+export function firstOf(request: PageRequest, total: number, unit = 'lines'): number {
   const { offset = 1, limit } = request;
   if (offset === 0)
     throw new TollgateError('ARGS_INVALID', {
-      detail: 'offset counts from 1; 0 is no line.',
+      detail: 'offset counts from 1, so 0 is not a line.',
       next: 'Use offset=1, or a negative offset to count from the end.',
     });
   if (limit !== undefined && limit < 1)
@@ -93,14 +94,14 @@ export function firstOf(request: PageRequest, total: number, what = 'lines'): nu
   if (offset < 0) return Math.max(1, total + offset + 1);
   if (offset <= Math.max(1, total)) return offset;
   throw new TollgateError('TOOL_FAILED', {
-    detail: `offset=${offset} is past the end: there are ${total} ${what}.`,
+    detail: `offset=${offset} is past the end: there are ${total} ${unit}.`,
     next: `Use an offset from 1 to ${total}, or a negative one.`,
   });
 }
 
 /**
- * Returns the lines of a text as people count them: a line end ends a line and does not begin one. One by one, because
- * there may be sixteen million.
+ * Returns the number of lines as people count them: a line end ends a line and does not begin one. It makes no list of
+ * the lines, because there may be sixteen million.
  */
 export function countLines(text: string): number {
   let lines = text === '' || text.endsWith('\n') ? 0 : 1;
@@ -108,27 +109,28 @@ export function countLines(text: string): number {
   return lines;
 }
 
-/** Where a line begins, from 1. */
+/** Returns the offset at which a line begins. `line` counts from 1. */
 function lineStart(text: string, line: number): number {
   let at = 0;
   for (let left = line - 1; left > 0 && at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) left -= 1;
   return at;
 }
 
-/** After the end of the line that begins there. */
+/** Returns the offset after the end of the line that begins at `start`. */
 function lineEnd(text: string, start: number): number {
   const newline = text.indexOf('\n', start);
   return newline === -1 ? text.length : newline + 1;
 }
 
-function longLine(line: string, at: { from: number; total: number; label: string; most: number }): Page {
+function longLine(line: string, at: { from: number; total: number; label: string; max: number }): Page {
   const bytes = Buffer.from(line);
-  let cut = at.most;
+  let cut = at.max;
   while (((bytes[cut] ?? 0) & 0xc0) === 0x80) cut -= 1;
   const whole = `line ${at.from} of ${at.total}, bytes 1-${cut} of ${bytes.length}.`;
+  const command = `sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${at.max}`;
   const rest = at.label.includes('://')
     ? `read action="search" path=${JSON.stringify(at.label)} pattern="…"`
-    : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${at.most}`)}`;
+    : `bash command=${JSON.stringify(command)}`;
   const next = at.from < at.total ? ` Lines after it: offset=${at.from + 1}` : '';
   return {
     text: bytes.toString('utf8', 0, cut),

@@ -1,7 +1,7 @@
 /** Lets other calls run while one call processes a large input, and limits how much of such input is in memory. */
 import { setImmediate as turn } from 'node:timers/promises';
 
-/** Most bytes of one message, of one file that is read or edited, and of the result of one edit. */
+/** Limit in bytes of one message, of one file that is read or edited, and of the result of one edit. */
 export const MAX_INPUT_BYTES = 16 * 1_048_576;
 
 /** A larger input is processed in separate turns of the event loop, a limited amount at a time. */
@@ -9,10 +9,8 @@ export const LARGE_INPUT_BYTES = 262_144;
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 10;
-/**
- * Bytes of large inputs that are processed at once, over all calls. Processing them takes several times their memory.
- */
-const MOST_AT_ONCE = 4 * MAX_INPUT_BYTES;
+/** Limit in bytes of the large inputs of all calls together. Processing them takes several times their memory. */
+const MAX_BYTES_AT_ONCE = 4 * MAX_INPUT_BYTES;
 
 let lastTurn: Promise<void> = Promise.resolve();
 
@@ -33,12 +31,12 @@ export class TimeSlices {
     this.#signal = signal;
   }
 
-  /** True when other calls should run now: then await `rest`. */
+  /** True if other calls should run now: then await `rest`. */
   get isDue(): boolean {
     return performance.now() - this.#began > SLICE_MS;
   }
 
-  /** Lets other calls run. Throws the signal's reason when it is aborted. */
+  /** Lets other calls run. Throws the signal's reason if it is aborted. */
   async rest(): Promise<void> {
     await ownEventLoopTurn();
     this.#signal?.throwIfAborted();
@@ -56,8 +54,8 @@ const waiting: { readonly bytes: number; readonly start: () => void }[] = [];
  */
 export async function runWithinBounds<T>(bytes: number, work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
   if (bytes <= LARGE_INPUT_BYTES) return work();
-  const counted = Math.min(bytes, MOST_AT_ONCE);
-  await room(counted, signal);
+  const counted = Math.min(bytes, MAX_BYTES_AT_ONCE);
+  await reserveBytes(counted, signal);
   try {
     await ownEventLoopTurn();
     signal?.throwIfAborted();
@@ -69,7 +67,7 @@ export async function runWithinBounds<T>(bytes: number, work: () => T | Promise<
 }
 
 /** Waits until there is room for this many bytes, and takes it. */
-function room(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+function reserveBytes(bytes: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const giveUp = (): void => {
       waiting.splice(waiting.indexOf(one), 1);
@@ -89,22 +87,26 @@ function room(bytes: number, signal: AbortSignal | undefined): Promise<void> {
 }
 
 function startWaiting(): void {
-  for (let [first] = waiting; first !== undefined && bytesAtOnce + first.bytes <= MOST_AT_ONCE; [first] = waiting) {
+  for (
+    let [first] = waiting;
+    first !== undefined && bytesAtOnce + first.bytes <= MAX_BYTES_AT_ONCE;
+    [first] = waiting
+  ) {
     bytesAtOnce += first.bytes;
     waiting.shift();
     first.start();
   }
 }
 
-/** Milliseconds of work after which other calls run. */
-const PIECE_MS = 4;
+/** Milliseconds of work after which `inTimeSlices` lets other calls run. */
+const ITEM_SLICE_MS = 4;
 
-/** Goes through the items. Work on one of them should take only a few milliseconds. */
+/** Yields the items, and lets other calls run between them. Work on one item should take only a few milliseconds. */
 export async function* inTimeSlices<T>(items: Iterable<T>): AsyncGenerator<T, void, undefined> {
   let began = performance.now();
   for (const item of items) {
     yield item;
-    if (performance.now() - began < PIECE_MS) continue;
+    if (performance.now() - began < ITEM_SLICE_MS) continue;
     await turn();
     began = performance.now();
   }

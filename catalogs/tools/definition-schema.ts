@@ -1,5 +1,5 @@
 /** The schema of what servers define, from the protocol. A wrong definition is refused alone, with the wrong member. */
-import { createValidator } from '../validation/argument-validation.ts';
+import { createValidator } from '../validation/validator.ts';
 
 const TEXT = { type: 'string' };
 const FLAG = { type: 'boolean' };

@@ -122,13 +122,11 @@ function wordsOf(name: string): readonly string[] {
 
 /** Tools that look at names of files, not into them. */
 const FILES_AS_SUCH = /^(?:list|move|rename|delete|remove|create (?:directory|folder|dir))\b/;
-/**
- * Arguments that contain a path. A sentence in another argument that ends on `.pdf` is none; a single word may be one.
- */
+/** Names of arguments that contain a path. In other arguments, only a single word counts as a file, not a sentence. */
 const PLACES = /path|file|url|uri|source|dest|input|output|target|document|pattern|glob|src|dst|location|attachment/i;
 const MAX_DEPTH = 6;
 
-/** Texts of arguments that may name a file, at any depth. */
+/** Returns the texts in arguments that may name a file, at most six levels deep. */
 function filesIn(args: unknown, isPlace = false, depth = 0): readonly string[] {
   if (typeof args === 'string') return isPlace || !/\s/.test(args.trim()) ? [args] : [];
   if (typeof args !== 'object' || args === null || depth > MAX_DEPTH) return [];
@@ -137,7 +135,10 @@ function filesIn(args: unknown, isPlace = false, depth = 0): readonly string[] {
   );
 }
 
-/** `a.PDF`, `https://x/a.pdf?download=1`, `a.%70df`, `a.pdf.` (Windows drops the dot), `a.pdf:3`, `"a.pdf"`, `*.xlsx`, `*.{txt,pdf}`, `a.p*`, `data:application/pdf;…`. */
+/**
+ * Returns true if a text names a file with one of the endings, such as `a.PDF`, `https://x/a.pdf?download=1`, `a.%70df`,
+ * `a.pdf.` (Windows ignores the dot), `a.pdf:3`, `"a.pdf"`, `*.xlsx`, `*.{txt,pdf}`, `a.p*`, `data:application/pdf`.
+ */
 function endsIn(file: string, ends: readonly string[]): boolean {
   const small = decoded(file).toLowerCase().trim();
   const [, kind] = /^data:([^,;]*)/.exec(small) ?? [];

@@ -27,7 +27,10 @@ export interface Semantics {
   readonly urls?: readonly string[];
   /** The argument that is a shell command. */
   readonly command?: string;
-  /** Verb per value of one argument, where a tool does several things: `{ argument: 'action', verbs: { kill: 'execute' } }`. Booleans are `true` and `false`. */
+  /**
+   * The verb by the value of one argument, for a tool that does several things: `{ argument: 'action', verbs: { kill:
+   * 'execute' } }`. Booleans are written `true` and `false`.
+   */
   readonly byArgument?: { readonly argument: string; readonly verbs: Readonly<Record<string, Verb>> };
 }
 

@@ -1,4 +1,7 @@
-/** Owns the repair of arguments that failed: only at failing places, only what then passes, and always announced; valid calls are never touched. */
+/**
+ * Repairs arguments that failed validation. It changes only failing places, keeps a change only if validation then
+ * finds fewer faults, and notes each change. Valid arguments are never changed.
+ */
 
 import { parseText } from '../projection/argument-lifting.ts';
 import { canonicalize } from '../schemas/canonical-schema.ts';
@@ -14,29 +17,31 @@ export interface ArgumentRepair {
   readonly notes: readonly string[];
 }
 
-/** Checks that one repair may cost; a call that needs more is sent back to the model. */
+/** Limit of validations in one repair. A call that needs more is sent back to the model. */
 const MAX_CHECKS = 200;
-/** Milliseconds of processor time after which no more is tried. */
+/** Milliseconds of processor time after which the repair gives up. */
 const MAX_MS = 250;
 
+/** A change that may repair a fault. */
 interface Candidate {
   readonly at: ValuePosition;
-  /** The new value; undefined leaves the name out. */
+  /** The new value; undefined removes the name. */
   readonly value: unknown;
   readonly note: string;
 }
 
+/** One repair, and what it cost so far. */
 interface Attempt {
   readonly schema: JsonSchema;
-  readonly judge: (value: unknown) => readonly Fault[];
+  readonly check: (value: unknown) => readonly Fault[];
   checks: number;
-  readonly began: number;
+  readonly startedMs: number;
 }
 
 /**
- * Tries to repair `value` where `faults` say that it fails (schema-primitives A7, call time, step 5): JSON text where no
- * text is taken, numbers and booleans written as text, null or "" for an optional name, an absent name that may be null.
- * Undefined when it stays invalid. Text is never made from numbers, and the text "null" is never made null.
+ * Returns `value` with its `faults` repaired; undefined if it stays invalid. Repairs JSON text where the schema
+ * accepts no text, numbers and booleans written as text, null or "" for an optional name, and an absent name that may
+ * be null. It never changes a number to text, or the text "null" to null.
  */
 export function repairArguments(
   schema: Record<string, unknown>,
@@ -47,9 +52,9 @@ export function repairArguments(
   if (faults.length === 0 || 'quarantined' in canonical) return undefined;
   const attempt: Attempt = {
     schema: canonical.schema,
-    judge: createValidator(schema).check,
+    check: createValidator(schema).check,
     checks: 0,
-    began: processorMs(),
+    startedMs: processorMs(),
   };
   let state = { value, faults };
   const notes: string[] = [];
@@ -67,25 +72,27 @@ interface State {
   readonly faults: readonly Fault[];
 }
 
-/** The first candidate after which fewer places fail, or the same number with this one mended. */
+/** Returns the state after the first candidate that is better; undefined if there is none. */
 function improve(state: State, attempt: Attempt): (State & { readonly note: string }) | undefined {
   for (const fault of state.faults) {
     for (const candidate of candidates(fault, state, attempt)) {
       attempt.checks += 1;
-      if (attempt.checks > MAX_CHECKS || processorMs() - attempt.began > MAX_MS) return undefined;
+      if (attempt.checks > MAX_CHECKS || processorMs() - attempt.startedMs > MAX_MS) return undefined;
       const value = replaceAt(state.value, candidate.at, () => candidate.value);
-      const faults = attempt.judge(value);
+      const faults = attempt.check(value);
       if (isBetter(faults, state.faults, candidate.at)) return { value, faults, note: candidate.note };
     }
   }
   return undefined;
 }
 
+/** Returns true if a change at `at` leaves fewer faults, or only new faults below `at`. */
 function isBetter(after: readonly Fault[], before: readonly Fault[], at: ValuePosition): boolean {
   if (after.length === 0) return true;
   const covers = (fault: Fault): boolean => at.every((key, index) => fault.at[index] === key);
   const inside = after.filter(covers).length;
-  // A parsed object may show new faults below it; they are repaired in later steps, if nothing else got worse.
+  // An object parsed from text may show new faults below it. Later steps repair them, so only other places must not
+  // get worse.
   const sameElsewhere = after.length - inside <= before.length - before.filter(covers).length;
   return (
     sameElsewhere &&
@@ -118,13 +125,13 @@ function fromText(text: string, at: ValuePosition, place: string): readonly Cand
   if (text === 'true' || text === 'false')
     return [{ at, value: text === 'true', note: `note: ${place} was text, read as boolean` }];
   const plain = /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/.test(text);
-  // Digits that a double cannot hold stay text: they must not be rounded in silence.
+  // Digits that a double cannot hold stay text, because they must not be rounded silently.
   return plain && text.length <= 15
     ? [{ at, value: Number(text), note: `note: ${place} was text, read as number` }]
     : [];
 }
 
-/** Null or "" under a declared name that is not required means that the model meant to say nothing. */
+/** Returns a candidate without a declared name whose value is null or "": the model means that it is absent. */
 function leaveOut(at: ValuePosition, state: State, attempt: Attempt): readonly Candidate[] {
   const name = at.at(-1);
   if (typeof name !== 'string' || !declaredNames(attempt.schema, at.slice(0, -1)).has(name)) return [];
@@ -132,7 +139,10 @@ function leaveOut(at: ValuePosition, state: State, attempt: Attempt): readonly C
   return [{ at, value: undefined, note: `note: ${at.join('.')}=${shown} dropped` }];
 }
 
-/** Nulls for names of another variant: all of them at once, since each alone changes nothing. */
+/**
+ * Returns a candidate without all nulls of an object. Models give null for names of another variant, and removing one
+ * of them alone leaves as many faults.
+ */
 function withoutNulls(object: Record<string, unknown>, fault: Fault, attempt: Attempt): readonly Candidate[] {
   const declared = declaredNames(attempt.schema, fault.at);
   const nulls = Object.keys(object).filter((name) => object[name] === null && declared.has(name));

@@ -1,4 +1,7 @@
-/** Owns the output schema that a client is shown: as it came if every client can compile it, else repaired; a client that cannot compile one schema refuses the whole list. */
+/**
+ * The output schema for clients: unchanged if every client can compile it, otherwise repaired. A client that cannot
+ * compile one schema refuses the whole list of tools.
+ */
 import { canonicalize } from '../schemas/canonical-schema.ts';
 import {
   isJsonObject,
@@ -9,36 +12,37 @@ import {
   withoutKeywords,
 } from '../schemas/json-schema.ts';
 
-type Judge = (value: unknown, root: JsonSchema) => boolean;
+/** Returns true if clients accept this value of a keyword. `root`: the whole schema. */
+type KeywordTest = (value: unknown, root: JsonSchema) => boolean;
 
 const TYPES: ReadonlySet<unknown> = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
-const isText: Judge = (value) => typeof value === 'string';
-const isNumber: Judge = (value) => typeof value === 'number';
-const isCount: Judge = (value) => Number.isInteger(value) && (value as number) >= 0;
-const isFlag: Judge = (value) => typeof value === 'boolean';
-const isNever: Judge = () => false;
-const isPattern: Judge = (value) => typeof value === 'string' && compiles(value);
-const isSchema: Judge = (value, root) =>
+const isText: KeywordTest = (value) => typeof value === 'string';
+const isNumber: KeywordTest = (value) => typeof value === 'number';
+const isCount: KeywordTest = (value) => Number.isInteger(value) && (value as number) >= 0;
+const isFlag: KeywordTest = (value) => typeof value === 'boolean';
+const isNever: KeywordTest = () => false;
+const isPattern: KeywordTest = (value) => typeof value === 'string' && compiles(value);
+const isSchema: KeywordTest = (value, root) =>
   typeof value === 'boolean' || (isJsonObject(value) && isCompilable(value, root));
 const isList =
-  (each: Judge): Judge =>
+  (each: KeywordTest): KeywordTest =>
   (value, root) =>
     Array.isArray(value) && value.length > 0 && value.every((item) => each(item, root));
 const isMap =
-  (each: Judge): Judge =>
+  (each: KeywordTest): KeywordTest =>
   (value, root) =>
     isJsonObject(value) && Object.values(value).every((item) => each(item, root));
-const isNames: Judge = (value) => Array.isArray(value) && value.every((item) => typeof item === 'string');
+const isNames: KeywordTest = (value) => Array.isArray(value) && value.every((item) => typeof item === 'string');
 const either =
-  (...judges: readonly Judge[]): Judge =>
+  (...tests: readonly KeywordTest[]): KeywordTest =>
   (value, root) =>
-    judges.some((judge) => judge(value, root));
+    tests.some((test) => test(value, root));
 
 /**
- * The keywords that a compiler reads, and what it takes. An `$id` is never passed on: clients keep compiled schemas by it, so that a tool
- * could put its schema in the place of another one's.
+ * The keywords that a compiler reads, and the values that it accepts. An `$id` is never passed on, because clients keep
+ * compiled schemas by it: with it, a tool could replace the schema of another tool.
  */
-const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
+const KEYWORDS: ReadonlyMap<string, KeywordTest> = new Map([
   ...['$schema', '$comment', 'format', 'title', 'description'].map((key) => [key, isText] as const),
   ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map((key) => [key, isNumber] as const),
   ...[
@@ -88,22 +92,23 @@ const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
   [
     '$ref',
     (value, root) =>
-      typeof value === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test(value) && leads(value, root),
+      typeof value === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test(value) && hasTarget(value, root),
   ],
 ]);
 
-/** Returns the schema for clients. `schema`: of a tool that is not in quarantine. */
+/** Returns the schema for clients. `schema` is that of a tool that is not in quarantine. */
 export function clientSchema(schema: JsonSchema): JsonSchema {
   if (isCompilable(schema, schema)) return schema;
   const canonical = canonicalize(schema, 'output');
-  return 'quarantined' in canonical ? { type: 'object' } : withoutOddPatterns(canonical.schema);
+  return 'quarantined' in canonical ? { type: 'object' } : withoutBrokenPatterns(canonical.schema);
 }
 
 function isCompilable(schema: JsonSchema, root: JsonSchema): boolean {
   return Object.entries(schema).every(([key, value]) => KEYWORDS.get(key)?.(value, root) ?? true);
 }
 
-function leads(ref: string, root: JsonSchema): boolean {
+/** Returns true if a reference has a target. */
+function hasTarget(ref: string, root: JsonSchema): boolean {
   const target = ref
     .split('/')
     .slice(1)
@@ -120,14 +125,14 @@ function compiles(pattern: string): boolean {
   }
 }
 
-/** A rule that no client can check is none: Tollgate checks results by the whole schema. */
-function withoutOddPatterns(node: JsonSchema): JsonSchema {
+/** Removes patterns that do not compile. Tollgate itself checks results against the whole schema. */
+function withoutBrokenPatterns(node: JsonSchema): JsonSchema {
   const { pattern, patternProperties: names } = node;
-  const odd = [
+  const broken = [
     ...(typeof pattern === 'string' && !compiles(pattern) ? ['pattern'] : []),
     ...(isJsonObject(names) && !Object.keys(names).every(compiles)
       ? ['patternProperties', 'additionalProperties', 'unevaluatedProperties']
       : []),
   ];
-  return mapChildren(withoutKeywords(node, odd), withoutOddPatterns);
+  return mapChildren(withoutKeywords(node, broken), withoutBrokenPatterns);
 }

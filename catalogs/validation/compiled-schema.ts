@@ -1,4 +1,4 @@
-/** Compiles a schema with Ajv: for tools that are called often, and for values so large that the interpreter would take too long. */
+/** Compiles schemas with Ajv, for tools that are called often and for values that are too large for the interpreter. */
 import { createRequire } from 'node:module';
 import type { ErrorObject } from 'ajv';
 import { type JsonSchema, mapChildren } from '../schemas/json-schema.ts';
@@ -9,20 +9,23 @@ import { positionOf } from './value-position.ts';
 
 const require = createRequire(import.meta.url);
 
-/** References followed for one value. A schema whose branches refer to itself could take exponential time. */
+/**
+ * Limit of references that are followed for one value. A schema whose branches refer to itself could take exponential
+ * time.
+ */
 const MAX_REFERENCES = 20_000_000;
 
-/** A compiled schema. It stops at the first fault. */
+/** A compiled schema. It stops at the first fault of a value. */
 export interface CompiledSchema {
-  valid(value: unknown): boolean;
-  /** The fault because of which the last value was not valid. */
+  isValid(value: unknown): boolean;
+  /** Returns the fault of the last value, which was not valid. */
   lastFault(value: unknown): Fault;
 }
 
-/** Returns the compiled form; undefined when the compiler refuses the schema. */
+/** Returns the compiled form; undefined if the compiler refuses the schema. */
 export function compileSchema(prepared: PreparedSchema): CompiledSchema | undefined {
   const { Ajv2020 } = require('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
-  // A compiler of its own for each schema: a shared one keeps every schema that it ever saw.
+  // Each schema has its own compiler, because a compiler keeps every schema that it compiled.
   const ajv = new Ajv2020({
     strict: false,
     validateSchema: false,
@@ -51,7 +54,7 @@ export function compileSchema(prepared: PreparedSchema): CompiledSchema | undefi
   try {
     const validate = ajv.compile(countReferences(prepared.schema));
     let failed: readonly ErrorObject[] | 'not judged' = [];
-    const valid = (value: unknown): boolean => {
+    const isValid = (value: unknown): boolean => {
       references = 0;
       try {
         const fits = validate(value) === true;
@@ -63,7 +66,7 @@ export function compileSchema(prepared: PreparedSchema): CompiledSchema | undefi
       }
     };
     return {
-      valid,
+      isValid,
       lastFault: (value) =>
         failed === 'not judged'
           ? faultAt([], 'cannot be checked: it is nested too deeply or too long')
@@ -74,7 +77,7 @@ export function compileSchema(prepared: PreparedSchema): CompiledSchema | undefi
   }
 }
 
-/** A keyword of ours, beside each `$ref`. */
+/** Our own keyword, next to each `$ref`. */
 const COUNTED = 'tollgate-counted';
 
 function countReferences(node: JsonSchema): JsonSchema {
@@ -82,11 +85,11 @@ function countReferences(node: JsonSchema): JsonSchema {
   return typeof copy.$ref === 'string' ? { ...copy, [COUNTED]: true } : copy;
 }
 
-/** No two items are equal as JSON. Linear in their size, but for the order of keys. */
+/** Returns true if no two items are equal as JSON. Linear in their size, except for sorting keys. */
 export function areDistinct(items: readonly unknown[]): boolean {
   const seen = new Set<unknown>();
   for (const item of items) {
-    // The prefix keeps objects apart from texts that read like them.
+    // Without the prefixes, an object would equal a text with the same JSON.
     const key =
       typeof item === 'object' && item !== null
         ? `{}${canonicalJson(item)}`
@@ -99,7 +102,7 @@ export function areDistinct(items: readonly unknown[]): boolean {
   return true;
 }
 
-/** Ajv puts what holds everything else last; its locations count from the root, as ours do. */
+/** Returns the outermost error of Ajv, which is the last, as a fault. */
 function asFault(errors: readonly ErrorObject[], prepared: PreparedSchema, value: unknown): Fault {
   const error = errors.at(-1);
   if (error === undefined) return faultAt([], 'does not fit the schema');

@@ -1,48 +1,51 @@
-/** Owns the running of regular expressions that came from outside: those that could run away run under a clock (security 22). */
+/** Runs regular expressions of servers. Those that may take exponential time run with a time limit. */
 import { createHash } from 'node:crypto';
 import { createContext, Script } from 'node:vm';
 
-/** Milliseconds that suspicious expressions may take for one value, all matches together. */
-const CLOCK_MS = 200;
-/** Times that a match is tried on a machine that gives it no time. */
+/** Milliseconds of processor time that all guarded expressions together may take for one value. */
+const LIMIT_MS = 200;
+/** How often a match is tried if the process gets no processor time. */
 const MAX_TRIES = 8;
-/** Up to this length even a bad expression ends soon. */
-const SHORT = 12;
+/** Up to this length, even a bad expression ends soon. */
+const SHORT_CHARS = 12;
 
-/** Names of guarded patterns, given to the validators as formats. */
+/** A guarded pattern. Validators get it as a format with this name. */
 export interface GuardedPattern {
   readonly format: string;
   test(text: string): boolean;
 }
 
-let spent = 0;
+let spentMs = 0;
 let context: { pattern?: RegExp; text?: string } | undefined;
 let script: Script | undefined;
 
 /**
- * A guarded test for a pattern, or undefined when it does not compile even without the `u` flag (it is dropped then).
- * A match that exceeds its time counts as refused: what cannot be judged is not let through.
+ * Returns a guarded test for a pattern; undefined if it does not compile, also without the flag `u`. A match that
+ * exceeds the time limit counts as no match, so the value is refused.
  */
 export function guardPattern(source: string): GuardedPattern | undefined {
   const pattern = compile(source);
   if (pattern === undefined) return undefined;
   const format = `pattern-${createHash('sha256').update(source).digest('hex').slice(0, 24)}`;
-  return { format, test: (text) => (text.length <= SHORT ? pattern.test(text) : timedTest(pattern, text)) };
+  return {
+    format,
+    test: (text) => (text.length <= SHORT_CHARS ? pattern.test(text) : matchWithinLimit(pattern, text)),
+  };
 }
 
-/** True when a pattern needs no guard: it compiles with `u` and cannot backtrack more than linearly. */
+/** Returns true if a pattern needs no guard: it compiles with the flag `u` and runs in linear time. */
 export function isPlain(source: string): boolean {
   try {
     new RegExp(source, 'u');
   } catch {
     return false;
   }
-  // A bound of three digits costs as much as none.
-  const open = source.match(/(?:[*+]|\{\d*,(?:\d{3,})?\}|\{\d{3,}\})/g)?.length ?? 0;
-  // One open repetition after an anchor is linear; groups that repeat, back references and lookaround may not be.
+  // A bound of three digits costs as much as no bound.
+  const unbounded = source.match(/(?:[*+]|\{\d*,(?:\d{3,})?\}|\{\d{3,}\})/g)?.length ?? 0;
+  // One unbounded repetition after an anchor is linear. Repeated groups, back references and lookaround may not be.
   return (
     !/\)(?:[*+]|\{\d+(?:,\d*)?\})|\\[1-9k]|\(\?[=!<]/.test(source) &&
-    (open === 0 || (open === 1 && source.startsWith('^')))
+    (unbounded === 0 || (unbounded === 1 && source.startsWith('^')))
   );
 }
 
@@ -51,38 +54,38 @@ function compile(source: string): RegExp | undefined {
     try {
       return new RegExp(source, flags);
     } catch {
-      // Tried again without `u`: many servers escape characters that `u` does not allow to be escaped.
+      // Many servers escape characters that must not be escaped with the flag `u`.
     }
   }
   return undefined;
 }
 
-/** Starts the clock anew: called once for every value that is checked. */
+/** Resets the time limit. Call it once for every value that is checked. */
 export function resetPatternClock(): void {
-  spent = 0;
+  spentMs = 0;
 }
 
-function timedTest(pattern: RegExp, text: string): boolean {
-  // A list of a thousand texts that each run into the clock must not cost a thousand clocks.
-  while (spent < CLOCK_MS) {
+function matchWithinLimit(pattern: RegExp, text: string): boolean {
+  // The limit is for the whole value: otherwise a list of a thousand texts could take a thousand times as long.
+  while (spentMs < LIMIT_MS) {
     const started = processorMs();
     const matches = matchOnce(pattern, text);
-    spent += processorMs() - started;
+    spentMs += processorMs() - started;
     if (matches !== undefined) return matches;
-    // Only the processor's time counts: a machine that stood still is not a pattern that ran away, and is tried again.
-    spent += CLOCK_MS / MAX_TRIES;
+    // The timeout of the script counts real time. If the process got no processor time, the match is tried again.
+    spentMs += LIMIT_MS / MAX_TRIES;
   }
   return false;
 }
 
-/** Undefined when the time was over before the match. */
+/** Returns whether the pattern matches; undefined after a timeout. */
 function matchOnce(pattern: RegExp, text: string): boolean | undefined {
   context ??= createContext({}) as { pattern?: RegExp; text?: string };
   script ??= new Script('pattern.test(text)');
   context.pattern = pattern;
   context.text = text;
   try {
-    return script.runInContext(context, { timeout: CLOCK_MS }) === true;
+    return script.runInContext(context, { timeout: LIMIT_MS }) === true;
   } catch {
     return undefined;
   } finally {
@@ -90,7 +93,7 @@ function matchOnce(pattern: RegExp, text: string): boolean | undefined {
   }
 }
 
-/** Milliseconds of processor time that this process has had. */
+/** Returns the processor time that this process has used, in milliseconds. */
 export function processorMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;

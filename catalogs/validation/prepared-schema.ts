@@ -1,10 +1,10 @@
-/** Owns the form of a schema that the validators get: repaired, without annotations, its dangerous patterns behind a guard. */
+/** Prepares a schema for the validators: repairs it, removes annotations, and guards patterns that may run too long. */
 import { format as interpreterFormats } from '@cfworker/json-schema';
 import { canonicalize } from '../schemas/canonical-schema.ts';
 import { childrenOf, isJsonObject, type JsonSchema, mapChildren, withoutKeywords } from '../schemas/json-schema.ts';
 import { guardPattern, isPlain } from './pattern-guard.ts';
 
-/** Formats that are checked; every other format is an annotation. Each is linear in the length of the text. */
+/** Formats that are checked, each in linear time. Every other format is only an annotation. */
 const FORMATS = [
   'date',
   'time',
@@ -25,21 +25,21 @@ const ANNOTATIONS = ['description', 'default'];
 /** A schema ready for both validators. */
 export interface PreparedSchema {
   readonly schema: JsonSchema;
-  /** Formats that the schema uses, guarded patterns among them. */
+  /** Formats that the schema uses, including guarded patterns. */
   readonly formats: ReadonlyMap<string, (text: string) => boolean>;
   /** Guarded format → its pattern, for messages. */
   readonly patterns: ReadonlyMap<string, string>;
-  /** Rules that are not checked, in words. */
+  /** What is not checked, in words. */
   readonly dropped: readonly string[];
-  /** Subschemas; big ones are not compiled. */
+  /** Number of subschemas. A schema with many is not compiled. */
   readonly nodes: number;
-  /** False when the two validators could differ, so that only the interpreter judges. */
+  /** False if the two validators could differ. Then only the interpreter is used. */
   readonly compilable: boolean;
-  /** True when items of some list must differ. */
+  /** True if the items of some list must be unique. */
   readonly unique: boolean;
 }
 
-/** Prepares a schema, or says why nothing can be checked by it. */
+/** Returns the prepared schema, or why values cannot be checked against it. */
 export function prepareSchema(
   input: unknown,
   as: 'input' | 'output',
@@ -78,12 +78,13 @@ function guardText(node: JsonSchema, work: Work): JsonSchema {
   const rest = withoutKeywords(node, ['pattern']);
   const guarded = guardPattern(pattern);
   if (guarded === undefined) {
-    work.dropped.push('a pattern that is no regular expression');
+    work.dropped.push('a pattern that is not a regular expression');
     return rest;
   }
   work.formats.set(guarded.format, guarded.test);
   work.patterns.set(guarded.format, pattern);
-  // The interpreter knows formats by a table of its own; the name holds a hash of the pattern, so entries never differ.
+  // The interpreter reads formats from its own table. The name contains a hash of the pattern, so no entry is replaced
+  // by a different one.
   interpreterFormats[guarded.format] = guarded.test;
   return { ...rest, allOf: [...(Array.isArray(rest.allOf) ? rest.allOf : []), { format: guarded.format }] };
 }
@@ -91,7 +92,7 @@ function guardText(node: JsonSchema, work: Work): JsonSchema {
 function guardMaps(node: JsonSchema, work: Work): JsonSchema {
   const map = node.patternProperties;
   if (!isJsonObject(map) || Object.keys(map).every(isPlain)) return node;
-  work.dropped.push('patterns of names');
+  work.dropped.push('patterns for names');
   return withoutKeywords(node, ['patternProperties', 'additionalProperties', 'unevaluatedProperties']);
 }
 
@@ -102,7 +103,7 @@ function measure(root: JsonSchema): Pick<PreparedSchema, 'nodes' | 'compilable' 
   const stack = [root];
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
     nodes += 1;
-    // Ajv divides in binary, the interpreter in decimal; unevaluated keywords differ in corners.
+    // Ajv computes `multipleOf` in binary, the interpreter in decimal. Unevaluated keywords differ in rare cases.
     if (typeof node.multipleOf === 'number' && !Number.isInteger(node.multipleOf)) compilable = false;
     if (node.unevaluatedProperties !== undefined || node.unevaluatedItems !== undefined) compilable = false;
     unique ||= node.uniqueItems === true;

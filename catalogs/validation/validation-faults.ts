@@ -1,4 +1,7 @@
-/** Owns the text of what is wrong with a value: short, by place, with the legal names and values; never more than 40 characters of an argument. */
+/**
+ * Describes the faults of a value: the place, what was expected, and the allowed names and values. A message contains
+ * at most 40 characters of an argument.
+ */
 import type { OutputUnit } from '@cfworker/json-schema';
 import { briefJson, constraintWords, cutWord, orList } from '../projection/constraint-words.ts';
 import {
@@ -16,21 +19,21 @@ import { referenceTarget } from '../schemas/reference-graph.ts';
 import { editDistance } from '../text/edit-distance.ts';
 import { nodeAt, positionOf, type ValuePosition, valueAt } from './value-position.ts';
 
-/** One thing that is wrong. `path` reads `items[0].name`; `at` is the same place for programs. */
+/** One fault. `path` is the place for people, such as `items[0].name`; `at` is the same place for programs. */
 export interface Fault {
   readonly path: string;
   readonly message: string;
   readonly at: ValuePosition;
 }
 
-/** What the messages need to know. */
+/** The schema and the value that messages are about. `patterns` maps guarded formats to their patterns. */
 export interface FaultContext {
   readonly root: JsonSchema;
   readonly value: unknown;
   readonly patterns: ReadonlyMap<string, string>;
 }
 
-/** A fault from one leaf of the interpreter's report; undefined for the structural entries around it. */
+/** Returns the faults of one entry of the interpreter's report; several for a keyword that is about several names. */
 export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault[] {
   const node = nodeAt(context.root, unit.keywordLocation) ?? {};
   const at = positionOf(context.value, unit.instanceLocation);
@@ -48,19 +51,21 @@ export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault
     case 'dependentRequired':
       return dependents(node, value, at);
     case 'not':
-      return [isNever(node) ? unknownName(unit, at, context) : faultAt(at, 'is refused here')];
+      return [isNever(node) ? unknownName(unit, at, context) : faultAt(at, 'is not allowed here')];
     case 'format':
       return [faultAt(at, formatMessage(String(node.format), value, context))];
     case 'propertyNames':
-      return [faultAt(at, `holds a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`)];
+      return [
+        faultAt(at, `contains a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`),
+      ];
     case 'contains':
-      return [faultAt(at, 'holds no item of the kind that is needed')];
+      return [faultAt(at, 'contains none of the required items')];
     default:
       return [faultAt(at, ruleMessage(unit.keyword, node, value))];
   }
 }
 
-/** A fault at a position. */
+/** Returns a fault at a position. */
 export function faultAt(at: ValuePosition, message: string): Fault {
   return { path: pathText(at), message, at };
 }
@@ -74,7 +79,7 @@ function pathText(at: ValuePosition): string {
   return text === '' ? 'arguments' : text;
 }
 
-/** A value in at most 40 characters and a word. */
+/** Describes a value in one word and at most 40 characters of it. */
 export function describeValue(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (Array.isArray(value)) return `a list of ${value.length}`;
@@ -89,15 +94,18 @@ function suffix(words: readonly string[]): string {
 }
 
 function ruleMessage(keyword: string, node: JsonSchema, value: unknown): string {
-  if (keyword === 'uniqueItems') return 'must not hold the same item twice';
-  // The interpreter reports an exclusive bound beside a plain one under its own name.
+  if (keyword === 'uniqueItems') return 'must not contain the same item twice';
+  // Only the words of this keyword: a node may have an exclusive and a plain bound, and each is reported by itself.
   const words = constraintWords(node[keyword] === undefined ? {} : { [keyword]: node[keyword] });
   return words.length === 0 ? 'does not fit' : `expected ${words.join(', ')}, got ${describeValue(value)}`;
 }
 
 function formatMessage(format: string, value: unknown, context: FaultContext): string {
   const pattern = context.patterns.get(format);
-  return `expected ${pattern === undefined ? `format ${format}` : `pattern ${cutWord(pattern, 120)}`}, got ${describeValue(value)}`;
+  return (
+    `expected ${pattern === undefined ? `format ${format}` : `pattern ${cutWord(pattern, 120)}`}, got ` +
+    `${describeValue(value)}`
+  );
 }
 
 function valueMessage(values: readonly unknown[], value: unknown): string {
@@ -106,7 +114,11 @@ function valueMessage(values: readonly unknown[], value: unknown): string {
     .slice(0, 25)
     .map((item) => briefJson(item))
     .join(', ');
-  return `expected ${values.length === 1 ? '' : 'one of '}${cutWord(shown, 300)}${values.length > 25 ? ', …' : ''}, got ${describeValue(value)}${near === undefined ? '' : `; did you mean ${briefJson(near)}?`}`;
+  return (
+    'expected ' +
+    `${values.length === 1 ? '' : 'one of '}${cutWord(shown, 300)}${values.length > 25 ? ', …' : ''}, ` +
+    `got ${describeValue(value)}${near === undefined ? '' : `; did you mean ${briefJson(near)}?`}`
+  );
 }
 
 function dependents(node: JsonSchema, value: unknown, at: ValuePosition): readonly Fault[] {
@@ -121,24 +133,19 @@ function dependents(node: JsonSchema, value: unknown, at: ValuePosition): readon
 }
 
 function unknownName(unit: OutputUnit, at: ValuePosition, context: FaultContext): Fault {
-  const holder = /\/(?:additional|unevaluated)Properties\/not$/.test(unit.keywordLocation);
+  const isName = /\/(?:additional|unevaluated)Properties\/not$/.test(unit.keywordLocation);
   const parent = nodeAt(context.root, unit.keywordLocation.replace(/\/not$/, ''));
-  if (!holder || parent === undefined) return faultAt(at, 'is refused here');
+  if (!isName || parent === undefined) return faultAt(at, 'is not allowed here');
   const legal = schemaEntries(parent.properties)
     .filter(([, node]) => !isNever(node))
     .map(([name]) => name);
   const near = nearestName(String(at.at(-1)), legal);
-  const hint = near === undefined ? '' : `; did you mean ${near}?`;
-  return faultAt(
-    at,
-    `is no argument here${hint} Legal: ${legal.length === 0 ? 'none' : cutWord(legal.join(', '), 300)}`.replace(
-      /here Legal/,
-      'here. Legal',
-    ),
-  );
+  const hint = near === undefined ? '.' : `; did you mean ${near}?`;
+  const allowed = legal.length === 0 ? 'none' : cutWord(legal.join(', '), 300);
+  return faultAt(at, `is not an argument here${hint} Allowed: ${allowed}`);
 }
 
-/** The candidate that a typing error away from `word`, if one is near enough. */
+/** Returns the candidate that is most like `word`; undefined if none is like it. Case and signs do not count. */
 export function nearestName(word: string, candidates: readonly string[]): string | undefined {
   const fold = (text: string): string =>
     text
@@ -155,7 +162,7 @@ export function nearestName(word: string, candidates: readonly string[]): string
   return best;
 }
 
-/** The types that a union takes, in words. */
+/** Returns the types that a union accepts, in words. */
 export function unionTypes(root: JsonSchema, union: JsonSchema): string {
   const branches = [...schemasOf(union.anyOf), ...schemasOf(union.oneOf)].map(
     (branch) => referenceTarget(root, branch.$ref) ?? branch,
@@ -171,7 +178,9 @@ export function unionTypes(root: JsonSchema, union: JsonSchema): string {
   ]);
 }
 
-/** The faults as lines of at most `max` characters in all: what does not fit is counted. */
+/**
+ * Returns the faults as lines, together at most `max` characters. The last line counts the faults that are left out.
+ */
 export function formatFaults(faults: readonly Fault[], max = 1000): string {
   const lines: string[] = [];
   let length = 0;

@@ -1,11 +1,13 @@
-/** Owns the reading of the interpreter's report: which entries are the cause, and which branch of a union the caller meant. */
+/**
+ * Reads the interpreter's report: finds the entries that are causes, and the branch of a union that the caller meant.
+ */
 import type { OutputUnit } from '@cfworker/json-schema';
 import { orList } from '../projection/constraint-words.ts';
 import { stringsOf } from '../schemas/json-schema.ts';
 import { describeValue, type Fault, type FaultContext, faultAt, faultOf, unionTypes } from './validation-faults.ts';
 import { nodeAt, positionOf, valueAt } from './value-position.ts';
 
-/** Entries that only say that something below them failed. */
+/** Keywords whose entries only say that something below them failed. */
 const STRUCTURAL = new Set([
   '$ref',
   'allOf',
@@ -23,15 +25,15 @@ const STRUCTURAL = new Set([
 const MAX_UNITS = 400;
 const MAX_FAULTS = 50;
 
-/** The faults behind a report, each once, at most 50. */
+/** Returns the faults in a report, each once, at most 50. */
 export function readReport(units: readonly OutputUnit[], context: FaultContext): readonly Fault[] {
-  const seen = new Set<string>();
+  const known = new Set<string>();
   return causes(units.slice(0, MAX_UNITS), context)
     .filter(({ path, message }) => {
       const key = `${path}\0${message}`;
-      const fresh = !seen.has(key);
-      seen.add(key);
-      return fresh;
+      const isNew = !known.has(key);
+      known.add(key);
+      return isNew;
     })
     .slice(0, MAX_FAULTS);
 }
@@ -58,7 +60,10 @@ function isBelow(unit: OutputUnit, union: OutputUnit): boolean {
   );
 }
 
-/** The faults of the branch that fits best: the right kind of value first, then the right discriminator, then the fewest faults. */
+/**
+ * Returns the faults of the branch that fits best. A branch with the right type comes first, then one with the right
+ * discriminator, then the one with the fewest faults.
+ */
 function unionFaults(union: OutputUnit, inner: readonly OutputUnit[], context: FaultContext): readonly Fault[] {
   const node = nodeAt(context.root, union.keywordLocation) ?? {};
   const at = positionOf(context.value, union.instanceLocation);
@@ -68,7 +73,7 @@ function unionFaults(union: OutputUnit, inner: readonly OutputUnit[], context: F
     inner.filter((unit) => unit.keywordLocation.startsWith(`${union.keywordLocation}/${index}/`)),
   );
   if (union.keyword === 'oneOf' && branches.filter((units) => units.length === 0).length > 1)
-    return [faultAt(at, 'fits more than one variant: give the names of one only')];
+    return [faultAt(at, 'fits more than one variant: give only the names of one')];
   const leaves = branches.map((units) => units.filter((unit) => !STRUCTURAL.has(unit.keyword)));
   if (
     leaves.every(

@@ -1,4 +1,7 @@
-/** Owns the judgement of a value by the schema that its server gave: interpreted first, compiled when hot or large; it changes nothing. */
+/**
+ * Validates values against the schemas of servers. A schema is interpreted at first. It is compiled if its tool is
+ * called often, or if a value is large. Values are never changed.
+ */
 import { Validator as Interpreter } from '@cfworker/json-schema';
 import { type JsonSchema, mapChildren } from '../schemas/json-schema.ts';
 import { type CompiledSchema, compileSchema } from './compiled-schema.ts';
@@ -7,45 +10,52 @@ import { type PreparedSchema, prepareSchema } from './prepared-schema.ts';
 import { type Fault, faultAt } from './validation-faults.ts';
 import { readReport } from './validation-report.ts';
 
-/** Judges values by one schema. An empty list means valid. */
+/** Validates values against one schema. */
 export interface Validator {
+  /** Returns the faults of a value; an empty list if it is valid. */
   check(value: unknown): readonly Fault[];
-  /** Set when rules of the schema are not checked: why. The tool stays callable. */
+  /** Says which parts of the schema are not checked, and why. The tool stays callable. */
   readonly unchecked?: string;
 }
 
-/** Calls of one tool after which its schema is compiled (perf §4: the two ways cost the same at about 85). */
-const HOT = 50;
-/** Schemas with more nodes stay interpreted: to compile the largest real one takes a third of a second. */
+/** Calls of one tool after which its schema is compiled. Compiling costs as much as about 85 interpreted calls. */
+const CALLS_TO_COMPILE = 50;
+/** Schemas with more nodes stay interpreted, because compiling the largest real one takes 0.3 s. */
 const MAX_COMPILED_NODES = 1_500;
-/** Values that weigh more are judged by the compiled schema: the interpreter takes microseconds for each part, and keeps every fault. */
+/**
+ * Weight of a value from which the compiled schema is used, because the interpreter takes microseconds for each part
+ * and keeps every fault.
+ */
 const HEAVY = 10_000;
-/** The same where items must differ: the interpreter compares each with each. */
+/** The same for a schema with `uniqueItems`, because the interpreter compares each item with each. */
 const HEAVY_UNIQUE = 300;
-/** Subschemas that the interpreter may visit for one value. A schema whose branches refer to itself could take exponential time. */
+/**
+ * Limit of subschemas that the interpreter visits for one value. A schema whose branches refer to itself could take
+ * exponential time.
+ */
 const MAX_VISITS = 1_000_000;
-const TOO_MUCH = 'cannot be checked: it is nested too deeply or too long';
+const TOO_EXPENSIVE = 'cannot be checked: it is nested too deeply or too long';
 const NONE: readonly Fault[] = [];
-const known = { input: new WeakMap<object, Validator>(), output: new WeakMap<object, Validator>() };
+const validators = { input: new WeakMap<object, Validator>(), output: new WeakMap<object, Validator>() };
 
 /**
- * A validator for an input schema, or for an output schema, whose root need not be an object. The dialect is the one
- * that `$schema` names, else 2020-12. The same schema object gives the same validator. Never throws: a schema that
- * cannot be judged gives a validator that says so in `unchecked`.
+ * Returns a validator for an input schema, or for an output schema, whose root may be any type. The dialect is the one
+ * in `$schema`, otherwise 2020-12. The same schema object gives the same validator. Never throws: a schema that cannot
+ * be used gives a validator that accepts everything and says why in `unchecked`.
  */
 export function createValidator(schema: unknown, as: 'input' | 'output' = 'input'): Validator {
-  const cached = typeof schema === 'object' && schema !== null ? known[as].get(schema) : undefined;
+  const cached = typeof schema === 'object' && schema !== null ? validators[as].get(schema) : undefined;
   if (cached !== undefined) return cached;
   const prepared = prepareSchema(schema, as);
   const validator: Validator =
-    'quarantined' in prepared ? { check: () => NONE, unchecked: prepared.quarantined } : judge(prepared);
-  if (typeof schema === 'object' && schema !== null) known[as].set(schema, validator);
+    'quarantined' in prepared ? { check: () => NONE, unchecked: prepared.quarantined } : makeValidator(prepared);
+  if (typeof schema === 'object' && schema !== null) validators[as].set(schema, validator);
   return validator;
 }
 
 /**
- * Why a schema takes no such value for one argument, whatever else a call carries; undefined if it may take it. The words hold nothing of the
- * value: what an owner pins may be a secret.
+ * Returns why a schema does not accept this value of one argument, independent of the other arguments; undefined if it
+ * may accept it. The message contains nothing of the value, because a value that an owner pins may be a secret.
  */
 export function argumentValueFault(schema: unknown, name: string, value: unknown): string | undefined {
   const found = createValidator(schema)
@@ -54,7 +64,7 @@ export function argumentValueFault(schema: unknown, name: string, value: unknown
   return found?.message.replace(/, got .*$/s, '');
 }
 
-function judge(prepared: PreparedSchema): Validator {
+function makeValidator(prepared: PreparedSchema): Validator {
   const visits = { count: 0 };
   const interpreter = new Interpreter(countVisits(prepared.schema, visits), '2020-12', false);
   let compiled: CompiledSchema | undefined;
@@ -69,9 +79,11 @@ function judge(prepared: PreparedSchema): Validator {
     resetPatternClock();
     calls += 1;
     if (isHeavy(value, prepared.unique ? HEAVY_UNIQUE : HEAVY)) return checkHeavy(compile(), value);
-    if (calls === HOT && prepared.compilable && prepared.nodes <= MAX_COMPILED_NODES) setImmediate(compile).unref();
-    // Compiled code only says yes; what is wrong is always told by the interpreter, so texts never depend on heat.
-    if (prepared.compilable && compiled?.valid(value) === true) return NONE;
+    if (calls === CALLS_TO_COMPILE && prepared.compilable && prepared.nodes <= MAX_COMPILED_NODES)
+      setImmediate(compile).unref();
+    // Compiled code only accepts values. Faults always come from the interpreter, so that messages do not depend on the
+    // number of calls.
+    if (prepared.compilable && compiled?.isValid(value) === true) return NONE;
     visits.count = 0;
     return interpret(interpreter, prepared, value);
   };
@@ -79,29 +91,32 @@ function judge(prepared: PreparedSchema): Validator {
 }
 
 function checkHeavy(compiled: CompiledSchema | undefined, value: unknown): readonly Fault[] {
-  if (compiled === undefined) return [faultAt([], TOO_MUCH)];
-  return compiled.valid(value) ? NONE : [compiled.lastFault(value)];
+  if (compiled === undefined) return [faultAt([], TOO_EXPENSIVE)];
+  return compiled.isValid(value) ? NONE : [compiled.lastFault(value)];
 }
 
-/** True when the parts of a value, and its characters by the hundred, are more than `most`. Stops there. */
-function isHeavy(value: unknown, most: number): boolean {
+/** Returns true if a value weighs more than `max`: one for each part, and one for each hundred characters. */
+function isHeavy(value: unknown, max: number): boolean {
   let weight = 0;
   const open = [value];
   for (let next = open.pop(); open.length > 0 || next !== undefined; next = open.pop()) {
     weight += typeof next === 'string' ? 1 + next.length / 100 : 1;
-    if (weight > most) return true;
+    if (weight > max) return true;
     if (typeof next !== 'object' || next === null) continue;
-    if (Array.isArray(next) && next.length > most) return true;
+    if (Array.isArray(next) && next.length > max) return true;
     for (const key in next) {
       weight += key.length / 100;
       open.push((next as Readonly<Record<string, unknown>>)[key]);
-      if (weight + open.length > most) return true;
+      if (weight + open.length > max) return true;
     }
   }
   return false;
 }
 
-/** A copy of the schema that counts the visits of its nodes and throws when there are too many: the interpreter reads this keyword at each. */
+/**
+ * Returns a copy of the schema that counts the visits of its nodes, and throws after too many. The interpreter reads
+ * `$recursiveRef` at each node, so a getter counts them.
+ */
 function countVisits(schema: JsonSchema, visits: { count: number }): JsonSchema {
   const copy = mapChildren(schema, (child) => countVisits(child, visits));
   return Object.defineProperty(copy, '$recursiveRef', {
@@ -121,7 +136,7 @@ function interpret(interpreter: Interpreter, prepared: PreparedSchema, value: un
     const faults = readReport(errors, { root: prepared.schema, value, patterns: prepared.patterns });
     return faults.length > 0 ? faults : [faultAt([], 'does not fit the schema')];
   } catch {
-    // A value too deep or too wide to be judged is not let through.
-    return [faultAt([], TOO_MUCH)];
+    // A value that cannot be checked is refused.
+    return [faultAt([], TOO_EXPENSIVE)];
   }
 }

@@ -1,4 +1,4 @@
-/** Owns the finding of schema nodes: by the location that a validator reports, and by a position in the arguments. */
+/** Finds nodes of a schema, by the location that a validator reports or by a position in the arguments. */
 
 import {
   isJsonObject,
@@ -14,7 +14,7 @@ import { referenceTarget } from '../schemas/reference-graph.ts';
 /** A place in a value: names and indices from the root. */
 export type ValuePosition = readonly (string | number)[];
 
-/** The node that a keyword location of the interpreter names, `#/properties/a/$ref/type` without its last step. */
+/** Returns the node of a keyword location of the interpreter: `#/properties/a/$ref/type` without its last step. */
 export function nodeAt(root: JsonSchema, location: string): JsonSchema | undefined {
   let node: unknown = root;
   for (const step of location.split('/').slice(1, -1)) {
@@ -25,7 +25,7 @@ export function nodeAt(root: JsonSchema, location: string): JsonSchema | undefin
   return isJsonObject(node) ? node : undefined;
 }
 
-/** The position that an instance location names, with indices as numbers where the value has a list. */
+/** Returns the position of an instance location. Steps into a list are numbers. */
 export function positionOf(value: unknown, location: string): ValuePosition {
   let node = value;
   return location
@@ -46,7 +46,7 @@ function decode(step: string): string {
   return decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
 }
 
-/** The value at a position; undefined when nothing stands there. */
+/** Returns the value at a position; undefined if there is none. */
 export function valueAt(value: unknown, position: ValuePosition): unknown {
   return position.reduce<unknown>(
     (node, key) =>
@@ -57,7 +57,9 @@ export function valueAt(value: unknown, position: ValuePosition): unknown {
   );
 }
 
-/** A copy of `value` with `change` applied at a position: a new value, or undefined to leave the name out. */
+/**
+ * Returns a copy of `value` with `change` applied at a position. If `change` returns undefined, the name is removed.
+ */
 export function replaceAt(value: unknown, position: ValuePosition, change: (old: unknown) => unknown): unknown {
   const [key, ...rest] = position;
   if (key === undefined) return change(value);
@@ -73,14 +75,16 @@ export function replaceAt(value: unknown, position: ValuePosition, change: (old:
   return Object.fromEntries([...entries, ...added].filter(([, child]) => child !== undefined));
 }
 
-/** The names that some schema at a position declares, whichever branch of a union it stands in. */
+/** Returns the names that a schema at a position declares, in all branches of unions. */
 export function declaredNames(root: JsonSchema, position: ValuePosition): ReadonlySet<string> {
   const names = new Set<string>();
   for (const node of nodesAt(root, position)) for (const [name] of schemaEntries(node.properties)) names.add(name);
   return names;
 }
 
-/** True when some schema at a position takes null by name; a schema that takes anything does not count. */
+/**
+ * Returns true if a schema at a position names null as a type or value. A schema that accepts anything does not count.
+ */
 export function namesNull(root: JsonSchema, position: ValuePosition): boolean {
   return nodesAt(root, position).some(
     (node) => typesOf(node).includes('null') || valuesOf(node)?.includes(null) === true,
@@ -107,7 +111,7 @@ function steps(node: JsonSchema, key: string | number): readonly JsonSchema[] {
   return isJsonObject(declared) ? [declared] : [];
 }
 
-/** The nodes with everything that judges the same value: targets of references and branches. */
+/** Returns the nodes, and all nodes that apply to the same value: targets of references, and branches. */
 function expand(root: JsonSchema, nodes: readonly JsonSchema[]): readonly JsonSchema[] {
   const seen = new Set<JsonSchema>();
   const stack = [...nodes];

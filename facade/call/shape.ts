@@ -7,7 +7,7 @@ import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import type { Validator } from '../../catalogs/validation/argument-validation.ts';
+import type { Validator } from '../../catalogs/validation/validator.ts';
 import { isoTime } from '../audit/audit-chain.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';

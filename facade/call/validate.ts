@@ -6,12 +6,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
-import {
-  type Fault,
-  formatFaults,
-  repairArguments,
-  type Validator,
-} from '../../catalogs/validation/argument-validation.ts';
+import { repairArguments } from '../../catalogs/validation/argument-repair.ts';
+import { type Fault, formatFaults } from '../../catalogs/validation/validation-faults.ts';
+import type { Validator } from '../../catalogs/validation/validator.ts';
 
 /** How the arguments of one exposed tool are read. */
 export interface ArgsShape {

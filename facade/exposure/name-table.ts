@@ -17,7 +17,8 @@ import {
   shownName,
 } from '../../catalogs/tools/exposed-names.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { clientSchema, createValidator, type Validator } from '../../catalogs/validation/argument-validation.ts';
+import { clientSchema } from '../../catalogs/validation/client-schema.ts';
+import { createValidator, type Validator } from '../../catalogs/validation/validator.ts';
 import type { ListDecision, Reason } from '../../policies/port.ts';
 import { isRouted } from '../call/lowering/primitive-routes.ts';
 import type { ArgsShape } from '../call/validate.ts';

@@ -4,7 +4,7 @@ import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/arg
 import { loadSchemaProfile, type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { pinOf } from '../../catalogs/tools/definition-pin.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
-import { createValidator, type Validator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator, type Validator } from '../../catalogs/validation/validator.ts';
 import type { PendingReason } from '../consent/servers/tool-set.ts';
 import type { ServedServer } from './served-server.ts';
 

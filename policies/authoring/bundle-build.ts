@@ -79,7 +79,9 @@ async function sign(files: ReadonlyMap<string, Uint8Array>, key: SigningKey): Pr
   } catch (cause) {
     throw new TollgateError('USAGE', {
       detail: `The key cannot sign with ${key.algorithm}.`,
-      next: `Name a private key in PEM that fits the algorithm, or choose another of ${ALGORITHMS.join(', ')} with --signing-alg.`,
+      next:
+        'Name a private key in PEM that fits the algorithm, or choose another of ' +
+        `${ALGORITHMS.join(', ')} with --signing-alg.`,
       cause,
     });
   }

@@ -78,7 +78,10 @@ function undefinedField(names: readonly string[]): string | undefined {
     if (properties === undefined) return undefined;
     const next = Object.hasOwn(properties, name) ? properties[name] : undefined;
     if (next === undefined)
-      return `undefined ref: input.${names.slice(0, at + 1).join('.')}; known names: ${Object.keys(properties).sort().join(', ')}`;
+      return (
+        `undefined ref: input.${names.slice(0, at + 1).join('.')}; known names: ` +
+        `${Object.keys(properties).sort().join(', ')}`
+      );
     node = next;
   }
   return undefined;
@@ -201,7 +204,9 @@ function lintTools(
         .filter(({ text }) => !text.includes('.'))
         .map(({ text, where }) => ({
           where: where ?? test.where,
-          message: `${owner} ${isOpen ? 'has a' : 'has no'} tool "${text}".${suggest(text, names) || listed(' Its tools are', names)}`,
+          message:
+            `${owner} ${isOpen ? 'has a' : 'has no'} tool ` +
+            `"${text}".${suggest(text, names) || listed(' Its tools are', names)}`,
           ...(isOpen ? { isDoubt: true } : {}),
         })),
     );
@@ -226,7 +231,9 @@ function lintArguments(
     return [
       {
         where: term.location,
-        message: `${[...named].join(', ')} ${named.size === 1 ? 'has' : 'have'} no argument "${path.join('.')}".${suggest(path.join('.'), known) || listed(' Known arguments:', known)}`,
+        message:
+          `${[...named].join(', ')} ${named.size === 1 ? 'has' : 'have'} no argument ` +
+          `"${path.join('.')}".${suggest(path.join('.'), known) || listed(' Known arguments:', known)}`,
       },
     ];
   });

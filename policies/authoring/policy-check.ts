@@ -220,7 +220,9 @@ function findBlindRules(rules: readonly LocatedRule[]): readonly PolicyFinding[]
         (field): PolicyFinding => ({
           ...at(['when', field], 'key'),
           severity: 'warning',
-          message: `rules cannot see ${UNSEEN[field]} in the words of a command; close them in the sandbox of bash, or match \`commands\``,
+          message:
+            `rules cannot see ${UNSEEN[field]} in the words of a command; close them in the sandbox of ` +
+            `bash, or match \`commands\``,
         }),
       );
     });

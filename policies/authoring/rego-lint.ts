@@ -124,7 +124,9 @@ function lintBody(rule: Rule, aliases: ReadonlyMap<string, readonly string[]>): 
         found.push({
           where: expression.location,
           severity: 'warning',
-          message: `${TOOL} does not contain the server; write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"`,
+          message:
+            `${TOOL} does not contain the server; write input.effect.server == "${server}" and ${TOOL} ` +
+            `== "${tool ?? ''}"`,
         });
     }
     return found;
@@ -239,6 +241,8 @@ function lintMember({ file, rule: { head } }: SetRule): readonly PolicyFinding[]
 /** Without an id, all reasons of a package look alike in refusals and in the audit. */
 function lintId({ file, rule, facts }: SetRule): readonly PolicyFinding[] {
   if (facts.id !== undefined || rule.head.key?.type === 'object') return [];
-  const message = `the reason has no id, so refusals call it policy.${facts.package}; write above the rule: # METADATA, # custom:, #   id: <name>`;
+  const message =
+    `the reason has no id, so refusals call it policy.${facts.package}; write above the rule: # ` +
+    'METADATA, # custom:, #   id: <name>';
   return [at(file, { where: rule.location, severity: 'warning', message })];
 }

@@ -35,7 +35,8 @@ const REFUSED: Readonly<Record<string, string>> = {
   beyond:
     'tollgate.yaml does not show this tool to this principal; name it under expose.tools of a profile of the principal',
   contradicts:
-    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or remove the argument',
+    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same ' +
+    'value, or remove the argument',
   several: 'several entries under expose.tools of tollgate.yaml have other pins; write all pins of one of them',
 };
 
@@ -152,7 +153,8 @@ export function findUnknownExposed(
     if (!servers.includes(server))
       return [
         problem(
-          `there is no server "${server}".${suggest(server, servers) || ` Known names: ${servers.slice(0, 12).join(', ')}.`}`,
+          'there is no server ' +
+            `"${server}".${suggest(server, servers) || ` Known names: ${servers.slice(0, 12).join(', ')}.`}`,
         ),
       ];
     const known = INTERNAL_TOOLS.get(server) ?? offered.get(server) ?? 'any';

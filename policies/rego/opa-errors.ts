@@ -34,7 +34,8 @@ const ALTERNATIVES: readonly (readonly [RegExp, string])[] = [
   [/^opa\.runtime/, 'a policy cannot read the environment; put the values into data.json'],
   [
     /^time\./,
-    'to read the time, use time.now_ns, time.parse_rfc3339_ns, time.clock, time.date, time.weekday, or the text input.time',
+    'to read the time, use time.now_ns, time.parse_rfc3339_ns, time.clock, time.date, time.weekday, ' +
+      'or the text input.time',
   ],
   [/^(re_match)$/, 'use regex.match'],
   [/^regex\./, 'use regex.match, regex.is_valid or regex.find_all_string_submatch_n'],

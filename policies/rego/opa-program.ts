@@ -56,7 +56,8 @@ export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.
     if (await isExecutable(program)) return askPackaged(program);
   }
   throw missing(
-    `there is no opa in the system folders, in programs.opa, in TOLLGATE_OPA or in --opa${refused === undefined ? '' : ` (${refused})`}`,
+    'there is no opa in the system folders, in programs.opa, in TOLLGATE_OPA or in ' +
+      `--opa${refused === undefined ? '' : ` (${refused})`}`,
   );
 }
 
@@ -134,7 +135,9 @@ async function isExecutable(program: string): Promise<boolean> {
 function missing(detail: string, cause?: unknown): TollgateError {
   return new TollgateError('OPA_MISSING', {
     detail: `${detail[0]?.toUpperCase()}${detail.slice(1)}.`,
-    next: `Install opa: ${INSTALL_LINES.join('; or ')}. If it is not in /usr/local/bin or /usr/bin, name it under programs in tollgate.yaml. Or use a built bundle.`,
+    next:
+      `Install opa: ${INSTALL_LINES.join('; or ')}. If it is not in /usr/local/bin or /usr/bin, name ` +
+      'it under programs in tollgate.yaml. Or use a built bundle.',
     data: { install: INSTALL_LINES },
     cause,
   });

@@ -83,7 +83,9 @@ export function findTakenIds(
         : [
             {
               ...at(['id']),
-              message: `the id "${id}" is already used at ${there.file}:${there.line}; ids are unique across YAML and Rego`,
+              message:
+                `the id "${id}" is already used at ${there.file}:${there.line}; ids are unique across ` +
+                'YAML and Rego',
             },
           ];
     });

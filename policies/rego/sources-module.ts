@@ -81,7 +81,10 @@ interface Making {
 }
 
 function entryOf(set: FoldedSet, making: Making): string {
-  return `{"name": ${JSON.stringify(set.package)}, "outcome": "${set.set}", "members": ${ruleOf(set, making) ? making.name : 'set()'}}`;
+  return (
+    `{"name": ${JSON.stringify(set.package)}, "outcome": "${set.set}", "members": ` +
+    `${ruleOf(set, making) ? making.name : 'set()'}}`
+  );
 }
 
 /** Returns false if there is nothing to collect. */
@@ -92,7 +95,8 @@ function ruleOf(set: FoldedSet, { name, parts, rules }: Making): boolean {
     else if (part.key === undefined) rules.push(`${name} contains pair if some pair in ${where}.${part.name}`);
     else
       rules.push(
-        `${name} contains pair if {\n\tkey := input${part.key}\n\tis_string(key)\n\tsome pair in ${where}.${part.name}[key]\n}`,
+        `${name} contains pair if {\n\tkey := input${part.key}\n\tis_string(key)\n\tsome pair in ` +
+          `${where}.${part.name}[key]\n}`,
       );
   }
   return parts.length > 0;

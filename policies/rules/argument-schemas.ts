@@ -54,13 +54,17 @@ export function findTestFaults({
       .filter(([value]) => !types.some((type) => isOf(value, type)))
       .map(([value, path]) => ({
         path,
-        message: `${argument} is ${accepted}, never ${JSON.stringify(value).slice(0, 40)}, so it can never match${quotesHint(value)}`,
+        message:
+          `${argument} is ${accepted}, never ${JSON.stringify(value).slice(0, 40)}, so it can never ` +
+          `match${quotesHint(value)}`,
       })),
     ...(['min', 'max', 'prefix', 'pattern'] as const)
       .filter((test) => tests[test] !== undefined && !types.some((type) => TESTED_TYPES[test].includes(type)))
       .map((test) => ({
         path: [test],
-        message: `\`${test}\` tests ${TESTED_TYPES[test].includes('string') ? 'a string' : 'a number'}, and ${argument} is ${accepted}; use another test`,
+        message:
+          `\`${test}\` tests ${TESTED_TYPES[test].includes('string') ? 'a string' : 'a number'}, and ` +
+          `${argument} is ${accepted}; use another test`,
       })),
   ];
 }

@@ -70,7 +70,8 @@ export class Confinements {
     return [
       ...(foreign && servers.length > 0
         ? [
-            `Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. To close paths and hosts to them, write YAML rules, or set filesystem and network.`,
+            `Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. To close paths and ` +
+              'hosts to them, write YAML rules, or set filesystem and network.',
           ]
         : []),
       ...lines,

@@ -144,7 +144,9 @@ function findImpossibleCallers(
     return [
       {
         ...at(['when', first], 'key'),
-        message: `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two rules, or correct one of the names`,
+        message:
+          `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two ` +
+          'rules, or correct one of the names',
       },
     ];
   }
@@ -157,7 +159,9 @@ function findImpossibleCallers(
   return [
     {
       ...at(['when', 'profiles'], 'key'),
-      message: `no principal with ${profileNames.join(', ')} reaches ${named.join(', ')}, so the rule can never match; add the server to the profile, or name another profile`,
+      message:
+        `no principal with ${profileNames.join(', ')} reaches ${named.join(', ')}, so the rule can ` +
+        'never match; add the server to the profile, or name another profile',
     },
   ];
 }

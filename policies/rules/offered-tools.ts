@@ -104,7 +104,9 @@ export function offeredToolCheck(
             return [
               {
                 ...located.at(['when', 'tools', index]),
-                message: `${server} has no tool "${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}`,
+                message:
+                  `${server} has no tool ` +
+                  `"${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}`,
               },
             ];
           });
@@ -137,7 +139,9 @@ export function findUncheckedRules(
     return [
       {
         ...first.at(['when', field], 'key'),
-        message: `${server} is not approved yet, so rules about its tools and arguments cannot be checked; approve it, and check again`,
+        message:
+          `${server} is not approved yet, so rules about its tools and arguments cannot be checked; ` +
+          'approve it, and check again',
       },
     ];
   });
@@ -163,7 +167,9 @@ function findVerbs({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
   return [
     {
       ...at(['when', 'verbs'], 'key'),
-      message: `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; its verbs are ${[...all].join(', ')}`,
+      message:
+        `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; its verbs ` +
+        `are ${[...all].join(', ')}`,
     },
   ];
 }
@@ -174,7 +180,9 @@ function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
     return [
       {
         ...at(['when', field], 'key'),
-        message: `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; add it to \`semantics\` of the server, or remove ${field}`,
+        message:
+          `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; add ` +
+          `it to \`semantics\` of the server, or remove ${field}`,
       },
     ];
   });
@@ -204,7 +212,9 @@ function unknownArgument(
   ];
   return {
     ...place,
-    message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known arguments:', known)}`,
+    message:
+      `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument ` +
+      `"${name}".${suggest(name, known) || inWords('Known arguments:', known)}`,
   };
 }
 
@@ -222,7 +232,9 @@ function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): r
       return [
         {
           ...at(['obligations', 'pins', name], 'value'),
-          message: `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not accept the value that is pinned to "${name}": ${fault}`,
+          message:
+            `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not accept the value that is ` +
+            `pinned to "${name}": ${fault}`,
         },
       ];
     return having.length > 0 ? [] : [unknownArgument(at(['obligations', 'pins', name], 'key'), name, tools)];

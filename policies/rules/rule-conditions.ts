@@ -146,7 +146,8 @@ function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: R
     if (schemes?.includes(scheme) === false)
       refuse(
         ['urls', index],
-        `"${pattern}" can never match: \`schemes\` does not contain ${scheme}; add it, or remove \`schemes\`, because each URL names its own`,
+        `"${pattern}" can never match: \`schemes\` does not contain ${scheme}; add it, or remove ` +
+          `\`schemes\`, because each URL names its own`,
       );
   }
   const any = hosts === undefined && schemes !== undefined ? ['*'] : hosts;
@@ -170,7 +171,8 @@ function compilePaths(
     addPath(own, glob, { strict, workspace });
     if (insideWorkspace === true && isEmpty(own.inside))
       throw new PatternError(
-        `"${glob}" can never match: it is outside the workspace, and insideWorkspace is true; write it relative to the workspace`,
+        `"${glob}" can never match: it is outside the workspace, and insideWorkspace is true; write ` +
+          'it relative to the workspace',
       );
     if (insideWorkspace === false && isEmpty(own.outside))
       throw new PatternError(
@@ -205,7 +207,8 @@ function compileCommands(
       if (!mayBeLiteral(command.trim().split(/\s+/)))
         refuse(
           ['commands', index],
-          `"${command}" starts other programs or may do so, so this rule never allows it; write it in a rule of its own with \`opaque: true\``,
+          `"${command}" starts other programs or may do so, so this rule never allows it; write it ` +
+            `in a rule of its own with \`opaque: true\``,
         );
     });
   }

@@ -49,7 +49,9 @@ function findBrokenPatterns(rules: readonly LocatedRule[], wasm: Uint8Array): re
       : [
           {
             ...place,
-            message: `${JSON.stringify(pattern)} is not an RE2 regular expression; RE2 has no lookaround and no backreferences`,
+            message:
+              `${JSON.stringify(pattern)} is not an RE2 regular expression; RE2 has no lookaround and ` +
+              'no backreferences',
           },
         ];
   });

@@ -43,12 +43,14 @@ function findExclusive(
   if (opaque === false && readable === false)
     refuse(
       ['readable'],
-      'a command that is not opaque has words, so `opaque: false` and `readable: false` never match together; remove one of them',
+      'a command that is not opaque has words, so `opaque: false` and `readable: false` never match ' +
+        'together; remove one of them',
     );
   if (rule.outcome === 'allow' && readable === false && rule.when.commands !== undefined)
     refuse(
       ['commands'],
-      'a command that cannot be read has no words, so `commands` and `readable: false` never match together in a rule that allows; remove one of them',
+      'a command that cannot be read has no words, so `commands` and `readable: false` never match ' +
+        'together in a rule that allows; remove one of them',
     );
   return problems;
 
@@ -75,7 +77,8 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
       ? [
           problem(
             [field, index],
-            `"${host}" matches the hosts of anyone who registers a name below it; name the hosts, or write * to mean any host`,
+            `"${host}" matches the hosts of anyone who registers a name below it; name the hosts, or ` +
+              'write * to mean any host',
           ),
         ]
       : [];
@@ -93,7 +96,8 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
         ? [
             problem(
               ['tools', index],
-              `"${tool}" allows any tool with such a name, also on a server that is added later; name the server, or add \`servers\``,
+              `"${tool}" allows any tool with such a name, also on a server that is added later; ` +
+                `name the server, or add \`servers\``,
             ),
           ]
         : [],
@@ -139,7 +143,9 @@ class DenyRuleIndex {
     return [
       {
         ...at(['outcome']),
-        message: `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so this rule has no effect; narrow that rule, or turn one of them off with mode: off`,
+        message:
+          `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so this ` +
+          'rule has no effect; narrow that rule, or turn one of them off with mode: off',
       },
     ];
   }

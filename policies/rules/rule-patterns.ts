@@ -41,7 +41,9 @@ export function splitTool(pattern: string): readonly [server: string, tool: stri
   const dot = pattern.indexOf('.');
   if (dot < 1 || dot === pattern.length - 1)
     throw new PatternError(
-      `"${pattern}" is not a tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`,
+      `"${pattern}" is not a tool: write ` +
+        `server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for ` +
+        'all tools of a server',
     );
   const [server, tool] = [pattern.slice(0, dot), pattern.slice(dot + 1)];
   refuseForeign(pattern);
@@ -59,7 +61,8 @@ export function addHost(forms: PatternForms, pattern: string): void {
   const bare = pattern.startsWith('*.') ? pattern.slice(2) : pattern;
   if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/.test(bare)) {
     throw new PatternError(
-      `"${pattern}" is not a host: write it in lower case without scheme, port or path, such as api.example.org or *.example.org`,
+      `"${pattern}" is not a host: write it in lower case without scheme, port or path, such as ` +
+        'api.example.org or *.example.org',
     );
   }
   const read = parseHost(bare);

@@ -85,7 +85,10 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   const seen = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
   if (error.keyword === 'enum') {
     const known = (params.allowedValues as readonly unknown[]).map(String);
-    return `${seen} is not one of ${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`;
+    return (
+      `${seen} is not one of ` +
+      `${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`
+    );
   }
   if (error.keyword === 'required') return `"${String(params.missingProperty)}" is missing; add it.`;
   if (error.keyword === 'minItems') return 'an empty list never matches; remove the key, or add an entry.';

@@ -1,5 +1,6 @@
 /** Describes a rule to the model before a call: its conditions in words, and its bounds on arguments. */
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
+import { wordSet } from '../../catalogs/text/word-set.ts';
 import type { ArgumentTests, RuleOutcome, When } from './rule-conditions.ts';
 import type { TimeWindow } from './time-windows.ts';
 
@@ -96,9 +97,7 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Argumen
 }
 
 /** Conditions that read only the caller, the tool, or arguments. */
-const ARGUMENTS_OR_CALLER: ReadonlySet<string> = new Set(
-  'tools servers trust args roles groups principals origins profiles owner'.split(' '),
-);
+const ARGUMENTS_OR_CALLER = wordSet('tools servers trust args roles groups principals origins profiles owner');
 
 /** Whether the rule reads nothing of the call but arguments. */
 function isArgumentsOnly(when: When): boolean {

@@ -29,7 +29,9 @@ export function compileTime(window: TimeWindow, refuse: Refuse): RuleCondition {
   if (!isZone(zone))
     refuse(
       ['zone'],
-      `there is no time zone "${zone.slice(0, 40)}".${suggest(zone, Intl.supportedValuesOf('timeZone'))} Write a name such as Europe/Berlin, or UTC.`,
+      'there is no time zone ' +
+        `"${zone.slice(0, 40)}".${suggest(zone, Intl.supportedValuesOf('timeZone'))} Write a name such ` +
+        'as Europe/Berlin, or UTC.',
     );
   const days = [...new Set((window.days ?? ['mon-sun']).flatMap(expandDays))];
   const hours = readHours(window, refuse);

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { type ArgsShape, bindArguments } from '../../facade/call/validate.ts';
 import { verifies } from '../verifies.ts';
 

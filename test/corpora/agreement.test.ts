@@ -1,4 +1,7 @@
-/** Tests list and call against each other over the real catalogs: calls with arguments made from the tools' own schemas, forty for each tool. */
+/**
+ * Tests list and call against each other over the real catalogs: calls with arguments made from the tools' own
+ * schemas, forty for each tool.
+ */
 import { expect, it } from 'vitest';
 import { type Catalog, compareListAndCall } from '../properties/catalog-comparison.ts';
 import { verifies } from '../verifies.ts';

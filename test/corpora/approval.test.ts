@@ -1,4 +1,7 @@
-/** Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said before anybody is asked. */
+/**
+ * Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said
+ * before anybody is asked.
+ */
 import {
   chmodSync,
   chownSync,

@@ -11,7 +11,10 @@ const KNOWN: Readonly<Record<string, readonly string[]>> = {
   in_memory_execution: ['puppeteer_evaluate', 'browser_evaluate', 'browser_run_code_unsafe'],
 };
 
-/** Another way to the same answer: the words of a name as one text, in which the words of the capability stand next to each other. */
+/**
+ * Another way to the same answer: the words of a name as one text, in which the words of the capability stand next to
+ * each other.
+ */
 function saysSo(name: string, runs: readonly (readonly string[])[]): boolean {
   const text = `_${name
     .replace(/([a-z0-9])([A-Z])/g, '$1_$2')

@@ -8,9 +8,10 @@ import { loadSchemaProfile, projectSchema } from '../../catalogs/projection/sche
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import { exposedNames } from '../../catalogs/tools/exposed-names.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { createValidator, formatFaults } from '../../catalogs/validation/argument-validation.ts';
 import { compileSchema } from '../../catalogs/validation/compiled-schema.ts';
 import { prepareSchema } from '../../catalogs/validation/prepared-schema.ts';
+import { formatFaults } from '../../catalogs/validation/validation-faults.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { instanceOf, mutantsOf } from '../projection/schema-instances.ts';
 import { verifies } from '../verifies.ts';
 import { isWithheldRightly, listAll, mostWithheld, readCatalogs, readTools } from './corpus.ts';
@@ -81,7 +82,7 @@ describe('the catalogs of real servers', () => {
         const faults = createValidator(tool.inputSchema).check(value);
         const hint = `${server} ${tool.name} ${JSON.stringify(value).slice(0, 300)} ${formatFaults(faults)}`;
         expect(faults.length === 0, hint).toBe(oracle(value));
-        if (compiled !== undefined) expect(compiled.valid(value), hint).toBe(faults.length === 0);
+        if (compiled !== undefined) expect(compiled.isValid(value), hint).toBe(faults.length === 0);
         expect(formatFaults(faults).length).toBeLessThanOrEqual(1000);
         judged += 1;
         accepted += faults.length === 0 ? 1 : 0;

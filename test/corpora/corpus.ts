@@ -1,4 +1,7 @@
-/** Reads the cases and catalogs of a corpora folder for the suites; a file that is missing, empty or malformed fails with its name and place. */
+/**
+ * Reads the cases and catalogs of a corpora folder for the suites; a file that is missing, empty or malformed fails
+ * with its name and place.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -8,7 +11,10 @@ function corpora(): string {
   return path.resolve(process.env.TOLLGATE_CORPORA ?? path.resolve(import.meta.dirname, '../../../shared/corpora'));
 }
 
-/** A value of a JSON file. Marks that keep scanners of secrets away are removed first. Throws with the name of the file. */
+/**
+ * A value of a JSON file. Marks that keep scanners of secrets away are removed first. Throws with the name of the
+ * file.
+ */
 export function readCorpus(file: string): unknown {
   try {
     return JSON.parse(readFileSync(path.join(corpora(), file), 'utf8').replaceAll('{{+}}', ''));
@@ -41,7 +47,10 @@ export function readCases<T extends { readonly id: string }>(
   return cases as readonly T[];
 }
 
-/** As `readCases`, of cases with a tool. A definition without an input schema gets an empty one: what such a case shows is in its words, and without it no server may list it. */
+/**
+ * As `readCases`, of cases with a tool. A definition without an input schema gets an empty one: what such a case shows
+ * is in its words, and without it no server may list it.
+ */
 export function readTools<T extends { readonly id: string; readonly tool: RawTool }>(
   file: string,
   keys: readonly (keyof T & string)[],
@@ -101,7 +110,10 @@ export function listAll(catalogs: ReadonlyMap<string, readonly RawTool[]>): read
   return [...catalogs].flatMap(([server, tools]) => tools.map((tool) => ({ server, tool })));
 }
 
-/** What an honest tool may be withheld for, told by its own content: characters that hide text, or hints that its name contradicts. */
+/**
+ * What an honest tool may be withheld for, told by its own content: characters that hide text, or hints that its name
+ * contradicts.
+ */
 export function isWithheldRightly(tool: RawTool): boolean {
   // The escapes are those of docs/description-audit.md: not drawn, turning the direction, or driving a terminal.
   const hidden = /[\p{Cf}\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/u.test(
@@ -115,7 +127,10 @@ export function isWithheldRightly(tool: RawTool): boolean {
   return hidden || lies;
 }
 
-/** The least share of honest tools that is never withheld. Two of 2,613 are, in the collection that docs/description-audit.md names. */
+/**
+ * The least share of honest tools that is never withheld. Two of 2,613 are, in the collection that
+ * docs/description-audit.md names.
+ */
 export function mostWithheld(tools: number): number {
   return Math.max(2, Math.ceil(tools / 100));
 }

@@ -1,7 +1,7 @@
 /**
- * Tests the audit of descriptions over the corpora. What blocks is exact: it follows from the bytes and the structure of each case. What is
- * noted is a heuristic over prose: shares are demanded, with room for texts that no rule was written for (docs/description-audit.md has
- * the shares that were measured).
+ * Tests the audit of descriptions over the corpora. What blocks is exact: it follows from the bytes and the structure
+ * of each case. What is noted is a heuristic over prose: shares are demanded, with room for texts that no rule was
+ * written for (docs/description-audit.md has the shares that were measured).
  */
 import { describe, expect, it } from 'vitest';
 import { type AuditFinding, auditTool, auditValue, judgeTool } from '../../catalogs/lint/definition-audit.ts';
@@ -60,7 +60,9 @@ const isNoted = (one: Pick<Case, 'tool'>): boolean => audit(one).notes.length > 
 const isBlocked = (one: Pick<Case, 'tool'>): boolean => audit(one).quarantine !== undefined;
 const of = (basis: string): readonly Case[] => poisoned.filter((one) => one.basis === basis);
 
-/** At least this share of the cases is noted; two more may be missed, so that a handful of cases is not judged by one. */
+/**
+ * At least this share of the cases is noted; two more may be missed, so that a handful of cases is not judged by one.
+ */
 function expectNoted(cases: readonly Pick<Case, 'id' | 'tool'>[], share: number): void {
   const missed = cases.filter((one) => !isNoted(one) && !isBlocked(one));
   expect(missed.length, missed.map(({ id, tool }) => `${id} ${tool.name}`).join()).toBeLessThanOrEqual(

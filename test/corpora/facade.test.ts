@@ -1,4 +1,7 @@
-/** The corpora through the whole facade: real catalogs listed and called, hostile tools, arguments and results met by real stages. */
+/**
+ * The corpora through the whole facade: real catalogs listed and called, hostile tools, arguments and results met by
+ * real stages.
+ */
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -7,7 +10,7 @@ import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { exposedName, exposedNames } from '../../catalogs/tools/exposed-names.ts';
 import { isNamed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { Upgrades } from '../../facade/consent/capabilities/capability-upgrades.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
@@ -197,7 +200,8 @@ describe('schemas that real providers refused, through stage 3' + verifies('CY-1
   const PROFILES = [...new Set(cases.map(({ expected }) => expected.profile ?? 'portable'))];
   let facade: RawFacade;
   beforeAll(async () => {
-    // A server may list no schema at all; Tollgate keeps to those that are objects (see adapters/supervisor/tool-list.ts).
+    // A server may list no schema at all; Tollgate keeps to those that are objects (see
+    // adapters/supervisor/tool-list.ts).
     const tools = cases
       .filter(({ input_schema: schema }) => typeof schema === 'object' && schema !== null)
       .map(({ id, input_schema: schema }) => tool(id, { inputSchema: schema }));
@@ -377,7 +381,8 @@ describe('results that attack', () => {
         expect(result?._meta?.['tollgate/escaped']).toBeGreaterThan(0);
         return expect(JSON.stringify(result?.content)).not.toBe(JSON.stringify(test.content));
       }
-      // What is benign, and prose that steers: text alone cannot tell them apart, so both pass as data (documented miss).
+      // What is benign, and prose that steers: text alone cannot tell them apart, so both pass as data (documented
+      // miss).
       expect(result?.content).toEqual(test.content);
       return expect(meta).toEqual(['tollgate/provenance']);
     },

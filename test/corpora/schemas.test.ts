@@ -8,7 +8,8 @@ import {
 } from '../../catalogs/projection/schema-projection.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import { exposedName, exposedNames } from '../../catalogs/tools/exposed-names.ts';
-import { createValidator, repairArguments } from '../../catalogs/validation/argument-validation.ts';
+import { repairArguments } from '../../catalogs/validation/argument-repair.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { verifies } from '../verifies.ts';
 import { readCases } from './corpus.ts';
 

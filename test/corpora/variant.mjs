@@ -1,7 +1,8 @@
 /**
- * Proves that the suites over the corpora judge any folder of the same layout: builds another one from a part of the cases, with other ids,
- * in another order and with cases added, and runs the suites over it. Then one case gets the wrong verdict, and a file gets empty: the
- * suites must fail, each naming the reason. `node test/corpora/variant.mjs`; the seed of the choice is TOLLGATE_SEED, 1 by default.
+ * Proves that the suites over the corpora judge any folder of the same layout: builds another one from a part of the
+ * cases, with other ids, in another order and with cases added, and runs the suites over it. Then one case gets the
+ * wrong verdict, and a file gets empty: the suites must fail, each naming the reason. `node test/corpora/variant.mjs`;
+ * the seed of the choice is TOLLGATE_SEED, 1 by default.
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

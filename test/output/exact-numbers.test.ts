@@ -1,7 +1,7 @@
 /** Tests how output schemas judge numbers that a double cannot hold. */
 import { describe, expect, it } from 'vitest';
 import { doublesAround, fitsDouble } from '../../adapters/rpc/decimal.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { checkMarkedNumbers, markExactNumbers } from '../../facade/output/exact-numbers.ts';
 import { verifies } from '../verifies.ts';
 

@@ -1,8 +1,11 @@
-/** Tests catalogs/projection/argument-bounds.ts: what is shown of policy's bounds says neither more nor less than they do. */
+/**
+ * Tests catalogs/projection/argument-bounds.ts: what is shown of policy's bounds says neither more nor less than they
+ * do.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type ArgumentBound, boundWords, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { verifies } from '../verifies.ts';
 
 const schema = {

@@ -1,4 +1,7 @@
-/** Owns the making of values for tests: one that a schema should accept, small or full, and ones that are broken on purpose. */
+/**
+ * Owns the making of values for tests: one that a schema should accept, small or full, and ones that are broken on
+ * purpose.
+ */
 
 type Schema = Record<string, unknown>;
 

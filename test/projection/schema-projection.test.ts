@@ -8,7 +8,7 @@ import {
   readArguments,
   withoutPinned,
 } from '../../catalogs/projection/schema-projection.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { verifies } from '../verifies.ts';
 import { instanceOf } from './schema-instances.ts';
 

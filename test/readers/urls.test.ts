@@ -1,4 +1,7 @@
-/** Tests the one spelling of URLs: what servers take for one place is one address, and what they may take for two is none. */
+/**
+ * Tests the one spelling of URLs: what servers take for one place is one address, and what they may take for two is
+ * none.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { canonicalPath, portOf, readUrl } from '../../catalogs/readers/urls.ts';

@@ -14,7 +14,7 @@ import { findNamedFiles } from '../../adapters/stdio/start-words.ts';
 import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { TimeSlices } from '../../catalogs/text/time-slices.ts';
-import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { cleanResult } from '../../facade/output/result-cleaning.ts';
@@ -119,7 +119,7 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
       expect(check(make(1_000))).toEqual([]);
       expect(await tooFast({ make, run: check })).toBeUndefined();
       expect(check({ l: [...(make(20_000) as { l: unknown[] }).l, item(7)] })).toMatchObject([
-        { path: 'l', message: 'must not hold the same item twice' },
+        { path: 'l', message: 'must not contain the same item twice' },
       ]);
     });
   }

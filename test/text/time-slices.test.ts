@@ -1,4 +1,7 @@
-/** Tests catalogs/text/time-slices.ts: time slices of all calls take turns of their own, and large inputs wait for room. */
+/**
+ * Tests catalogs/text/time-slices.ts: time slices of all calls take turns of their own, and large inputs wait for
+ * room.
+ */
 import { describe, expect, it } from 'vitest';
 import {
   LARGE_INPUT_BYTES,

@@ -1,4 +1,7 @@
-/** Tests the catalog of known servers: every file against its schema and against what Tollgate makes of it; that they install and list is verified by `npm run verify:servers`. */
+/**
+ * Tests the catalog of known servers: every file against its schema and against what Tollgate makes of it; that they
+ * install and list is verified by `npm run verify:servers`.
+ */
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';

@@ -1,10 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createValidator, formatFaults, repairArguments } from '../../catalogs/validation/argument-validation.ts';
+import { repairArguments } from '../../catalogs/validation/argument-repair.ts';
 import { compileSchema } from '../../catalogs/validation/compiled-schema.ts';
 import { guardPattern, isPlain, resetPatternClock } from '../../catalogs/validation/pattern-guard.ts';
 import { prepareSchema } from '../../catalogs/validation/prepared-schema.ts';
-import { nearestName } from '../../catalogs/validation/validation-faults.ts';
+import { formatFaults, nearestName } from '../../catalogs/validation/validation-faults.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { verifies } from '../verifies.ts';
 
 type Schema = Record<string, unknown>;
@@ -35,15 +36,20 @@ describe('what is wrong with arguments' + verifies('HE-06'), () => {
       'unknown name',
       object({ oldText: {}, newText: {} }, { additionalProperties: false }),
       { newtext: 1 },
-      'newtext: is no argument here; did you mean newText? Legal: oldText, newText',
+      'newtext: is not an argument here; did you mean newText? Allowed: oldText, newText',
     ],
     [
       'unknown name, nothing near',
       object({ a: {} }, { additionalProperties: false }),
       { zzzzzz: 1 },
-      'zzzzzz: is no argument here. Legal: a',
+      'zzzzzz: is not an argument here. Allowed: a',
     ],
-    ['no name is legal', object({}, { additionalProperties: false }), { q: 1 }, 'q: is no argument here. Legal: none'],
+    [
+      'no name is legal',
+      object({}, { additionalProperties: false }),
+      { q: 1 },
+      'q: is not an argument here. Allowed: none',
+    ],
     [
       'enum',
       object({ m: { enum: ['fast', 'slow'] } }),
@@ -62,21 +68,21 @@ describe('what is wrong with arguments' + verifies('HE-06'), () => {
       's: expected pattern ^(ab)+$, got string "b"',
     ],
     ['format', object({ s: { format: 'email' } }), { s: 'b' }, 's: expected format email, got string "b"'],
-    ['unique', object({ l: { uniqueItems: true } }), { l: [1, 1] }, 'l: must not hold the same item twice'],
+    ['unique', object({ l: { uniqueItems: true } }), { l: [1, 1] }, 'l: must not contain the same item twice'],
     [
       'contains',
       object({ l: { contains: { type: 'number' } } }),
       { l: ['a'] },
-      'l: holds no item of the kind that is needed',
+      'l: contains none of the required items',
     ],
     [
       'names',
       object({ o: { type: 'object', propertyNames: { pattern: '^x' } } }),
       { o: { y: 1 } },
-      'o: holds a name that is not allowed: names: pattern: ^x',
+      'o: contains a name that is not allowed: names: pattern: ^x',
     ],
     ['dependent', object({}, { dependentRequired: { a: ['b'] } }), { a: 1 }, 'b: is required when a is given'],
-    ['not', object({ a: { not: { type: 'string' } } }), { a: 'x' }, 'a: is refused here'],
+    ['not', object({ a: { not: { type: 'string' } } }), { a: 'x' }, 'a: is not allowed here'],
     ['count of names', object({}, { minProperties: 1 }), {}, 'arguments: expected minProperties 1, got an object'],
     [
       'no variant',
@@ -97,7 +103,7 @@ describe('what is wrong with arguments' + verifies('HE-06'), () => {
       'two variants at once',
       object({}, { oneOf: [{ required: ['a'] }, { required: ['b'] }] }),
       { a: 1, b: 1 },
-      'arguments: fits more than one variant: give the names of one only',
+      'arguments: fits more than one variant: give only the names of one',
     ],
     [
       'the meant variant',
@@ -122,7 +128,7 @@ describe('what is wrong with arguments' + verifies('HE-06'), () => {
       'a long name',
       object({}, { additionalProperties: false }),
       { ['\u202e' + 'k'.repeat(80)]: 1 },
-      `?${'k'.repeat(58)}…: is no argument here. Legal: none`,
+      `?${'k'.repeat(58)}…: is not an argument here. Allowed: none`,
     ],
     ['no object at all', object({}), 5, 'arguments: expected object, got number 5'],
   ])('%s', (_, schema, value, text) => {
@@ -157,7 +163,7 @@ describe('what is wrong with arguments' + verifies('HE-06'), () => {
   it('marks a tool unchecked whose schema cannot be judged', () => {
     expect(createValidator({ $ref: 'http://x/' })).toMatchObject({ unchecked: expect.stringContaining('SCHEMA_REF') });
     expect(createValidator({ $ref: 'http://x/' }).check({ any: 1 })).toEqual([]);
-    expect(createValidator(object({ s: { pattern: '(' } })).unchecked).toContain('no regular expression');
+    expect(createValidator(object({ s: { pattern: '(' } })).unchecked).toContain('not a regular expression');
     expect(
       createValidator(
         object({ o: { patternProperties: { '^(a+)+$': { type: 'string' } }, additionalProperties: false } }),
@@ -251,7 +257,7 @@ describe('interpreted and compiled', () => {
         const prepared = prepareSchema(object({ x: schema }), 'input');
         if ('quarantined' in prepared) return;
         const compiled = compileSchema(prepared);
-        expect(compiled?.valid({ x: sample })).toBe(
+        expect(compiled?.isValid({ x: sample })).toBe(
           createValidator(object({ x: schema })).check({ x: sample }).length === 0,
         );
       }),

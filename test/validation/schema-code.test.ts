@@ -1,4 +1,7 @@
-/** Tests the code that the build makes of our own schemas: it is of the schema beside it, and says what the schema says of sound values, broken ones and strange ones. */
+/**
+ * Tests the code that the build makes of our own schemas: it is of the schema beside it, and says what the schema says
+ * of sound values, broken ones and strange ones.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -4,7 +4,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { createValidator, formatFaults, type Validator } from '../../../catalogs/validation/argument-validation.ts';
+import { formatFaults } from '../../../catalogs/validation/validation-faults.ts';
+import { createValidator, type Validator } from '../../../catalogs/validation/validator.ts';
 
 /** The document, served unchanged. */
 export const OPENAPI_FILE = new URL('./openapi.json', import.meta.url);

@@ -2,6 +2,7 @@
  * Rewrites the WebAssembly of user Rego so that the host learns of a built-in that fails. OPA's WebAssembly makes its
  * result undefined instead, and then a deny rule would not match.
  */
+import { longPattern } from '../../../catalogs/text/long-pattern.ts';
 import {
   CODE_SECTION,
   CUSTOM_SECTION,
@@ -23,8 +24,10 @@ const USER = /^g\d+\.data\.((?!tollgate\.).+)$/;
  * Names that OPA 0.70 and later give to built-ins in WebAssembly. Built-ins that cannot fail are left out: comparisons,
  * type tests, membership, walk. `min` and `max` are undefined for an empty collection; that is not a failure.
  */
-const FALLIBLE =
-  /^(?:opa_(?:agg_(?:count|product|sort|sum)|arith_|array_(?:concat|reverse|slice)$|base64_|bits_|builtin\d|cidr_|glob_match|json_(?:is_valid|marshal|unmarshal)$|numbers_range|regex_|sets?_(?:intersection|union|diff)|strings_|to_number)|builtin_(?!member))/;
+const FALLIBLE = longPattern()`
+  ^(?:opa_(?:agg_(?:count|product|sort|sum)|arith_|array_(?:concat|reverse|slice)$|base64_|bits_|builtin\d|cidr_
+  |glob_match|json_(?:is_valid|marshal|unmarshal)$|numbers_range|regex_|sets?_(?:intersection|union|diff)|strings_
+  |to_number)|builtin_(?!member))`;
 /** Built-ins that the host runs. */
 const HOSTED = /^opa_builtin\d$/;
 /** Instructions that the code of OPA uses (WebAssembly core specification 2.0, section 5.4). */

@@ -95,7 +95,8 @@ export class RemoteBundle {
       this.#reported = reason(thrown);
       this.#failures = 1;
       this.remarks = [
-        `The bundle ${name} could not be updated: ${reason(thrown)}. The last good one is in use; it was current at ${new Date(cached.requestedAt).toISOString()}.`,
+        `The bundle ${name} could not be updated: ${reason(thrown)}. The last good one is in use; it ` +
+          `was current at ${new Date(cached.requestedAt).toISOString()}.`,
       ];
       return this.#use(cached);
     }
