@@ -1,4 +1,4 @@
-/** Properties of the binding: any mutation of what was approved is another call, and what differs is named without a value. */
+/** Properties of the binding: any changed call is another call, and the differences are named without values. */
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -48,7 +48,7 @@ const bindable: fc.Arbitrary<BindableCall> = fc.record({
   pin: word,
 });
 
-/** The same but for one part, which is really another. */
+/** Pairs of calls that differ in exactly one part. */
 const mutated = fc.tuple(bindable, bindable, fc.nat(9)).map(([one, other, at]): [BindableCall, BindableCall] => {
   const fresh = (text: string): string => `${text}!`;
   const { principal, effect: does } = one;
@@ -68,7 +68,7 @@ const mutated = fc.tuple(bindable, bindable, fc.nat(9)).map(([one, other, at]): 
 });
 
 describe('the hash of a binding', () => {
-  it('is that of no other call, whatever one part becomes', () => {
+  it('changes with every part of the call', () => {
     fc.assert(
       fc.property(mutated, ([one, other]) => {
         const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
@@ -79,7 +79,7 @@ describe('the hash of a binding', () => {
     );
   });
 
-  it('keeps its parts apart: no two different calls have one form', () => {
+  it('separates the parts, so that two different calls never have the same hash', () => {
     fc.assert(
       fc.property(bindable, bindable, (one, other) => {
         const forms: string[] = [];
@@ -109,7 +109,7 @@ describe('the hash of a binding', () => {
     );
   });
 
-  it('of a wider approval is another for another run, server, set, policy, principal, or set of rules', () => {
+  it('of a wider approval changes with the run, server, tools, policy, principal and set of rules', () => {
     const call: BindableCall = {
       principal: { id: 'a', role: 'r', groups: [], profiles: [], origin: 'o' },
       effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] },
@@ -140,8 +140,8 @@ describe('the hash of a binding', () => {
   });
 });
 
-describe('what one approval may cover at most', () => {
-  it('is the narrowest of what the rules say that ask' + verifies('CY-26'), () => {
+describe('the widest scope of an approval', () => {
+  it('is the narrowest that the asking rules allow' + verifies('CY-26'), () => {
     const of = (...words: readonly ('call' | 'group' | 'server' | undefined)[]): string =>
       widestScope(
         words.map((approval, at) => ({ id: String(at), message: '', ...(approval !== undefined && { approval }) })),
@@ -158,8 +158,8 @@ describe('what one approval may cover at most', () => {
   });
 });
 
-describe('what differs', () => {
-  it('is always named for another call, and never for the same', () => {
+describe('the differences between two calls', () => {
+  it('are named for every other call, and there are none for the same call', () => {
     fc.assert(
       fc.property(mutated, ([one, other]) => {
         const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
@@ -171,7 +171,7 @@ describe('what differs', () => {
     );
   });
 
-  it('in arguments is a place, never a value', () => {
+  it('in arguments are named by place and never by value', () => {
     fc.assert(
       fc.property(
         fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.jsonValue()),
@@ -199,8 +199,8 @@ describe('what differs', () => {
   });
 });
 
-describe('the queue', () => {
-  it('lets no mutation of an approved call through, and the call itself once' + verifies('PF-08'), async () => {
+describe('the approval queue', () => {
+  it('lets the approved call through once, and no changed call' + verifies('PF-08'), async () => {
     const state = openState(temporaryFolder());
     const queue = new ApprovalQueue({
       settings: { waitMs: 0, expireMs: 60_000 },
@@ -258,8 +258,8 @@ describe('the queue', () => {
   }, 60_000);
 });
 
-describe('what lives in a session', () => {
-  it('attack, the same id elsewhere: input for s1 of one session is no input for s1 of another', () => {
+describe('an approval of a call to a shell session', () => {
+  it('attack, the same id elsewhere: does not cover input for s1 of another client session', () => {
     const by = { digest, redactor: new Redactor(), pinOf: () => undefined, setOf: () => 's' };
     const [one, other] = [0, 1].map(() =>
       openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio'),
@@ -292,8 +292,8 @@ describe('what lives in a session', () => {
   });
 });
 
-describe('a request that is kept', () => {
-  it('holds a registered secret nowhere: not in its arguments, URLs, paths or command; the hash is of what is sent', () => {
+describe('a stored request', () => {
+  it('contains a registered secret nowhere, and its hash is of the bytes to send', () => {
     const redactor = new Redactor();
     redactor.register('vaultvalue-9f8e7d6c5b');
     const session = openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio');

@@ -1,4 +1,7 @@
-/** Tells the stories of stories.yaml under every exposure: the call, the reply, and the records of the approval. */
+/**
+ * Runs the stories of stories.yaml under every exposure, and checks the call, the reply, and the records of the
+ * approval.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -8,7 +11,7 @@ import type { ApprovalScope } from '../../policies/port.ts';
 import { type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import type { Recorded } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { Desk } from './owner-context.ts';
+import { ApprovalOwner } from './owner-context.ts';
 
 interface Step {
   readonly call?: unknown;
@@ -32,7 +35,7 @@ interface Story {
 
 const stories = parse(readFileSync(path.join(import.meta.dirname, 'stories.yaml'), 'utf8')) as Story[];
 
-/** How the tools are called; the last one asks under one name and repeats under the other. */
+/** The names by which the tools are called. The last one asks under one name and repeats under the other. */
 const EXPOSURES: Readonly<Record<string, (step: Step, number: number) => string>> = {
   'passed through': ({ tool: kind }) => (kind === 'group' ? 'one_fold' : 'one_put'),
   aliased: ({ tool: kind }) => (kind === 'group' ? 'bend' : 'save'),
@@ -41,7 +44,7 @@ const EXPOSURES: Readonly<Record<string, (step: Step, number: number) => string>
 };
 
 let facade: RawFacade;
-let desk: Desk;
+let owner: ApprovalOwner;
 let session: Session;
 
 beforeEach(async () => {
@@ -84,15 +87,15 @@ beforeEach(async () => {
       ],
     },
   );
-  desk = new Desk(facade.assembled.config.state);
+  owner = new ApprovalOwner(facade.assembled.config.state);
   session = facade.open('me');
 });
 afterEach(async () => {
-  await desk.close();
+  await owner.close();
   await facade.close();
 });
 
-describe.each(Object.entries(EXPOSURES))('with tools %s', (_, nameOf) => {
+describe.each(Object.entries(EXPOSURES))('a tool that is %s', (_, nameOf) => {
   it.each(
     stories.map(
       (story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const,
@@ -102,7 +105,7 @@ describe.each(Object.entries(EXPOSURES))('with tools %s', (_, nameOf) => {
   });
 });
 
-describe('with the primitive write', () => {
+describe('the primitive write', () => {
   it.each(stories.filter(({ primitive }) => primitive === true).map((story) => [story.name, story] as const))(
     '%s',
     async (_, story) => {
@@ -112,8 +115,8 @@ describe('with the primitive write', () => {
 });
 
 async function tell(step: Step, name: string): Promise<void> {
-  if (step.approve !== undefined) return void (await desk.approve(step.approve));
-  if (step.deny !== undefined) return void (await desk.deny(step.deny));
+  if (step.approve !== undefined) return void (await owner.approve(step.approve));
+  if (step.deny !== undefined) return void (await owner.deny(step.deny));
   const before = facade.records().length;
   const calls = facade.calls('one').length;
   const answer = await facade.call(session, name, step.call);
@@ -143,7 +146,7 @@ async function tell(step: Step, name: string): Promise<void> {
       { type: 'outcome', consent: records[0]?.id },
     ]);
   else expect(own).toMatchObject([{ type: 'decision', outcome: code === 'DENIED' ? 'deny' : 'ask', code }]);
-  // Joined by the id of the call, and the used one recorded before its call.
+  // The records have the id of the call, and the use is recorded before the call.
   for (const record of records) expect(record.call).toBe(own[0]?.id);
   if (code === '') expect(records[0]?.seq).toBeLessThan(own[0]?.seq as number);
 }

@@ -1,4 +1,4 @@
-/** Tests the wait of a call for a person: what ends it, what it holds, and what the client hears. */
+/** Tests the wait of a call for a person: what ends it, what it uses, and what the client hears. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
@@ -7,7 +7,7 @@ import { openDispatch } from '../../facade/serve/session-dispatch.ts';
 import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { Desk } from './owner-context.ts';
+import { ApprovalOwner } from './owner-context.ts';
 
 const RULES = [
   allow('one'),
@@ -16,7 +16,7 @@ const RULES = [
 ];
 
 let facade: RawFacade;
-let desk: Desk;
+let owner: ApprovalOwner;
 let me: Session;
 
 const start = async (approvals: object = { waitMs: 60_000 }, more: object = {}): Promise<void> => {
@@ -24,7 +24,7 @@ const start = async (approvals: object = { waitMs: 60_000 }, more: object = {}):
     { one: { tools: [ACT, tool('put'), tool('fold'), tool('free')] } },
     { approvals, rules: RULES, ...more },
   );
-  desk = new Desk(facade.assembled.config.state);
+  owner = new ApprovalOwner(facade.assembled.config.state);
   me = facade.open('me');
 };
 const put = (
@@ -38,7 +38,7 @@ const put = (
     more.signal === undefined ? {} : { signal: more.signal },
   );
 const asked = (count = 1): Promise<void> =>
-  expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(count) as unknown as Promise<void>;
+  expect.poll(() => owner.all('pending'), { interval: 10 }).toHaveLength(count) as unknown as Promise<void>;
 const waiting = (): number =>
   Number(
     /tollgate_approvals_waiting (\d+)/.exec(facade.assembled.gateway.metrics({ ...me.principal, owner: true }))?.[1],
@@ -47,27 +47,27 @@ const sent = (): readonly string[] => facade.calls('one').map(({ args }) => args
 
 beforeEach(() => start());
 afterEach(async () => {
-  await desk.close();
+  await owner.close();
   await facade.close();
 });
 
-describe('a call that waits', () => {
+describe('a call that waits for approval', () => {
   it('runs when it is approved' + verifies('PF-08'), async () => {
     const answer = put();
     await asked();
     expect(waiting()).toBe(1);
-    const { id } = await desk.approve();
+    const { id } = await owner.approve();
     expect((await answer).code).toBe('');
-    expect([sent(), waiting(), await desk.all()]).toEqual([['{"n":1}'], 0, []]);
+    expect([sent(), waiting(), await owner.all()]).toEqual([['{"n":1}'], 0, []]);
     expect(facade.records().filter(({ type }) => type === 'intent')).toMatchObject([
       { consent: id, reasons: [{ id: 'put-asks' }] },
     ]);
   });
 
-  it('is refused when it is denied, with the reason' + verifies('PF-08'), async () => {
+  it('is refused with the reason when it is denied' + verifies('PF-08'), async () => {
     const answer = put();
     await asked();
-    await desk.deny('No.');
+    await owner.deny('No.');
     expect(await answer).toMatchObject({
       code: 'DENIED',
       text: expect.stringContaining('olga has denied this call: No.'),
@@ -75,57 +75,57 @@ describe('a call that waits', () => {
     expect(sent()).toEqual([]);
   });
 
-  it('is answered in time with an id, and repeated after the approval', async () => {
-    await desk.close();
+  it('is answered after the wait time, and runs when it is repeated after the approval', async () => {
+    await owner.close();
     await facade.close();
     await start({ waitMs: 300 });
     const began = performance.now();
     const answer = await put();
     expect([answer.code, answer.result?._meta?.['tollgate/approval']]).toEqual([
       'APPROVAL_REQUIRED',
-      (await desk.open()).item.id,
+      (await owner.open()).item.id,
     ]);
     expect(performance.now() - began).toBeGreaterThan(290);
-    await desk.approve();
+    await owner.approve();
     expect((await put()).code).toBe('');
   });
 
-  it('takes a wider approval that was given for it', async () => {
+  it('runs under a wider approval that was given meanwhile', async () => {
     const both = [put({ n: 1 }, { name: 'one_fold' }), put({ n: 2 }, { name: 'one_fold' })];
     await asked(2);
-    const [first] = await desk.all('pending');
-    for (const stored of await desk.all('pending'))
-      if (stored !== first && stored.key !== first?.key) await desk.store.take(stored);
-    await desk.approve('group');
+    const [first] = await owner.all('pending');
+    for (const stored of await owner.all('pending'))
+      if (stored !== first && stored.key !== first?.key) await owner.store.take(stored);
+    await owner.approve('group');
     expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['', '']);
   });
 
-  it('of two equal ones an approval lets one go on; the other asks anew', async () => {
+  it('uses one approval: of two equal calls one runs, and the other asks again', async () => {
     const both = [put(), put()];
     await expect.poll(waiting, { interval: 10 }).toBe(2);
     await asked(1);
-    const { id } = await desk.approve();
+    const { id } = await owner.approve();
     await expect
-      .poll(async () => (await desk.all('pending')).map(({ item }) => item.id), { interval: 20 })
+      .poll(async () => (await owner.all('pending')).map(({ item }) => item.id), { interval: 20 })
       .toEqual([expect.not.stringMatching(id)]);
     await expect.poll(sent, { interval: 10 }).toHaveLength(1);
-    await desk.approve();
+    await owner.approve();
     expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['', '']);
     expect(sent()).toHaveLength(2);
   });
 
-  it('ends when its client cancels it, and stands open for its repetition', async () => {
+  it('ends when its client cancels it, and its request stays open for the next call', async () => {
     const stop = new AbortController();
     const answer = put({ n: 1 }, { signal: stop.signal });
     await asked();
     stop.abort();
     expect((await answer).code).toBe('CANCELLED');
-    await desk.approve();
+    await owner.approve();
     expect((await put()).code).toBe('');
     expect(sent()).toHaveLength(1);
   });
 
-  it('ends with its session, and with a configuration that replaces its own', async () => {
+  it('ends with its session, and with a new configuration', async () => {
     const [one, other] = [put({ n: 1 }), put({ n: 2 }, { session: facade.open('me') })];
     await asked(2);
     await facade.assembled.gateway.closeSession(me);
@@ -138,12 +138,12 @@ describe('a call that waits', () => {
       code: 'APPROVAL_REQUIRED',
       text: expect.stringContaining('The configuration changed while this call waited'),
     });
-    // What the old configuration asked is gone with it; what was asked by a client that left stays until it expires.
-    expect((await desk.all('pending')).map(({ item }) => item.argsText)).toEqual(['{"n":1}']);
+    // A new configuration withdraws the request. The request of a client that left stays until it expires.
+    expect((await owner.all('pending')).map(({ item }) => item.argsText)).toEqual(['{"n":1}']);
     await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
   });
 
-  it('does not go on under a definition that was exchanged meanwhile (rug pull)', async () => {
+  it('does not run if the tool was redefined meanwhile (rug pull)', async () => {
     const answer = put();
     await asked();
     facade.redefine('one', { tools: [ACT, tool('put', { description: 'Another.' }), tool('fold'), tool('free')] });
@@ -155,8 +155,8 @@ describe('a call that waits', () => {
     expect(sent().filter((args) => args === '{"n":1}')).toEqual([]);
   });
 
-  it('is judged anew after the wait: what the run has read meanwhile counts', async () => {
-    await desk.close();
+  it('is decided again after the wait, with the labels that the run got meanwhile', async () => {
+    await owner.close();
     await facade.close();
     await start(
       { waitMs: 60_000 },
@@ -175,13 +175,13 @@ describe('a call that waits', () => {
     const answer = put();
     await asked();
     await facade.assembled.deps.labels.join(me as never, me.id, ['secret']);
-    await desk.approve();
+    await owner.approve();
     expect(await answer).toMatchObject({ code: 'DENIED', text: expect.stringContaining('The run has read secrets.') });
     expect(sent()).toEqual([]);
   });
 
-  it('holds no slot and no budget', async () => {
-    await desk.close();
+  it('uses no slot and no budget', async () => {
+    await owner.close();
     await facade.close();
     await start({ waitMs: 60_000 }, { caps: { concurrent: 1 }, budgets: [{ id: 'two', scope: 'session', calls: 2 }] });
     const answer = put();
@@ -191,11 +191,11 @@ describe('a call that waits', () => {
       (await put({}, { name: 'one_free' })).code,
       (await put({}, { name: 'one_free' })).code,
     ]).toEqual(['', '', 'BUDGET_EXCEEDED']);
-    await desk.approve();
+    await owner.approve();
     expect((await answer).code).toBe('BUDGET_EXCEEDED');
   });
 
-  it('is one of sixteen of its session: the next is told at once, and asks nobody', async () => {
+  it('is one of at most sixteen in its session: the next is refused, and no person is asked', async () => {
     const many = Array.from({ length: 16 }, (_, n) => put({ n }));
     await asked(16);
     const next = await put({ n: 16 });
@@ -204,13 +204,13 @@ describe('a call that waits', () => {
       expect.stringContaining('No one was asked: 16 calls of this session wait for approval already'),
     ]);
     expect((await put({ n: 3 })).text).toContain('Approval id');
-    expect(await desk.all()).toHaveLength(16);
+    expect(await owner.all()).toHaveLength(16);
     await facade.assembled.gateway.closeSession(me);
     await Promise.all(many);
   });
 });
 
-describe('the client of a call that waits', () => {
+describe('the client of a call that waits for approval', () => {
   const open = (): {
     send: (id: number, method: string, params: object) => Promise<string | undefined>;
     heard: string[];
@@ -240,7 +240,7 @@ describe('the client of a call that waits', () => {
     };
   };
 
-  it('hears that it waits, counted up from nought', async () => {
+  it('gets progress messages that count the seconds from zero', async () => {
     const { send, heard } = open();
     await send(1, 'initialize', {
       protocolVersion: '2025-11-25',
@@ -249,8 +249,8 @@ describe('the client of a call that waits', () => {
     });
     const answer = send(2, 'tools/call', { name: 'one_put', arguments: { n: 1 }, _meta: { progressToken: 'p' } });
     await asked();
-    const { item } = await desk.open();
-    await desk.approve();
+    const { item } = await owner.open();
+    await owner.approve();
     await answer;
     const told = heard.map((text) => JSON.parse(text) as { params: { progress: number } });
     expect(told[0]).toEqual({
@@ -264,12 +264,12 @@ describe('the client of a call that waits', () => {
       },
     });
     const seconds = told.map(({ params }) => params.progress);
-    // Nought, unless the machine is busy; each later one is more.
+    // Zero, unless the machine is busy. Each later number is greater.
     expect(seconds[0]).toBeLessThan(5);
     expect(seconds).toEqual([...new Set(seconds)].sort((x, y) => x - y));
   });
 
-  it('that has said its last word gets its answer at once: a drained facade hangs for nobody', async () => {
+  it('gets its answer at once when it has ended its input, so that no wait delays the end', async () => {
     const { send, close } = open();
     await send(1, 'initialize', {
       protocolVersion: '2025-11-25',

@@ -1,4 +1,7 @@
-/** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
+/**
+ * The owner's side of approvals for tests: a second connection to the state of a running facade, as the command line
+ * has.
+ */
 import { createHmac } from 'node:crypto';
 import type { ConsentEntry } from '../../facade/audit/audit-entry.ts';
 import { openSession } from '../../facade/call/identify.ts';
@@ -10,11 +13,11 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import type { ApprovalScope, Effect, Principal, Reason } from '../../policies/port.ts';
 
-/** An owner with the state of a facade open. */
-export class Desk {
+/** An owner who decides about the requests in a state folder. */
+export class ApprovalOwner {
   readonly state: State;
   readonly store: ApprovalStore;
-  /** What the acts of this owner would have left in the audit. */
+  /** The records that this owner's acts would leave in the audit. */
   readonly records: ConsentEntry[] = [];
 
   constructor(folder: string) {
@@ -22,12 +25,12 @@ export class Desk {
     this.store = new ApprovalStore(this.state);
   }
 
-  /** What is in this state. */
+  /** Returns the requests, of one state if it is given. */
   async all(state?: Approval['state']): Promise<readonly StoredApproval[]> {
     return (await this.store.list()).filter(({ item }) => state === undefined || item.state === state);
   }
 
-  /** The one request that is open. */
+  /** Returns the only open request. */
   async open(): Promise<StoredApproval> {
     const open = await this.all('pending');
     if (open.length !== 1) throw new Error(`${open.length} requests are open`);
@@ -58,7 +61,7 @@ export class Desk {
     });
   }
 
-  /** Lets the clock of every request run ahead. */
+  /** Lets the clock of every request advance. */
   async age(ms: number): Promise<void> {
     for (const stored of await this.all())
       await this.store.replace(stored, { ...stored.item, expires: stored.item.expires - ms });
@@ -69,7 +72,7 @@ export class Desk {
   }
 }
 
-/** A call that a test has somebody ask about; the rest is as little as there can be. */
+/** A call that needs approval, with the least that a test must say. */
 export interface Asking {
   readonly principal?: string;
   readonly argsText?: string;
@@ -78,7 +81,9 @@ export interface Asking {
   readonly now?: number;
 }
 
-/** Asks as a facade of this state would that does not wait; resolves with the code of the answer, or `used` and the id. */
+/**
+ * Asks for approval like a facade that does not wait. Returns the code of the answer, or `used` and the approval id.
+ */
 export async function askFor(
   state: State,
   {

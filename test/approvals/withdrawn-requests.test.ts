@@ -1,4 +1,7 @@
-/** Tests that nobody is asked, or asked on, about a call that cannot run: whatever stops it ends its wait within a second, and withdraws the request. */
+/**
+ * Tests that no person is asked about a call that cannot run: each kind of stop ends its wait within a second and
+ * withdraws the request.
+ */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { awaitedRequests, mergeProgress } from '../../facade/consent/approvals/approval-wait.ts';
@@ -7,27 +10,27 @@ import type { Session } from '../../facade/serve/facade-port.ts';
 import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { Desk } from './owner-context.ts';
+import { ApprovalOwner } from './owner-context.ts';
 
 const NOW = { since: '2026-01-01T00:00:00.000Z', by: 'olga' };
 const ACT_OF = { by: 'olga', at: NOW.since };
 
 let facade: RawFacade;
-let desk: Desk;
+let owner: ApprovalOwner;
 let me: Session;
 
 const put = (session = me): Promise<Answer> => facade.call(session, 'one_put', { n: 1 });
 const asked = (): Promise<void> =>
-  expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(1) as unknown as Promise<void>;
+  expect.poll(() => owner.all('pending'), { interval: 10 }).toHaveLength(1) as unknown as Promise<void>;
 const events = (): readonly unknown[] =>
   facade.records().flatMap((record) => (record.type === 'approval' ? [(record as { event?: unknown }).event] : []));
 
-/** What stops a call, as another process does it, and what its caller is told. */
+/** The stops, as another process makes them, with the answer for the caller. */
 const STOPS: readonly (readonly [name: string, stop: () => unknown, code: string, says: string])[] = [
-  ['off', () => new KillSwitch(desk.state).throw(NOW), 'SWITCHED_OFF', 'tollgate on'],
+  ['off', () => new KillSwitch(owner.state).throw(NOW), 'SWITCHED_OFF', 'tollgate on'],
   [
     'kill',
-    () => new KillSwitch(desk.state).throw({ server: 'one', ...NOW }),
+    () => new KillSwitch(owner.state).throw({ server: 'one', ...NOW }),
     'SERVER_UNAVAILABLE',
     'tollgate kill --lift one',
   ],
@@ -58,90 +61,90 @@ beforeEach(async () => {
       rules: [allow('one'), { id: 'put-asks', outcome: 'ask', when: { tools: ['one.put'] } }],
     },
   );
-  desk = new Desk(facade.assembled.config.state);
+  owner = new ApprovalOwner(facade.assembled.config.state);
   me = facade.open('me');
   await facade.list(me);
 });
 afterEach(async () => {
-  await desk.close();
+  await owner.close();
   await facade.close();
 });
 
-describe('a call that cannot run any more' + verifies('PF-08'), () => {
-  it.each(STOPS)('waits no longer after %s, and its request is withdrawn', async (_name, stop, code, says) => {
+describe('a call that can no longer run' + verifies('PF-08'), () => {
+  it.each(STOPS)('stops waiting after %s, and its request is withdrawn', async (_name, stop, code, says) => {
     const answer = put();
     await asked();
-    const { item } = await desk.open();
-    await expect.poll(async () => [...(await awaitedRequests(desk.state))]).toEqual([item.id]);
+    const { item } = await owner.open();
+    await expect.poll(async () => [...(await awaitedRequests(owner.state))]).toEqual([item.id]);
     await stop();
     const began = performance.now();
     expect(await answer).toMatchObject({ code, text: expect.stringContaining(says) });
     expect(performance.now() - began).toBeLessThan(20_000);
     expect((await answer).result?._meta?.['tollgate/retryable']).toBe(false);
-    expect((await desk.all()).map(({ item: { state, decided } }) => [state, decided?.by])).toEqual([
+    expect((await owner.all()).map(({ item: { state, decided } }) => [state, decided?.by])).toEqual([
       ['withdrawn', 'tollgate'],
     ]);
     expect(events()).toEqual(['asked', 'withdrawn']);
     expect(facade.records()).toContainEqual(
       expect.objectContaining({ type: 'approval', event: 'withdrawn', id: item.id, code, outcome: 'deny' }),
     );
-    await expect(desk.deny('No.', (await desk.all())[0])).rejects.toMatchObject({
+    await expect(owner.deny('No.', (await owner.all())[0])).rejects.toMatchObject({
       code: 'USAGE',
       message: expect.stringContaining(`${item.id} has ended`),
     });
     expect(facade.calls('one')).toEqual([]);
-    expect((await awaitedRequests(desk.state)).size).toBe(0);
+    expect((await awaitedRequests(owner.state)).size).toBe(0);
   });
 
-  it.each(STOPS)('is not asked about after %s', async (_name, stop) => {
+  it.each(STOPS)('asks no person after %s', async (_name, stop) => {
     await stop();
     expect((await put()).code).not.toBe('APPROVAL_REQUIRED');
-    expect([await desk.all(), events()]).toEqual([[], []]);
+    expect([await owner.all(), events()]).toEqual([[], []]);
   });
 
-  it('ends for all that wait for the same, and is asked about anew when it may run again', async () => {
+  it('ends together with every equal call, and asks again when it may run again', async () => {
     const both = [put(), put(facade.open('me'))];
     await asked();
-    await expect.poll(() => desk.state.list('waiting'), { interval: 10 }).toHaveProperty('size', 2);
-    const killSwitch = new KillSwitch(desk.state);
+    await expect.poll(() => owner.state.list('waiting'), { interval: 10 }).toHaveProperty('size', 2);
+    const killSwitch = new KillSwitch(owner.state);
     await killSwitch.throw({ server: 'one', ...NOW });
     expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['SERVER_UNAVAILABLE', 'SERVER_UNAVAILABLE']);
     expect(events()).toEqual(['asked', 'withdrawn']);
     await killSwitch.lift('one');
     const again = put();
     await asked();
-    await desk.approve();
+    await owner.approve();
     expect((await again).code).toBe('');
     expect(facade.calls('one')).toHaveLength(1);
   });
 
-  it('uses up no approval that stands', async () => {
+  it('does not use up its approval', async () => {
     const stop = new AbortController();
     const given = facade.call(me, 'one_put', { n: 1 }, { signal: stop.signal });
     await asked();
     stop.abort();
     await given;
-    await desk.approve();
-    const killSwitch = new KillSwitch(desk.state);
+    await owner.approve();
+    const killSwitch = new KillSwitch(owner.state);
     await killSwitch.throw({ server: 'one', ...NOW });
     expect((await put()).code).not.toBe('');
-    expect((await desk.all()).map(({ item }) => item.state)).toEqual(['approved']);
+    expect((await owner.all()).map(({ item }) => item.state)).toEqual(['approved']);
     await killSwitch.lift();
     await expect.poll(async () => (await put()).code, { timeout: 20_000 }).toBe('');
   });
 });
 
-describe('a server that nobody has approved', () => {
-  it('is no reason to ask about its calls, and neither is one that has changed since', async () => {
+describe('a server without approval', () => {
+  it('asks no person about its calls', async () => {
     const refusal = async (): Promise<string> => (await put()).code;
     await facade.assembled.consents.revoke('one');
     expect(await refusal()).not.toBe('APPROVAL_REQUIRED');
-    expect(await desk.all()).toEqual([]);
+    expect(await owner.all()).toEqual([]);
   });
 });
 
-describe('progress of a call that waits and then runs', () => {
-  it('only ever grows, whatever was waited and whatever the server counts', () => {
+describe('the progress of a call that waits and then runs', () => {
+  it('always increases, whatever the wait and the server report', () => {
     const growing = fc.uniqueArray(fc.nat(1000), { minLength: 1 }).map((numbers) => numbers.sort((a, b) => a - b));
     fc.assert(
       fc.property(fc.array(fc.nat(60)), growing, (waited, counted) => {

@@ -1,3 +1,4 @@
+/** Tests the command `tollgate audit` and its table printer. */
 import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, expectTypeOf, it, vi } from 'vitest';
@@ -17,7 +18,7 @@ interface Answer {
   readonly err: string;
 }
 
-/** Runs `tollgate audit` in process. */
+/** Runs `tollgate audit` in this process. */
 async function audit(words: readonly string[], more: Partial<Io> = {}): Promise<Answer> {
   let [out, err] = ['', ''];
   const io = {
@@ -50,7 +51,7 @@ function log(): { readonly folder: string; readonly head: string } {
 }
 
 describe('tollgate audit', () => {
-  it('list names what was withheld of repositories', async () => {
+  it('list names the files that were withheld from repositories', async () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [
       [
@@ -69,7 +70,7 @@ describe('tollgate audit', () => {
     );
   });
 
-  it('list shows the calls, one a line, aligned, with the reason', async () => {
+  it('list shows one aligned line per call, with the reason', async () => {
     const { folder } = log();
     const { code, out, err } = await audit(['list', '--folder', folder]);
     expect([code, err]).toEqual([0, '']);
@@ -86,7 +87,7 @@ describe('tollgate audit', () => {
     expect((await audit(['list', '--folder', folder, '--unknown'])).out).toMatch(/call-3\n$/);
   });
 
-  it('list says who did what of every act, and show finds each by what list calls it' + verifies('CY-03'), async () => {
+  it('list shows who did what, and show finds each record by the id in the list' + verifies('CY-03'), async () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [
       [
@@ -136,7 +137,7 @@ describe('tollgate audit', () => {
     expect((await audit(['list', '--folder', folder, '--type', 'consent'])).out.trimEnd().split('\n')).toHaveLength(3);
   });
 
-  it('refuses a type or an outcome that no record has, and says which was meant', async () => {
+  it('refuses an unknown type or outcome and suggests the right one', async () => {
     const { folder } = log();
     expect(await audit(['list', '--type', 'consnt', '--folder', folder])).toMatchObject({
       code: 2,
@@ -150,7 +151,7 @@ describe('tollgate audit', () => {
     expectTypeOf<(typeof AUDIT_TYPES)[number]>().toEqualTypeOf<ChainEntry['type']>();
   });
 
-  it('list lets no name drive the terminal, and colours only for a person', async () => {
+  it('list makes control characters of names visible, and uses colours only in a terminal', async () => {
     const { folder } = log();
     const plain = await audit(['list', '--folder', folder, '--principal', 'bob']);
     expect(plain.out).toContain('\\u{1b}[31m\\u{202e}');
@@ -160,7 +161,7 @@ describe('tollgate audit', () => {
     vi.unstubAllEnvs();
   });
 
-  it('filters, by time too, and prints JSON for machines', async () => {
+  it('list selects records by field and time, and prints JSON', async () => {
     const { folder } = log();
     const find = async (...words: string[]): Promise<unknown[]> =>
       (JSON.parse((await audit(['list', '--folder', folder, '--json', ...words])).out) as { id: string }[]).map(
@@ -173,7 +174,7 @@ describe('tollgate audit', () => {
     expect(await find('--since', '1h')).toEqual([]);
   });
 
-  it('show prints every field of a call, and misses one that is not there', async () => {
+  it('show prints every field of a call, and reports an unknown id', async () => {
     const { folder } = log();
     const { code, out } = await audit(['show', 'call-1', '--folder', folder]);
     expect(code).toBe(0);
@@ -190,7 +191,7 @@ describe('tollgate audit', () => {
     ]);
   });
 
-  it('verify answers 0 with the heads, and 3 with the first bad record', async () => {
+  it('verify exits with 0 and the heads, or with 3 and the first bad record', async () => {
     const { folder, head } = log();
     expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
       code: 0,
@@ -228,7 +229,7 @@ describe('tollgate audit', () => {
     expect((await audit(['stats', '--folder', folder, '--principal', 'bob'])).out).toMatch(/^1 call\n/);
   });
 
-  it('export gives the very lines, or CSV in which no cell is a formula', async () => {
+  it('export prints the lines of the log, or CSV without formulas in cells', async () => {
     const { folder } = log();
     const jsonl = await audit(['export', '--folder', folder]);
     expect(
@@ -245,7 +246,7 @@ describe('tollgate audit', () => {
     expect(await audit(['export', '--folder', folder, '--format', 'xml'])).toMatchObject({ code: 2 });
   });
 
-  it('tail prints the newest, then what comes, until it is stopped', async () => {
+  it('tail prints the newest records, then new ones, until it is stopped', async () => {
     const folder = temporaryFolder();
     const live = openAudit({ folder, rotateBytes: 1e9 });
     live.append(outcome('before'));
@@ -262,7 +263,7 @@ describe('tollgate audit', () => {
     await live.close();
   });
 
-  it('finds the log by the configuration', async () => {
+  it('finds the log through the configuration', async () => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, 'work'));
     writeFileSync(join(folder, 'tollgate.yaml'), 'workspace: ./work\nstate: ./state\n');
@@ -277,7 +278,7 @@ describe('tollgate audit', () => {
     });
   });
 
-  it('tells a folder that is not there from one without a record', async () => {
+  it('distinguishes a missing folder from an empty one', async () => {
     const nowhere = join(temporaryFolder(), 'nowhere');
     for (const command of ['verify', 'list', 'stats', 'export', 'tail']) {
       const { code, out, err } = await audit([command, '--folder', nowhere]);
@@ -293,15 +294,17 @@ describe('tollgate audit', () => {
     });
   });
 
-  it('names the outcomes to whoever asks for one that no record has', async () => {
+  it('names all outcomes if the given one does not exist', async () => {
     expect(await audit(['list', '--outcome', 'denied', '--folder', temporaryFolder()])).toEqual({
       code: 2,
       out: '',
-      err: 'USAGE: No record has the outcome "denied"; known are allow, ask, deny, error\nRead `tollgate audit --help`.\n',
+      err: `USAGE: No record has the outcome "denied"; known are allow, ask, deny, error
+Read \`tollgate audit --help\`.
+`,
     });
   });
 
-  it('verify says when nothing is left, and what head is missed', async () => {
+  it('verify reports that no record is left, and that an expected head is missing', async () => {
     const { folder, head } = log();
     rmSync(join(folder, chainFileName(DEAD_CHAIN, 0)));
     expect(await audit(['verify', '--folder', folder])).toMatchObject({ code: 0, out: 'no record to verify\n' });
@@ -326,14 +329,14 @@ describe('tollgate audit', () => {
     expect(err).not.toContain('\u001B');
   });
 
-  it('helps when asked', async () => {
+  it('prints help on request', async () => {
     for (const word of ['--help', 'help'])
       expect(await audit([word])).toMatchObject({ code: 0, out: expect.stringContaining('Usage: tollgate audit') });
   });
 });
 
-describe('the printer', () => {
-  it('aligns by letters, cuts long cells, and ends lines without blanks', () => {
+describe('the table printer', () => {
+  it('aligns by characters, cuts long cells, and prints no blanks at line ends', () => {
     expect(
       table(
         { isTTY: false },
@@ -350,7 +353,7 @@ describe('the printer', () => {
     vi.unstubAllEnvs();
   });
 
-  it('makes hostile characters visible and leaves language alone', () => {
+  it('escapes hostile characters and keeps letters of every language', () => {
     expect(printable('a\nb\u009B\u200B\u{E0041}\uD800\u2028')).toBe(
       'a\\u{a}b\\u{9b}\\u{200b}\\u{e0041}\\u{d800}\\u{2028}',
     );

@@ -1,4 +1,7 @@
-/** Tests the index of the log under several commands at once, a lock, and damage: every record is taken up once, and no answer is lost. */
+/**
+ * Tests the index of the log under several commands at once, a lock, and damage: every record is indexed once, and no
+ * answer is lost.
+ */
 import { spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
@@ -15,7 +18,7 @@ import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from 
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const ID = '0b6ef0a2-0000-4000-8000-000000000000';
 
-/** A state folder with a log, and where its index will be. */
+/** Creates a state folder with a log, and the path of its index. */
 function logOf(records: number): { readonly state: string; readonly folder: string; readonly index: string } {
   const state = temporaryFolder();
   const folder = path.join(state, 'audit');
@@ -26,7 +29,7 @@ function logOf(records: number): { readonly state: string; readonly folder: stri
   return { state, folder, index: path.join(state, AUDIT_INDEX) };
 }
 
-/** Rows of the index, and how many were ever inserted. */
+/** Returns the rows of the index, and how many were ever inserted. */
 function countOf(index: string): { readonly rows: number; readonly inserted: number } {
   const raw = new Libsql(index);
   try {
@@ -38,7 +41,7 @@ function countOf(index: string): { readonly rows: number; readonly inserted: num
   }
 }
 
-/** `tollgate audit list` as a process. */
+/** Runs `tollgate audit list` as a process. */
 function listing(project: Project): Promise<number | null> {
   const child = spawn(process.execPath, [MAIN, 'audit', 'list', '-c', path.join(project.folder, 'tollgate.yaml')], {
     stdio: 'ignore',
@@ -65,7 +68,7 @@ function projectWith(records: number): { readonly project: Project; readonly ind
 }
 
 describe('the index of the log', () => {
-  it('takes up each record once, however many commands ask at once' + verifies('ST-43'), async () => {
+  it('contains each record once, however many commands index at once' + verifies('ST-43'), async () => {
     const { project, index } = projectWith(40_000);
     expect(await Promise.all([listing(project), listing(project), listing(project)])).toEqual([0, 0, 0]);
     const { rows, inserted } = countOf(index);
@@ -73,38 +76,42 @@ describe('the index of the log', () => {
     expect(inserted).toBe(rows);
   });
 
-  it('is neither removed nor waited for without end while another process holds it' + verifies('ST-43'), () => {
-    const { folder, index } = logOf(100);
-    openAuditReader(folder, index).close();
-    const before = statSync(index).ino;
-    const holder = new Libsql(index);
-    holder.exec('BEGIN IMMEDIATE');
-    writeDeadChain(folder, [[decision('new')]], `20260102T000000000Z-${DEAD_PID}`);
-    try {
+  it(
+    'is not removed while another process locks it, and the reader does not wait for the lock forever' +
+      verifies('ST-43'),
+    () => {
+      const { folder, index } = logOf(100);
+      openAuditReader(folder, index).close();
+      const before = statSync(index).ino;
+      const holder = new Libsql(index);
+      holder.exec('BEGIN IMMEDIATE');
+      writeDeadChain(folder, [[decision('new')]], `20260102T000000000Z-${DEAD_PID}`);
+      try {
+        const reader = openAuditReader(folder, index);
+        expect(reader.list({ id: 'new' }, 5)).toHaveLength(1);
+        expect(reader.list({ id: 'a7' }, 5)).toHaveLength(2);
+        reader.close();
+      } finally {
+        holder.exec('ROLLBACK');
+        holder.close();
+      }
+      expect(statSync(index).ino).toBe(before);
       const reader = openAuditReader(folder, index);
-      expect(reader.list({ id: 'new' }, 5)).toHaveLength(1);
-      expect(reader.list({ id: 'a7' }, 5)).toHaveLength(2);
+      expect(reader.list({}, 1000)).toHaveLength(204);
       reader.close();
-    } finally {
-      holder.exec('ROLLBACK');
-      holder.close();
-    }
-    expect(statSync(index).ino).toBe(before);
-    const reader = openAuditReader(folder, index);
-    expect(reader.list({}, 1000)).toHaveLength(204);
-    reader.close();
-    expect(countOf(index)).toEqual({ rows: 204, inserted: 204 });
-  });
+      expect(countOf(index)).toEqual({ rows: 204, inserted: 204 });
+    },
+  );
 
-  it('keeps what it took up when it is interrupted' + verifies('ST-43'), () => {
+  it('keeps what was indexed before an interruption' + verifies('ST-43'), () => {
     const { folder, index } = logOf(15_000);
-    // What cannot be read ends the work in its middle, as a signal would.
+    // An unreadable file ends the work in the middle, as a signal would.
     mkdirSync(path.join(folder, `${DEAD_CHAIN}.002.jsonl`));
     expect(() => openAuditReader(folder, index)).toThrow();
     expect(countOf(index).rows).toBeGreaterThan(10_000);
   });
 
-  it('is made again when its middle is damaged, also while it is in use' + verifies('ST-44'), () => {
+  it('is rebuilt when it is damaged, also while it is in use' + verifies('ST-44'), () => {
     const { folder, index } = logOf(2000);
     openAuditReader(folder, index).close();
     const open = openAuditReader(folder, index);
@@ -121,9 +128,9 @@ describe('the index of the log', () => {
 });
 
 describe('following the log', () => {
-  it('shows each record once, although the index is made again meanwhile' + verifies('ST-44'), async () => {
+  it('shows each record once, even if the index is rebuilt meanwhile' + verifies('ST-44'), async () => {
     const { folder, index } = logOf(500);
-    // Numbers of rows run ahead of those of an index that is made again.
+    // The row numbers are higher than those of a rebuilt index.
     openAuditReader(folder, index).close();
     renameSync(path.join(folder, `${DEAD_CHAIN}.jsonl`), path.join(folder, 'aside'));
     openAuditReader(folder, index).close();
@@ -148,7 +155,7 @@ describe('following the log', () => {
 });
 
 describe('policy why of a decision in the log', () => {
-  it('finds it by the same index, which stays on the disk' + verifies('ST-44'), async () => {
+  it('finds the decision through the same index, which stays on the disk' + verifies('ST-44'), async () => {
     const { project, index } = projectWith(1000);
     const why = async (): Promise<string> => (await cli(project, ['policy', 'why', ID, '--json'])).out;
     expect(JSON.parse(await why())).toMatchObject({ record: { id: ID, code: 'DENIED' } });
@@ -160,7 +167,7 @@ describe('policy why of a decision in the log', () => {
   });
 });
 
-/** Writes over all pages but the first, as a failing disk would. */
+/** Overwrites all pages but the first, as a failing disk would. */
 function damage(file: string): void {
   const raw = new Libsql(file);
   raw.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get();

@@ -1,3 +1,4 @@
+/** Tests the log of one process: its form, its files, its limits, and failing disks. */
 import fs, { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -25,8 +26,8 @@ function open(folder: string, more: Partial<AuditOptions> = {}): AuditLog {
 
 const failure = expect.objectContaining({ code: 'AUDIT_FAILED' });
 
-describe('the log of a process', () => {
-  it('is one JSON line a record, chained, in a private file of its own' + verifies('PF-09', 'CY-25'), async () => {
+describe('the audit log of a process', () => {
+  it('contains one JSON line per record, chained, in its own private file' + verifies('PF-09', 'CY-25'), async () => {
     const folder = join(temporaryFolder(), 'audit');
     const log = open(folder, { now: () => Date.UTC(2026, 10, 21, 22, 59, 0, 123) });
     expect(log.file).toBe(join(folder, `20261121T225900123Z-${process.pid}.jsonl`));
@@ -54,7 +55,7 @@ describe('the log of a process', () => {
   });
 
   it(
-    'takes no entry with a key of the seal: JSON with a key twice would lose the one of the entry' + verifies('PF-09'),
+    'refuses an entry with a key of the seal, because JSON readers keep only one of two equal keys' + verifies('PF-09'),
     () => {
       const folder = temporaryFolder();
       const log = open(folder);
@@ -73,7 +74,7 @@ describe('the log of a process', () => {
     },
   );
 
-  it('takes the facts of a call as text, in a record of the same members, bounded alike; a key of the seal is none of theirs', () => {
+  it('accepts the facts of a call as text and makes the same record, with the same limits', () => {
     const log = open(temporaryFolder());
     const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
     log.append({ ...facts, type, outcome, sizes });
@@ -97,13 +98,13 @@ describe('the log of a process', () => {
     expectTypeOf<Unsealed<CallFacts>>().toEqualTypeOf<CallFacts>();
   });
 
-  it('says a time as Date does', () => {
+  it('formats a time as Date does', () => {
     fc.assert(
       fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => isoTime(ms) === new Date(ms).toISOString()),
     );
   });
 
-  it('has another name when one process opens two in the same millisecond', async () => {
+  it('gets another file name when one process opens two logs in the same millisecond', async () => {
     const folder = temporaryFolder();
     const logs = [open(folder, { now: () => 5000 }), open(folder, { now: () => 5000 })];
     expect(new Set(logs.map((log) => log.file)).size).toBe(2);
@@ -111,7 +112,7 @@ describe('the log of a process', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ records: 2 }, { records: 2 }] });
   });
 
-  it('goes on in the next file when one is full, and when a day begins; the chain is carried on', async () => {
+  it('continues in a new file when one is full and when a day begins, in the same chain', async () => {
     const folder = temporaryFolder();
     let now = Date.UTC(2026, 0, 1, 23, 59);
     const log = open(folder, { rotateBytes: 2000, now: () => now });
@@ -129,7 +130,7 @@ describe('the log of a process', () => {
     expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true });
   });
 
-  it('writes one record a file at least, however small the limit is', async () => {
+  it('writes at least one record per file, however small the limit is', async () => {
     const folder = temporaryFolder();
     const log = open(folder, { rotateBytes: 1 });
     for (let n = 0; n < 12; n += 1) log.append(intent(`${n}`));
@@ -137,7 +138,7 @@ describe('the log of a process', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ files: 14 }] });
   });
 
-  it('log injection: a name with newlines, escapes and a megabyte stays one short line', () => {
+  it('log injection: keeps a name with newlines, escapes and a megabyte on one short line', () => {
     const folder = temporaryFolder();
     const log = open(folder);
     log.append(
@@ -157,7 +158,7 @@ describe('the log of a process', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true });
   });
 
-  it('keeps any text that a name can be, and its seal fits', () => {
+  it('keeps any text that a name can have, and the seal is correct', () => {
     const folder = temporaryFolder();
     const log = open(folder);
     fc.assert(
@@ -172,10 +173,13 @@ describe('the log of a process', () => {
   });
 });
 
-describe('a disk that fails', () => {
+describe('the audit log on a failing disk', () => {
   type Fault = 'fail' | 'short' | undefined;
 
-  /** node:fs with faults by use of one function; `short` takes half of the bytes and says so, as a filling disk does. */
+  /**
+   * Returns node:fs with faults at chosen uses of one function. `short` writes half of the bytes and says so, like a
+   * disk that fills up.
+   */
   function faulty(name: 'writeSync' | 'ftruncateSync', faultAt: (use: number) => Fault): AuditFs {
     let use = 0;
     const call = (...given: [number, Buffer, number, number]): unknown => {
@@ -190,7 +194,7 @@ describe('a disk that fails', () => {
   }
 
   it.each([false, true])(
-    'at the n-th write, for all n: nothing half stands in the log, and the next append goes on (short write: %s)',
+    'leaves no partial record after a fault at any write, and the next append continues (short write: %s)',
     async (short) => {
       for (let n = 1; n <= 8; n += 1) {
         const folder = temporaryFolder();
@@ -215,7 +219,7 @@ describe('a disk that fails', () => {
     },
   );
 
-  it('cannot be opened on: nothing starts, and no empty file stays', () => {
+  it('does not open, starts nothing, and leaves no empty file', () => {
     const folder = temporaryFolder();
     expect(() => open(folder, { files: faulty('writeSync', () => 'fail') })).toThrow(failure);
     expect(readdirSync(folder)).toEqual(['processes']);
@@ -223,7 +227,7 @@ describe('a disk that fails', () => {
     expect(() => open(join(folder, 'file', 'audit'))).toThrow(failure);
   });
 
-  it('that cannot even be cut back is cut back before the next record', async () => {
+  it('removes a partial record before the next append, if it could not be removed at once', async () => {
     const folder = temporaryFolder();
     const cannotWrite = faulty('writeSync', (use) => (use === 3 ? 'short' : use === 4 ? 'fail' : undefined));
     const cannotCut = faulty('ftruncateSync', (use) => (use <= 2 ? 'fail' : undefined));
@@ -235,7 +239,7 @@ describe('a disk that fails', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4 });
   });
 
-  it('full for real (/dev/full): AUDIT_FAILED, with the reason and without a path', () => {
+  it('throws AUDIT_FAILED on a full disk (/dev/full), with the reason and without a path', () => {
     const folder = temporaryFolder();
     let isFull = false;
     const full = fs.openSync('/dev/full', 'a');
@@ -258,7 +262,7 @@ describe('a disk that fails', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 2 });
   });
 
-  it('that does not keep what it took is told to the next append and to flush', async () => {
+  it('reports a failed fdatasync at the next append and at flush', async () => {
     const folder = temporaryFolder();
     let isBad = true;
     const fdatasync = ((fd: number, done: (error: Error | null) => void) =>
@@ -274,7 +278,7 @@ describe('a disk that fails', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true });
   });
 
-  it('whose file was rotated away by somebody else: the chain goes on in a new file, and verify misses the old one', async () => {
+  it('continues in a new file when its file was moved away, and verify reports the missing file', async () => {
     const folder = temporaryFolder();
     const log = open(folder);
     log.append(intent('1'));
@@ -288,7 +292,7 @@ describe('a disk that fails', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4 });
   });
 
-  it('whose folder was removed: nothing runs until it is there again', async () => {
+  it('refuses to append after its folder was removed, until the folder exists again', async () => {
     const folder = join(temporaryFolder(), 'audit');
     const log = open(folder);
     rmSync(folder, { recursive: true });

@@ -1,3 +1,4 @@
+/** Tests the reader of the log, the line reader, and the key of the digests. */
 import { createHmac } from 'node:crypto';
 import { appendFileSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,7 +22,7 @@ const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
 const ids = (found: Iterable<IndexedRecord>): unknown[] =>
   [...found].map(({ record }) => (record as { id?: string }).id ?? record.type);
 
-/** Two processes, whose records interleave in time: 1 is answered, 2 refused, 3 and 4 never answered. */
+/** Two processes with records that interleave in time: call 1 is answered, 2 refused, 3 and 4 never answered. */
 function twoChains(): { readonly folder: string; readonly index: string; readonly reader: AuditReader } {
   const state = temporaryFolder();
   const folder = join(state, 'audit');
@@ -46,7 +47,7 @@ function twoChains(): { readonly folder: string; readonly index: string; readonl
   return { folder, index, reader: openAuditReader(folder, index) };
 }
 
-describe('the reader', () => {
+describe('the audit reader', () => {
   it('merges the chains of all processes by time', () => {
     const { reader } = twoChains();
     expect(ids(reader.all({}))).toEqual(['opened', 'opened', '1', '2', '1', '4', 'continued', '3']);
@@ -77,8 +78,7 @@ describe('the reader', () => {
   });
 
   it(
-    'reports as unknown what a dead process sent and never answered, not what a living one does now' +
-      verifies('PF-09'),
+    'reports calls without an outcome of dead processes as unknown, not those of living ones' + verifies('PF-09'),
     async () => {
       const { folder, reader } = twoChains();
       const live = openAudit({ folder, rotateBytes: 1e9 });
@@ -112,7 +112,7 @@ describe('the reader', () => {
     reader.close();
   });
 
-  it('takes up only what was appended, and all again when a file was replaced, cut or removed', async () => {
+  it('indexes only appended records, and everything again after a file was replaced, cut or removed', async () => {
     const { folder, reader } = twoChains();
     const path = join(folder, chainFileName(DEAD_CHAIN, 0));
     expect([...reader.all({})]).toHaveLength(8);
@@ -130,7 +130,7 @@ describe('the reader', () => {
     reader.close();
   });
 
-  it('shows the log and not its copy: a record that was changed says so', () => {
+  it('reads the log itself, so a changed record is reported', () => {
     const { folder, reader } = twoChains();
     expect([...reader.all({})].every(({ intact }) => intact)).toBe(true);
     const path = join(folder, chainFileName(OTHER_CHAIN, 0));
@@ -141,7 +141,7 @@ describe('the reader', () => {
     reader.close();
   });
 
-  it('makes an index anew that is spoilt or of another version, and does without where none can be written', () => {
+  it('rebuilds a damaged or old index, and works without one where none can be written', () => {
     const { folder, index, reader } = twoChains();
     reader.close();
     const raw = new Libsql(index);
@@ -160,7 +160,7 @@ describe('the reader', () => {
     again.close();
   });
 
-  it('survives lines that are none, and names with NUL', () => {
+  it('skips lines that are no records, and accepts names with NUL', () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [[decision('1\0', { exposed: 'a\0b' })]]);
     appendFileSync(join(folder, chainFileName(DEAD_CHAIN, 0)), '\n[]\nnull\n{"type":7,"principal":null,"ms":"x"}\n');
@@ -170,7 +170,7 @@ describe('the reader', () => {
     reader.close();
   });
 
-  it('follows what comes, from where the last question ended', async () => {
+  it('follows new records from where the last query ended', async () => {
     const { folder, reader } = twoChains();
     const live = openAudit({ folder, rotateBytes: 1e9 });
     expect(reader.list({}, 100)).toHaveLength(9);
@@ -192,8 +192,8 @@ describe('the reader', () => {
   });
 });
 
-describe('reading lines', () => {
-  it('gives each line with its place, over chunks, and an end without newline as not whole', () => {
+describe('the line reader', () => {
+  it('yields each line with its offset, across chunks, and marks an end without newline', () => {
     const path = join(temporaryFolder(), 'f');
     const lines = Array.from({ length: 5000 }, (_, n) => 'é'.repeat(n % 300));
     writeFileSync(path, `${lines.join('\n')}\nend`);
@@ -207,7 +207,7 @@ describe('reading lines', () => {
     expect([...readLines(path, 1e9)]).toEqual([]);
   });
 
-  it('does not take a gigabyte without newline into memory', () => {
+  it('does not load a gigabyte without newline into memory', () => {
     const path = join(temporaryFolder(), 'f');
     writeFileSync(path, Buffer.alloc(8 * 1024 * 1024));
     const [line, ...more] = readLines(path);
@@ -217,8 +217,8 @@ describe('reading lines', () => {
   });
 });
 
-describe('the key of the digests', () => {
-  it('is made once, 32 random bytes, 0600, and kept', () => {
+describe('the key of the audit digests', () => {
+  it('is created once, with 32 random bytes and mode 0600, and kept', () => {
     const folder = join(temporaryFolder(), 'state');
     const key = readAuditKey(folder);
     expect(key).toHaveLength(32);
@@ -230,7 +230,7 @@ describe('the key of the digests', () => {
     expect(createDigest(key)('a')).not.toBe(createDigest(Buffer.alloc(32))('a'));
   });
 
-  it('is refused when it is not whole, or cannot be', () => {
+  it('is refused if it is incomplete or cannot be created', () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'audit.key'), 'short');
     expect(() => readAuditKey(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));

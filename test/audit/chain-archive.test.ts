@@ -1,4 +1,7 @@
-/** Tests archives of the log: what may go, that verify goes on from the checkpoint and still finds what was done to the rest, and every place at which a move can stop. */
+/**
+ * Tests archives of the log: what may be moved, how verify continues from the checkpoint and finds later changes, and
+ * every step at which a move can stop.
+ */
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -26,7 +29,7 @@ const YOUNG_CHAIN = `20260401T000000000Z-${DEAD_PID}`;
 interface World {
   readonly folder: string;
   readonly to: string;
-  /** Names of chain files, in their order. */
+  /** Returns the names of the chain files, in order. */
   files(folder?: string): readonly string[];
   archive(before: string, more?: Partial<ArchiveRequest>): ReturnType<typeof archiveAudit>;
   verify(...archives: readonly string[]): AuditVerdict;
@@ -34,7 +37,10 @@ interface World {
   readonly live: AuditLog;
 }
 
-/** A chain of a dead process in two files of January 1, and one of a living process with a file for each of the days 0 to 3. */
+/**
+ * Creates the chain of a dead process in two files of January 1, and the chain of a living process with a file for each
+ * of the days 0 to 3.
+ */
 async function world(): Promise<World> {
   const state = temporaryFolder();
   const [folder, to] = [path.join(state, 'audit'), path.join(state, 'archive')];
@@ -62,9 +68,9 @@ async function world(): Promise<World> {
 
 const whats = ({ faults }: AuditVerdict): readonly string[] => faults.map(({ what }) => what);
 
-describe('an archive', () => {
+describe('the archive of a log', () => {
   it(
-    'takes whole files of which every record is old, and verify goes on from its checkpoint' + verifies('ST-45'),
+    'gets whole files with only old records, and verify continues from its checkpoint' + verifies('ST-45'),
     async () => {
       const { folder, to, files, archive, verify, live } = await world();
       const before = verify();
@@ -87,7 +93,7 @@ describe('an archive', () => {
       const together = verify(to);
       expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
       expect(together.chains).toEqual(before.chains);
-      // The chain goes on as if nothing had been.
+      // The chain continues normally.
       live.append(decision('later'));
       expect(verify(to)).toMatchObject({ ok: true, records: 23 });
       const reader = openAuditReader(folder, ':memory:');
@@ -97,7 +103,7 @@ describe('an archive', () => {
     },
   );
 
-  it('can be added to, or followed by another' + verifies('ST-45'), async () => {
+  it('can get more files later, and another archive can follow it' + verifies('ST-45'), async () => {
     const { to, archive, verify } = await world();
     const second = `${to}-2`;
     expect(archive(at(1))).toMatchObject({ files: 3 });
@@ -109,7 +115,7 @@ describe('an archive', () => {
       records: 22,
       archives: [{ verified: true }, { verified: true }],
     });
-    // Each by itself, with what is between them elsewhere.
+    // Each archive alone, while the other one is missing.
     for (const [archives, records] of [
       [[], 4],
       [[to], 18],
@@ -119,26 +125,23 @@ describe('an archive', () => {
     expect(archive(at(3))).toEqual({ files: 0, records: 0 });
   });
 
-  it(
-    'never takes the newest file of a living process, however old, nor anything behind it' + verifies('ST-46'),
-    async () => {
-      const { folder, files, archive, verify } = await world();
-      const writer = startFixture('audit-writer.ts', [folder, '1000000']);
-      await writer.line();
-      writer.child.kill('SIGSTOP');
-      const others = files().filter((name) => name.includes(`-${writer.child.pid}`));
-      expect(others).toHaveLength(1);
-      expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 2 + 3 });
-      expect(files()).toEqual(expect.arrayContaining([...others]));
-      expect(files()).toHaveLength(2);
-      expect(verify()).toMatchObject({ ok: true, chains: [{ state: 'open' }, { state: 'open' }] });
-      writer.child.kill('SIGKILL');
-      await writer.ended;
-      expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 1 });
-    },
-  );
+  it('never gets the newest file of a living process, however old, nor later files' + verifies('ST-46'), async () => {
+    const { folder, files, archive, verify } = await world();
+    const writer = startFixture('audit-writer.ts', [folder, '1000000']);
+    await writer.line();
+    writer.child.kill('SIGSTOP');
+    const others = files().filter((name) => name.includes(`-${writer.child.pid}`));
+    expect(others).toHaveLength(1);
+    expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 2 + 3 });
+    expect(files()).toEqual(expect.arrayContaining([...others]));
+    expect(files()).toHaveLength(2);
+    expect(verify()).toMatchObject({ ok: true, chains: [{ state: 'open' }, { state: 'open' }] });
+    writer.child.kill('SIGKILL');
+    await writer.ended;
+    expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 1 });
+  });
 
-  it('takes a copy of the torn ends that its records name' + verifies('ST-45'), async () => {
+  it('gets a copy of the torn ends that its records name' + verifies('ST-45'), async () => {
     const { folder, to, archive, verify } = await world();
     writeDeadChain(folder, [[decision('torn')]], YOUNG_CHAIN);
     writeFileSync(path.join(folder, `${YOUNG_CHAIN}.jsonl`), '{"half', { flag: 'a' });
@@ -188,13 +191,14 @@ describe('verify after an archive', () => {
         expect(verify(to)).toMatchObject({ ok: true });
       }
     }
-    // What is left of a chain of which older files are archived cannot vanish as a whole.
+    // The rest of a chain with archived files cannot disappear completely without a fault.
     for (const name of files().filter((one) => one.startsWith('20260101T'))) rmSync(path.join(folder, name));
     expect(whats(verify())).toEqual([expect.stringContaining('the file is missing')]);
   });
 
   it(
-    'refuses a checkpoint that is gone, changed, older, of another key, or without its key' + verifies('ST-45'),
+    'refuses a checkpoint that is missing, changed, old, signed with another key, or given without its key' +
+      verifies('ST-45'),
     async () => {
       const { folder, to, archive, verify } = await world();
       const file = path.join(folder, CHECKPOINT);
@@ -223,7 +227,7 @@ describe('verify after an archive', () => {
     },
   );
 
-  it('finds what was done to an archive' + verifies('ST-45'), async () => {
+  it('finds every change to an archive' + verifies('ST-45'), async () => {
     const { folder, to, files, archive, verify } = await world();
     archive(at(1));
     const older = `${to}-older`;
@@ -253,7 +257,7 @@ describe('verify after an archive', () => {
       writeFileSync(path.join(to, CHECKPOINT), own);
     }
     expect(verify(to)).toMatchObject({ ok: true });
-    // Alone, it is verified as a log is.
+    // The archive alone is verified like a log.
     expect(verifyAudit(to, [], { digest: createDigest(readAuditKey(path.dirname(folder))) })).toMatchObject({
       ok: true,
       records: 14,
@@ -261,9 +265,10 @@ describe('verify after an archive', () => {
   });
 });
 
-describe('a move that stops', () => {
+describe('a move to an archive', () => {
   it(
-    'loses nothing at any step, and is finished by the next one, also into another folder' + verifies('ST-46'),
+    'loses nothing if it stops at any step, and the next move completes it, also into another folder' +
+      verifies('ST-46'),
     async () => {
       let isDone = false;
       for (let step = 0; !isDone; step += 1) {
@@ -293,7 +298,7 @@ describe('a move that stops', () => {
     ['new', 0],
     ['that hold files', 1],
   ])(
-    'at any step in one folder, and then at any step in another, leaves both whole, and is finished in both: folders %s' +
+    'that stops at any step in one folder and then in another leaves both complete and can be finished: folders %s' +
       verifies('ST-46'),
     (_, old) => {
       const place = template();
@@ -326,14 +331,15 @@ describe('a move that stops', () => {
   );
 
   it(
-    'before it has moved anything leaves a folder that verifies, once the rest went elsewhere' + verifies('ST-46'),
+    'that stops before anything is moved leaves a folder that verifies, once the rest went elsewhere' +
+      verifies('ST-46'),
     async () => {
       const { to, archive, verify } = await world();
       const other = `${to}-other`;
       expect(archive(at(3), { to: other })).toMatchObject({ files: 5 });
       expect(archive(at(3))).toEqual({ files: 0, records: 0 });
       expect(verify(to, other)).toMatchObject({ ok: true, records: 22, faults: [] });
-      // One that was never named is a mistake still, and so is one that lost all it held.
+      // A folder that was never named is still an error, and so is one that lost its whole content.
       mkdirSync(`${to}-never`);
       expect(whats(verify(`${to}-never`))).toEqual([expect.stringContaining('does not name this archive')]);
       rmSync(other, { recursive: true });
@@ -343,7 +349,7 @@ describe('a move that stops', () => {
   );
 
   it(
-    'is refused where the archive is an older copy, or its checkpoint is gone: its gaps would look intended' +
+    'is refused if the archive is an old copy or has lost its checkpoint, because its gaps would look intended' +
       verifies('ST-45'),
     async () => {
       const { to, archive, verify } = await world();
@@ -369,7 +375,7 @@ describe('a move that stops', () => {
   );
 
   it(
-    'is refused before it begins where the log is broken, the record cannot be written, or the folder holds something else' +
+    'is refused at once if the log is broken, the record cannot be written, or the folder contains other files' +
       verifies('ST-46'),
     async () => {
       const { folder, to, files, archive, verify } = await world();
@@ -397,7 +403,7 @@ describe('a move that stops', () => {
     },
   );
 
-  it('is one at a time: while another one works it is refused, and no longer' + verifies('ST-46'), async () => {
+  it('is refused while another one runs, and only then' + verifies('ST-46'), async () => {
     const { folder, archive } = await world();
     const lock = path.join(folder, 'archive.lock');
     const other = tryLock(lock);
@@ -414,7 +420,10 @@ describe('a move that stops', () => {
   });
 });
 
-/** A log of one dead chain with a file of day 0, and of a chain of this process with a file for each of the days 0 to 4. */
+/**
+ * Creates a log with a dead chain of one file of day 0, and with the chain of this process with a file for each of the
+ * days 0 to 4.
+ */
 function template(): { readonly state: string; readonly records: number } {
   const state = temporaryFolder();
   const folder = path.join(state, 'audit');
@@ -429,7 +438,7 @@ function template(): { readonly state: string; readonly records: number } {
   return { state, records: verdict.records };
 }
 
-/** A copy of it, with two folders to archive to. */
+/** Copies it, with two folders for archives. */
 function copyOf(place: ReturnType<typeof template>) {
   const state = temporaryFolder();
   cpSync(place.state, state, { recursive: true });
@@ -451,7 +460,10 @@ function subsets(all: readonly string[]): readonly (readonly string[])[] {
   return sets;
 }
 
-/** Lets so many changes of files be made, and fails all that follow, as the end of the process would; false when it ended before. */
+/**
+ * Allows `step` changes of files and lets all later ones fail, as the end of the process would. Returns false if the
+ * work was finished before.
+ */
 function crash(step: number, work: () => unknown): boolean {
   let left = step;
   let isCrashed = false;
@@ -476,7 +488,7 @@ function crash(step: number, work: () => unknown): boolean {
 }
 
 describe('tollgate audit archive', () => {
-  it('moves, records who did it, and verify says where the archive begins' + verifies('ST-45'), async () => {
+  it('moves files, records who did it, and verify reports where the archive begins' + verifies('ST-45'), async () => {
     const project = new Project();
     onTestFinished(() => project.remove());
     project.write(

@@ -1,3 +1,4 @@
+/** Tests what a crash leaves of a chain, with real processes and real limits. */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +11,7 @@ import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, intent, readRecords, writeDeadChain } from './sample-log.ts';
 
 describe('a torn end', () => {
-  it('at every byte is put aside at the next start, with its hash on record, and every whole record stays', async () => {
+  it('at any byte is moved to another file at the next start, and its hash is recorded', async () => {
     const source = temporaryFolder();
     writeDeadChain(source, [[{ type: 'server', server: 's', event: 'up' }]]);
     const name = chainFileName(DEAD_CHAIN, 0);
@@ -40,7 +41,7 @@ describe('a torn end', () => {
     }
   }, 120_000);
 
-  it('that was put aside is evidence: verify misses it, and sees when it was changed', async () => {
+  it('that was moved is evidence: verify reports it if it is missing or changed', async () => {
     const folder = temporaryFolder();
     const name = chainFileName(DEAD_CHAIN, 0);
     writeDeadChain(folder, [[intent('1')]]);
@@ -53,7 +54,7 @@ describe('a torn end', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: false });
   });
 
-  it('of a living process is left alone', async () => {
+  it('of a living process stays', async () => {
     const folder = temporaryFolder();
     const live = openAudit({ folder, rotateBytes: 1e9 });
     writeFileSync(live.file, '{"half', { flag: 'a' });
@@ -63,8 +64,8 @@ describe('a torn end', () => {
   });
 });
 
-describe('a process that is killed', () => {
-  it('20 times at any point loses no record that it acknowledged' + verifies('PF-09'), async () => {
+describe('a killed process', () => {
+  it('loses no acknowledged record, killed at 20 random points' + verifies('PF-09'), async () => {
     const folder = temporaryFolder();
     const told = new Set<string>();
     for (let round = 0; round < 20; round += 1) {
@@ -93,7 +94,7 @@ describe('a process that is killed', () => {
     await log.close();
   }, 60_000);
 
-  it('shares the folder with others: each has its own chain', async () => {
+  it('has its own chain in the folder that it shares with others', async () => {
     const folder = temporaryFolder();
     const writers = [1, 2].map(() => startFixture('audit-writer.ts', [folder, '500', '30000']));
     const told = (await Promise.all(writers.map(({ ended }) => ended))).flat();
@@ -103,7 +104,7 @@ describe('a process that is killed', () => {
 });
 
 describe('a real short write', () => {
-  it('at the file size limit of the process leaves nothing of what was refused', async () => {
+  it('at the file size limit of the process leaves nothing of a refused record', async () => {
     const folder = temporaryFolder();
     const { ended } = startFixture('audit-writer.ts', [folder, '1000', '1000000000'], 8192);
     const told = await ended;

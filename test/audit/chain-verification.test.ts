@@ -1,3 +1,4 @@
+/** Tests that verification finds every change to a chain. */
 import { copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -16,7 +17,7 @@ import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDead
 
 const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
 
-/** A dead log of one file, as lines that can be put together again in other ways. */
+/** The log of a dead process in one file, as lines that can be joined in other ways. */
 function log(): {
   readonly folder: string;
   readonly path: string;
@@ -39,8 +40,8 @@ function log(): {
   };
 }
 
-describe('verify', () => {
-  it('takes a log as it was written, and an empty or missing folder', () => {
+describe('tollgate audit verify', () => {
+  it('accepts an unchanged log, and an empty or missing folder', () => {
     const { folder, head } = log();
     expect(verifyAudit(folder, [head])).toEqual({
       ok: true,
@@ -70,7 +71,7 @@ describe('verify', () => {
     expect(seq).toBe(4);
   }, 120_000);
 
-  it('names the first record that was deleted, repeated or put elsewhere', () => {
+  it('names the first record that was deleted, repeated or moved', () => {
     const { folder, lines, write } = log();
     fc.assert(
       fc.property(
@@ -83,7 +84,7 @@ describe('verify', () => {
           const changed = kind === 'delete' ? rest : [...rest.slice(0, to), line, ...rest.slice(to)];
           write(changed);
           const same = changed.findIndex((one, at) => one !== lines[at]);
-          // Deleting the last record is the one thing that a chain alone cannot show.
+          // Only a deletion of the last record cannot be seen in a chain alone.
           const expected = same < 0 ? [] : [expect.objectContaining({ seq: same + 1 })];
           expect(verifyAudit(folder).faults).toEqual(expected);
         },
@@ -92,7 +93,7 @@ describe('verify', () => {
     );
   });
 
-  it('sees a tail that was cut off only with the head that somebody kept', () => {
+  it('finds a missing end only with a head that was stored elsewhere', () => {
     const { folder, lines, head, write } = log();
     write(lines.slice(0, 4));
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4, chains: [{ state: 'ended' }] });
@@ -102,7 +103,7 @@ describe('verify', () => {
     });
   });
 
-  it('sees a record that was taken from another chain, and a file that was given another name', () => {
+  it('finds a record of another chain, and a renamed file', () => {
     const { folder, path, lines, write } = log();
     const other = temporaryFolder();
     writeDeadChain(other, [[intent('1'), outcome('1')]], OTHER_CHAIN);
@@ -116,7 +117,7 @@ describe('verify', () => {
     ]);
   });
 
-  it('sees what was written behind the end, or sealed without being a record', () => {
+  it('finds a record after the end of a chain, and a sealed line that is no record', () => {
     const { folder, lines, head, path, write } = log();
     const sealed = (body: object, seq: number, prev: string): Buffer =>
       sealRecord({ entry: body as never }, { seq, ts: 't', prev }).bytes;
@@ -128,7 +129,7 @@ describe('verify', () => {
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 1, what: expect.stringContaining('does not begin') }]);
   });
 
-  it('misses a file of a chain, first or in between, and one that was emptied', () => {
+  it('reports a missing file, first or in between, and an empty one', () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [[intent('1')], [outcome('1')], [intent('2')]]);
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 6 });
@@ -146,7 +147,7 @@ describe('verify', () => {
     expect(verifyAudit(folder)).toMatchObject({ ok: true });
   });
 
-  it('goes on with the other chains when one is broken', () => {
+  it('verifies the other chains when one is broken', () => {
     const { folder, write } = log();
     writeDeadChain(folder, [[intent('1')]], OTHER_CHAIN);
     write(['{}']);
@@ -157,7 +158,7 @@ describe('verify', () => {
     });
   });
 
-  it('leaves a record alone that a living process is writing right now', async () => {
+  it('accepts the record that a living process is writing', async () => {
     const folder = temporaryFolder();
     const live = openAudit({ folder, rotateBytes: 1e9 });
     writeFileSync(live.file, '{"half', { flag: 'a' });
@@ -167,8 +168,8 @@ describe('verify', () => {
   });
 });
 
-describe('the form of the chain', () => {
-  it('seals bytes, not text: what decodes alike is not alike', () => {
+describe('the form of a chain', () => {
+  it('seals bytes and not text: lines with the same text but other bytes differ', () => {
     const { bytes } = sealRecord({ entry: intent('\uFFFD') }, { seq: 1, ts: 't', prev: 'p' });
     const line = bytes.subarray(0, -1);
     expect(checkSeal(line)).toBeDefined();
@@ -179,7 +180,7 @@ describe('the form of the chain', () => {
     expect(checkSeal(Buffer.alloc(10))).toBeUndefined();
   });
 
-  it('knows its files, each by one name only', () => {
+  it('gives each file exactly one name', () => {
     expect(parseChainFileName(chainFileName(DEAD_CHAIN, 0))).toEqual({ chain: DEAD_CHAIN, pid: DEAD_PID, part: 0 });
     expect(parseChainFileName(chainFileName(DEAD_CHAIN, 1234))).toMatchObject({ part: 1234 });
     for (const name of [
@@ -193,7 +194,7 @@ describe('the form of the chain', () => {
     for (const line of ['', '[]', 'null', '"x"', '{']) expect(parseRecord(Buffer.from(line))).toBeUndefined();
   });
 
-  it('cannot be told apart from a rewrite by somebody who holds the file: that is what a kept head is for', () => {
+  it('does not reveal a complete rewrite by someone who can write the file; a stored head does', () => {
     const { folder, head } = log();
     writeDeadChain(folder, [[intent('1'), outcome('1', { outcome: 'error' })]]);
     expect(verifyAudit(folder)).toMatchObject({ ok: true });

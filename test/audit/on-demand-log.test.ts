@@ -1,4 +1,7 @@
-/** Tests the log that begins with its first record: no file before, torn ends put aside then, refused as any log. */
+/**
+ * Tests the log that begins with its first record: it makes no file earlier, then moves torn ends, and refuses like any
+ * log.
+ */
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -11,7 +14,7 @@ import { DEAD_CHAIN, decision, readRecords, writeDeadChain } from './sample-log.
 
 const failure = expect.objectContaining({ code: 'AUDIT_FAILED' });
 
-it('leaves no file and no folder where nothing was appended, and takes nothing once it is closed', async () => {
+it('an on-demand log creates nothing before its first record, and refuses records once it is closed', async () => {
   const folder = join(temporaryFolder(), 'audit');
   const log = openAuditOnDemand({ folder, rotateBytes: 1e9 });
   expect([log.head, log.file]).toEqual([NO_HASH, '']);
@@ -23,7 +26,8 @@ it('leaves no file and no folder where nothing was appended, and takes nothing o
 });
 
 it(
-  'begins its chain with the first record, after the torn ends of dead processes were put aside' + verifies('PF-09'),
+  'an on-demand log begins its chain with the first record, after it has moved the torn ends of dead processes' +
+    verifies('PF-09'),
   async () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [[]]);
@@ -40,7 +44,7 @@ it(
   },
 );
 
-it('refuses what it cannot keep, and before an act where that is asked for; the next append tries anew', async () => {
+it('an on-demand log refuses what it cannot write, and the next append tries again', async () => {
   const place = temporaryFolder();
   writeFileSync(join(place, 'file'), '');
   const log = openAuditOnDemand({ folder: join(place, 'file', 'audit'), rotateBytes: 1e9 });

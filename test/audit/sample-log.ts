@@ -1,4 +1,4 @@
-/** Owns sample entries and logs of dead processes for tests. */
+/** Sample entries, and logs of dead processes, for tests. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type ChainEntry, chainFileName, NO_HASH, sealRecord } from '../../facade/audit/audit-chain.ts';
@@ -46,7 +46,10 @@ export function decision(id: string, more: Partial<DecisionEntry> = {}): Decisio
 export const DEAD_PID = 999_999_999;
 export const DEAD_CHAIN = `20260101T000000000Z-${DEAD_PID}`;
 
-/** Writes the chain of a process that is dead, one list of entries a file; answers the head. Records are a second apart. */
+/**
+ * Writes the chain of a dead process, one file for each list of entries, and returns its head. Records are one second
+ * apart.
+ */
 export function writeDeadChain(folder: string, files: readonly (readonly ChainEntry[])[], chain = DEAD_CHAIN): string {
   mkdirSync(folder, { recursive: true });
   let [seq, prev] = [0, NO_HASH];
@@ -69,7 +72,7 @@ export function writeDeadChain(folder: string, files: readonly (readonly ChainEn
   return prev;
 }
 
-/** The records of a file. */
+/** Returns the records of a file. */
 export function readRecords(path: string): Record<string, unknown>[] {
   return readFileSync(path, 'utf8')
     .split('\n')

@@ -1,3 +1,4 @@
+/** Compares budgets with a simple model, over random histories. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createBudgets, type Lease } from '../../facade/budget/budgets.ts';
@@ -5,7 +6,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import { momentAt, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 
-/** What a person would write on paper: who was granted what in which window. */
+/** A simple model: what was granted to whom in which window. */
 interface Model {
   now: number;
   windowEnds: number;
@@ -31,9 +32,9 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('restart' as const) }) },
 );
 
-describe('budgets against a model', () => {
+describe('budgets, compared with a model', () => {
   it(
-    'grant and refuse exactly what is left, over windows and restarts, and never exceed a limit' + verifies('CY-17'),
+    'grant exactly what is left, over windows and restarts, and never exceed a limit' + verifies('CY-17'),
     async () => {
       const folder = temporaryFolder();
       let runs = 0;
@@ -45,7 +46,7 @@ describe('budgets against a model', () => {
           let budgets = createBudgets(state, () => momentAt(model.now));
           const take = async (most: number): Promise<Lease | undefined> => {
             try {
-              // A deadline that is over: whoever would have to wait is refused at once.
+              // The deadline is over, so a call that would wait is refused at once.
               return await budgets.reserve({
                 budgets: [budget],
                 keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' },
@@ -63,7 +64,7 @@ describe('budgets against a model', () => {
             if (one.kind === 'wait') model.now += one.ms;
             if (one.kind === 'settle') settleOne(model, one);
             if (one.kind === 'restart') {
-              // Killed with leases open: what they reserved stays spent.
+              // Killed with open leases, so the reserved amounts stay spent.
               await state.close();
               model.open.length = 0;
               state = openState(folder, { now: 0 });

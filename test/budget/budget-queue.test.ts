@@ -1,3 +1,4 @@
+/** Tests calls that wait for budgets, in one process and in two. */
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { createBudgets, createConcurrencyLimit, type Lease, type LeaseRequest } from '../../facade/budget/budgets.ts';
@@ -24,34 +25,37 @@ function request(budgets: readonly BudgetObligation[], more: Partial<LeaseReques
   };
 }
 
-/** Heard at once, so that a refusal does not count as unheard while the test waits for something else. */
+/** Handles a rejection at once, so that it does not count as unhandled while the test waits for something else. */
 const codeOf = async (lease: Lease | Promise<Lease>): Promise<string> =>
   Promise.resolve(lease).then(
     () => 'granted',
     (error: TollgateError) => error.code,
   );
 
-describe('calls at once', () => {
-  it('wait for one of two per origin to end, in the order in which they came' + verifies('HB-05'), async () => {
-    const budgets = createBudgets(openState(temporaryFolder()));
-    const running = [await budgets.reserve(request([TWO])), await budgets.reserve(request([TWO]))];
-    const order: number[] = [];
-    const waiting = [1, 2, 3].map(async (n) => {
-      const lease = await budgets.reserve(request([TWO]));
-      order.push(n);
-      return lease;
-    });
-    await budgets.reserve(request([TWO], { keys: { ...KEYS, origin: 'another' } }));
-    expect(order).toEqual([]);
-    running[0]?.settle(NOTHING);
-    const first = await waiting[0];
-    first?.settle(NOTHING);
-    running[1]?.settle(NOTHING);
-    await Promise.all(waiting);
-    expect(order).toEqual([1, 2, 3]);
-  });
+describe('concurrent calls on a budget', () => {
+  it(
+    'wait for one of two calls of their origin to end, in the order of their arrival' + verifies('HB-05'),
+    async () => {
+      const budgets = createBudgets(openState(temporaryFolder()));
+      const running = [await budgets.reserve(request([TWO])), await budgets.reserve(request([TWO]))];
+      const order: number[] = [];
+      const waiting = [1, 2, 3].map(async (n) => {
+        const lease = await budgets.reserve(request([TWO]));
+        order.push(n);
+        return lease;
+      });
+      await budgets.reserve(request([TWO], { keys: { ...KEYS, origin: 'another' } }));
+      expect(order).toEqual([]);
+      running[0]?.settle(NOTHING);
+      const first = await waiting[0];
+      first?.settle(NOTHING);
+      running[1]?.settle(NOTHING);
+      await Promise.all(waiting);
+      expect(order).toEqual([1, 2, 3]);
+    },
+  );
 
-  it('are RATE_LIMITED when none ends before the deadline' + verifies('HB-05'), async () => {
+  it('get RATE_LIMITED if no call ends before the deadline' + verifies('HB-05'), async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     for (const _ of [1, 2]) await budgets.reserve(request([TWO]));
     const late = await Promise.allSettled(
@@ -69,7 +73,7 @@ describe('calls at once', () => {
     });
   });
 
-  it('leave the queue when their caller goes, and lose no place', async () => {
+  it('leave the queue when they are cancelled, and the others keep their order', async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     const running = await Promise.all([1, 2].map(async () => budgets.reserve(request([TWO]))));
     const gone = new AbortController();
@@ -82,7 +86,7 @@ describe('calls at once', () => {
     await expect(budgets.reserve(request([TWO], { signal: gone.signal }))).rejects.toMatchObject({ code: 'CANCELLED' });
   });
 
-  it('wait for the output bytes that a running call may not need, and not for those that are spent', async () => {
+  it('wait for output bytes that a running call may give back, but not for spent ones', async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     const bytes: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 50_000 };
     const first = await budgets.reserve(request([bytes]));
@@ -93,7 +97,7 @@ describe('calls at once', () => {
     await expect(budgets.reserve(request([bytes]))).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED' });
   });
 
-  it('that wait hear of a spent budget and of a fault of the state', async () => {
+  it('get the error while they wait, if the budget is spent or the state fails', async () => {
     const state = openState(temporaryFolder());
     const budgets = createBudgets(state);
     const both: BudgetObligation[] = [
@@ -114,7 +118,7 @@ describe('calls at once', () => {
     expect(await fifth).toBe('STATE_FAILED');
   });
 
-  it('give back what came too late for a caller who has left, also from a slow state', async () => {
+  it('give back what was granted after the caller had left, also with a slow state', async () => {
     const fast = openState(temporaryFolder());
     let answered = Promise.resolve();
     const reserve: State['reserve'] = async (...given) => {
@@ -138,7 +142,7 @@ describe('calls at once', () => {
     await budgets.reserve(request(one));
   });
 
-  it('take over the places of a process that was killed, and of none that lives', async () => {
+  it('get the slots of a killed process, and none of a living one', async () => {
     const folder = temporaryFolder();
     const { child, line } = startFixture('budget-taker.ts', [folder, '2', 'hold']);
     await line();
@@ -154,31 +158,34 @@ describe('calls at once', () => {
   });
 });
 
-describe('the gate of a session', () => {
+describe('the concurrency limit of a session', () => {
   const signal = new AbortController().signal;
   const soon = (ms: number): { signal: AbortSignal; deadline: number } => ({ signal, deadline: Date.now() + ms });
 
-  it('lets 16 in, queues the others in order, and gives a place back once' + verifies('HB-05', 'CY-17'), async () => {
-    const gate = createConcurrencyLimit(16);
-    const inside = Array.from({ length: 16 }, () => gate.enter(soon(1000)));
-    expect(inside.every((leave) => typeof leave === 'function')).toBe(true);
-    const order: string[] = [];
-    const queued = ['a', 'b'].map(async (name) => {
-      const leave = await gate.enter(soon(1000));
-      order.push(name);
-      return leave;
-    });
-    const leave = inside[0] as () => void;
-    leave();
-    leave();
-    await queued[0];
-    expect(order).toEqual(['a']);
-    (await queued[0])?.();
-    await queued[1];
-    expect(order).toEqual(['a', 'b']);
-  });
+  it(
+    'admits 16 calls, queues the others in order, and frees each place once' + verifies('HB-05', 'CY-17'),
+    async () => {
+      const gate = createConcurrencyLimit(16);
+      const inside = Array.from({ length: 16 }, () => gate.enter(soon(1000)));
+      expect(inside.every((leave) => typeof leave === 'function')).toBe(true);
+      const order: string[] = [];
+      const queued = ['a', 'b'].map(async (name) => {
+        const leave = await gate.enter(soon(1000));
+        order.push(name);
+        return leave;
+      });
+      const leave = inside[0] as () => void;
+      leave();
+      leave();
+      await queued[0];
+      expect(order).toEqual(['a']);
+      (await queued[0])?.();
+      await queued[1];
+      expect(order).toEqual(['a', 'b']);
+    },
+  );
 
-  it('refuses at the deadline with RATE_LIMITED, and passes over who has left', async () => {
+  it('refuses with RATE_LIMITED at the deadline, and skips cancelled calls', async () => {
     const gate = createConcurrencyLimit(1);
     const leave = gate.enter(soon(0)) as () => void;
     await expect(gate.enter(soon(20))).rejects.toMatchObject({ code: 'RATE_LIMITED', data: { limit: 1 } });
@@ -193,8 +200,8 @@ describe('the gate of a session', () => {
   });
 });
 
-describe('two processes', () => {
-  it('never grant more than 10 of 100 parallel calls between them' + verifies('CY-17'), async () => {
+describe('two processes with one budget', () => {
+  it('never grant more than 10 of 100 parallel calls together' + verifies('CY-17'), async () => {
     const folder = temporaryFolder();
     const takers = [1, 2].map(() => startFixture('budget-taker.ts', [folder, '50']));
     await Promise.all(takers.map((taker) => taker.line()));
@@ -207,7 +214,7 @@ describe('two processes', () => {
     ).toBe('BUDGET_EXCEEDED');
   });
 
-  it('on a disk that is full are refused with STATE_FAILED, grant no more than was kept, and go on when there is room', async () => {
+  it('refuse on a full disk, grant no more than was stored, and continue when there is room', async () => {
     const folder = temporaryFolder();
     await openState(folder).close();
     const full = startFixture('budget-taker.ts', [folder, '20'], 33_000);

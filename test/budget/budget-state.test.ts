@@ -1,3 +1,4 @@
+/** Tests the reservation and settlement of budgets, with a failing state too. */
 import { describe, expect, it } from 'vitest';
 import { type Budgets, createBudgets, type Lease, type LeaseRequest } from '../../facade/budget/budgets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
@@ -26,7 +27,7 @@ const take = async (budgets: Budgets, ...given: Parameters<typeof request>): Pro
 const NOTHING = { outputBytes: 0, wallMs: 0 };
 
 describe('a budget', () => {
-  it('that does not apply costs no database', () => {
+  it('that does not apply opens no database', () => {
     const untouchable = new Proxy({}, { get: () => expect.fail('the state was touched') }) as State;
     const lease = createBudgets(untouchable).reserve(request([])) as Lease;
     expect(lease).toMatchObject({ outputBytes: 30_000, wallMs: 30_000 });
@@ -34,7 +35,8 @@ describe('a budget', () => {
   });
 
   it(
-    'of 5 calls a run refuses the sixth, says what is left, and counts each run by itself' + verifies('HB-05', 'CY-17'),
+    'of 5 calls per run refuses the sixth, reports what is left, and counts each run separately' +
+      verifies('HB-05', 'CY-17'),
     async () => {
       const budgets = createBudgets(openState(temporaryFolder()));
       const five: BudgetObligation = { id: 'harbor-calls', scope: 'run', calls: 5 };
@@ -50,7 +52,7 @@ describe('a budget', () => {
     },
   );
 
-  it('with a window opens again when the window that began with the first use has ended', async () => {
+  it('with a window is available again when the window has ended, which begins with the first use', async () => {
     let now = 1_000_000;
     const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const hourly: BudgetObligation = { id: 'h', scope: 'principal', window: 3600, calls: 1 };
@@ -65,7 +67,7 @@ describe('a budget', () => {
     await take(budgets, [hourly]);
   });
 
-  it('keeps what was spent when the clock is set back, and its window does not last for the jump', async () => {
+  it('stays spent when the clock is set back, and its window does not get longer', async () => {
     let now = 10_000_000;
     const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const minute: BudgetObligation = { id: 'm', scope: 'principal', window: 60, calls: 2 };
@@ -91,7 +93,7 @@ describe('a budget', () => {
   });
 
   it(
-    'grants the rest where the worst case is not left, and counts what was used beyond the grant' + verifies('HA-09'),
+    'grants the rest if the worst case is not available, and counts use above the grant' + verifies('HA-09'),
     async () => {
       const budgets = createBudgets(openState(temporaryFolder()));
       const both: BudgetObligation[] = [
@@ -105,7 +107,7 @@ describe('a budget', () => {
     },
   );
 
-  it('counts as all used what a caller cannot measure, and settles once', async () => {
+  it('counts everything as used if the use was not measured, and settles once', async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     const bytes: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 40_000 };
     const lease = await take(budgets, [bytes]);
@@ -114,7 +116,7 @@ describe('a budget', () => {
     expect(await take(budgets, [bytes])).toMatchObject({ outputBytes: 10_000 });
   });
 
-  it('stays spent when the process dies between reserve and settle', async () => {
+  it('stays spent if the process dies between reserve and settle', async () => {
     const folder = temporaryFolder();
     const state = openState(folder);
     await take(createBudgets(state), [{ id: 'b', scope: 'principal', outputBytes: 30_000 }]);
@@ -124,7 +126,7 @@ describe('a budget', () => {
     ).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED', data: { left: 0 } });
   });
 
-  it('does not settle into the next window', async () => {
+  it('does not settle in the next window', async () => {
     let now = 0;
     const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const bytes: BudgetObligation = { id: 'b', scope: 'run', window: 1, outputBytes: 30_000 };
@@ -136,14 +138,14 @@ describe('a budget', () => {
     expect(await take(budgets, [bytes])).toMatchObject({ outputBytes: 29_000 });
   });
 
-  it('is refused when the policy names it twice: one counter would be settled twice', async () => {
+  it('is refused if the policy names it twice, because its one counter would be settled twice', async () => {
     const twice: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 1 };
     await expect(take(createBudgets(openState(temporaryFolder())), [twice, twice])).rejects.toMatchObject({
       code: 'POLICY_FAILED',
     });
   });
 
-  it('whose settling fails stays spent, is counted, and is made good before the next reservation', async () => {
+  it('that cannot be settled stays spent, is counted, and is settled before the next reservation', async () => {
     const state = openState(temporaryFolder());
     let isBroken = true;
     const flaky: State = {
@@ -164,7 +166,7 @@ describe('a budget', () => {
     expect(budgets.unsettled).toBe(0);
   });
 
-  it('whose settling fails gives its slot to another process by a later try, without another reservation here', async () => {
+  it('that cannot be settled gives its slot to another process after a later attempt', async () => {
     const state = openState(temporaryFolder());
     let failures = 1;
     const settle: State['settle'] = (held, used) =>
@@ -179,7 +181,7 @@ describe('a budget', () => {
     expect(budgets.unsettled).toBe(0);
   });
 
-  it('cannot be used while the state is down: nothing runs', async () => {
+  it('cannot be used while the state is down, so nothing runs', async () => {
     const state = openState(temporaryFolder());
     await state.close();
     await expect(take(createBudgets(state), [{ id: 'b', scope: 'run', calls: 1 }])).rejects.toMatchObject({

@@ -1,4 +1,7 @@
-/** Tests the facts of a call (facade/call/lowering/call-effect.ts), and the resolving of its paths (facade/call/lowering/workspace-files.ts). */
+/**
+ * Tests the facts of a call (facade/call/lowering/call-effect.ts) and the resolution of its paths
+ * (facade/call/lowering/workspace-files.ts).
+ */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,21 +22,21 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 const facts = (semantics: Semantics, args: Record<string, unknown>) =>
   effectOf({ server: 's', tool: 't', semantics, args }, root);
 
-describe('effectOf', () => {
-  it('gives the same facts for relative and absolute spellings of one place' + verifies('CY-18'), () => {
+describe('the effect of a call', () => {
+  it('has the same facts for relative and absolute spellings of a path' + verifies('CY-18'), () => {
     const semantics: Semantics = { verb: 'read', paths: ['path'] };
     for (const spelled of ['src/a', './src//a', 'src/../src/a', path.join(root, 'src/a')]) {
       expect(facts(semantics, { path: spelled }).paths).toEqual([{ argument: 'path', path: 'src/a', inside: true }]);
     }
   });
 
-  it('follows a symlink to where it leads', () => {
+  it('has the real path of a symbolic link', () => {
     expect(facts({ verb: 'read', paths: ['path'] }, { path: 'out/passwd' }).paths).toEqual([
       { argument: 'path', path: '/etc/passwd', inside: false },
     ]);
   });
 
-  it('takes every path of a list, and lists in it', () => {
+  it('has every path of a list, also of nested lists', () => {
     expect(
       facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', ['b']], other: null }).paths.map(
         (fact) => fact.path,
@@ -41,7 +44,7 @@ describe('effectOf', () => {
     ).toEqual(['a', 'b']);
   });
 
-  it('gives a fact that cannot be read for what is no text, so that no rule that denies is silent: object-for-path, list-for-command', () => {
+  it('has an unreadable fact for a value that is not a text: object-for-path, list-for-command', () => {
     const semantics: Semantics = { verb: 'execute', paths: ['path'], urls: ['url'], command: 'command' };
     for (const odd of [{ path: '.env' }, 7, true, [[{}]]]) {
       const { paths, urls, command } = facts(semantics, { path: odd, url: odd, command: odd });
@@ -52,7 +55,7 @@ describe('effectOf', () => {
     expect(facts(semantics, { command: ['rm', '-rf', '/'] }).command?.opaque).toBe(true);
   });
 
-  it('names the host of a URL only where every parser reads the same one', () => {
+  it('has the host of a URL only if every parser reads the same one', () => {
     const urls = facts(
       { verb: 'read', urls: ['url'] },
       { url: ['https://example.com:8443/x', 'http://a@b.example/', 'no url', 'http://0x7f.1/'] },
@@ -60,7 +63,7 @@ describe('effectOf', () => {
     expect(urls.map((fact) => fact.host)).toEqual(['example.com', '', '', '']);
   });
 
-  it('chooses the verb by argument, and keeps the graver one for what it does not know', () => {
+  it('has the verb of the argument, or the more serious one for an unknown value', () => {
     const semantics: Semantics = {
       verb: 'execute',
       command: 'command',
@@ -79,7 +82,7 @@ describe('effectOf', () => {
 });
 
 describe('WorkspaceFiles', () => {
-  it('resolves a call that names no path without a promise, which each call would pay for', async () => {
+  it('resolves a call without a path synchronously, because every call would pay for a promise', async () => {
     const files = new WorkspaceFiles({ workspace: root, controlFiles: [], otherWorkspaces: { read: [], write: [] } });
     const semantics: Semantics = { verb: 'read', paths: ['path'] };
     const resolve = (args: Record<string, unknown>): ReturnType<WorkspaceFiles['resolve']> =>

@@ -1,10 +1,10 @@
-/** Tests facade/call/lowering/command-facts.ts: literal words or opaque, never a guess. */
+/** Tests facade/call/lowering/command-facts.ts: a command has literal words or is opaque, and nothing is guessed. */
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { commandFact } from '../../facade/call/lowering/command-facts.ts';
 
-describe('commandFact', () => {
+describe('the facts of a command', () => {
   it.each([
     ['git status', [['git', 'status']]],
     [
@@ -34,7 +34,7 @@ describe('commandFact', () => {
     ['(make; make install) >/dev/null 2>&1', [['make'], ['make', 'install']]],
     ['git \\\npush', [['git', 'push']]],
     ['echo \'p\u00e9\' "caf\u00e9"', [['echo', 'p\u00e9', 'caf\u00e9']]],
-  ])('reads the words of %j', (text, words) => {
+  ])('contain the words of %j', (text, words) => {
     expect(commandFact(text)).toEqual({ text, opaque: /^(?:make|\(make|! git|npm|git \\)/.test(text), words });
   });
 
@@ -89,11 +89,11 @@ describe('commandFact', () => {
     ['x'.repeat(70_000), 'too long'],
     ['for i in a; do rm $i; done', 'loop'],
     ['cat <<EOF\nrm\nEOF', 'here document'],
-  ])('reads no words of %j (%s)', (text) => {
+  ])('contain no words of %j (%s)', (text) => {
     expect(commandFact(text)).toEqual({ text, opaque: true, words: [] });
   });
 
-  // Nothing is on the path, so the shell hands every simple command that it would run to the handler, as it understood it.
+  // PATH is empty, so the shell passes every simple command that it would run to the handler, as it understood it.
   const WITNESS = `command_not_found_handle() { printf '%s\\0' "$@" $'\\1' >&3; }`;
   const commandsRunBy = (text: string): string[][] => {
     const run = spawnSync('/bin/bash', ['-c', `${WITNESS}\n${text}`], {
@@ -109,7 +109,7 @@ describe('commandFact', () => {
     return commands.slice(0, -1);
   };
 
-  it('names every command that a real shell runs, as it runs it', () => {
+  it('name every command that a real shell runs, as the shell runs it', () => {
     const word = fc.constantFrom(
       'rm',
       'cat',

@@ -1,4 +1,6 @@
-/** Tests facade/call/refusal.ts: what becomes of calls and lists that are cut, by what cut them and how far they had come. */
+/**
+ * Tests facade/call/refusal.ts: the answers of interrupted calls and lists, by the cause and by how far they had come.
+ */
 import { describe, expect, it } from 'vitest';
 import { Cancellation } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -17,9 +19,10 @@ const aborted = (reason: Error): Cancellation => {
 };
 const CANCELLED = new TollgateError('CANCELLED');
 
-describe('a call that is cut', () => {
+describe('a call that is interrupted', () => {
   it(
-    'may have run once it was sent, has not run before, and is left alone where nothing cut it' + verifies('ST-21'),
+    'may have run if it was sent, has not run otherwise, and keeps its own error without an interruption' +
+      verifies('ST-21'),
     () => {
       const cut = aborted(interruptionError('It ended.'));
       expect(failureAfterInterruption(CANCELLED, cut, 'unknown')).toMatchObject({
@@ -47,8 +50,8 @@ describe('a call that is cut', () => {
   );
 });
 
-describe('a list that is cut' + verifies('ST-22'), () => {
-  it('while it waits for servers is answered: it may be asked for again', async () => {
+describe('a list that is interrupted' + verifies('ST-22'), () => {
+  it('while it waits for servers is answered, and the client may ask again', async () => {
     const cancel = new Cancellation();
     const exposures = { tableFor: () => new Promise(() => undefined) } as unknown as NameTables;
     const list = listTools(exposures, openSession(ALICE, 'stdio'), {

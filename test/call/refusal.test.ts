@@ -1,4 +1,7 @@
-/** Tests facade/call/refusal.ts, facade/call/identify.ts, facade/call/decide.ts and facade/runtime/metrics/metrics.ts: how calls are refused, by whom they came, and how they are counted. */
+/**
+ * Tests facade/call/refusal.ts, facade/call/identify.ts, facade/call/decide.ts and facade/runtime/metrics/metrics.ts:
+ * how calls are refused, identified, decided and counted.
+ */
 import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -18,8 +21,8 @@ import { verifies } from '../verifies.ts';
 const redactor = new Redactor();
 const principal: Principal = { id: 'ann', role: 'r', groups: [], profiles: ['default'], origin: 'cli' };
 
-describe('refusal', () => {
-  it.each(Object.keys(ERRORS) as ErrorCode[])('%s travels as its row says', (code) => {
+describe('the reply to a refusal', () => {
+  it.each(Object.keys(ERRORS) as ErrorCode[])('for %s is as the error table says', (code) => {
     const reply = refusalReply(new TollgateError(code), { id: 'd1', redactor });
     const row = ERRORS[code];
     if (row.wire === 'result') {
@@ -34,20 +37,20 @@ describe('refusal', () => {
     }
   });
 
-  it('keeps numbers of its own out of the range of the specification', () => {
+  it('uses error numbers outside the range of the specification', () => {
     const standard = new Set([-32700, -32600, -32601, -32602, -32603]);
     for (const row of Object.values(ERRORS))
       if ('rpc' in row && row.rpc !== undefined)
         expect(standard.has(row.rpc) || (row.rpc <= -32000 && row.rpc >= -32019)).toBe(true);
   });
 
-  it('is opaque about what it did not foresee', () => {
+  it('reveals nothing of an unexpected error', () => {
     const reply = refusalReply(new Error('secret /etc/passwd path'), { id: 'd2', redactor });
     expect(JSON.stringify(reply)).not.toContain('passwd');
     expect(reply).toMatchObject({ error: { code: -32603, data: { code: 'INTERNAL', decision: 'd2' } } });
   });
 
-  it('passes an error of a server as it came, less registered secrets', () => {
+  it("contains a server's error unchanged, without registered secrets", () => {
     const own = new Redactor();
     own.register('secret-value');
     expect(
@@ -71,7 +74,7 @@ describe('identify', () => {
     ...(meta === undefined ? {} : { meta }),
   });
 
-  it('takes the run from the host, bound to the principal, else the session', () => {
+  it('takes the run from the host, bound to the principal, or else the session', () => {
     const session = openSession(principal, 'stdio');
     expect(identify(session, request(), { id: 'd', startedAt: 1 }).run).toBe(session.id);
     expect(identify(session, request({ 'tollgate/run': 'task-7' }), { id: 'd', startedAt: 1 }).run).toBe('ann/task-7');
@@ -121,7 +124,7 @@ describe('decide', () => {
     pin: 'p',
     args,
   } as unknown as DecisionRequest['exposed'];
-  /** What has answered the ask, with a person who is never there. */
+  /** Judges an ask for which no person is available, and returns what answered it. */
   const ask = async (
     made: CallDecision | (() => CallDecision),
     {
@@ -145,19 +148,19 @@ describe('decide', () => {
     return allowedCall(await decide(deps, { policy, caller, exposed, bound, request })).consent;
   };
 
-  it('lets only a literal allow on' + verifies('CY-16'), async () => {
+  it('continues only with a literal allow' + verifies('CY-16'), async () => {
     await expect(ask(decision('allow'))).resolves.toBeUndefined();
     for (const other of ['deny', 'ask', 'ALLOW', 'yes', ''])
       await expect(ask(decision(other))).rejects.toThrow(TollgateError);
   });
 
-  it('lets a grant answer what is asked, and nothing else', async () => {
+  it('lets a grant answer an ask, and nothing else', async () => {
     await expect(ask(decision('ask'), { grant: 'g1' })).resolves.toBe('g1');
     for (const other of ['deny', 'ASK', 'yes', ''])
       await expect(ask(decision(other), { grant: 'g1' })).rejects.toMatchObject({ code: 'DENIED' });
   });
 
-  it('judges a call anew that has waited, by what is decided then', async () => {
+  it('decides a call that has waited again, with the decision of that moment', async () => {
     const answers = [decision('ask'), decision('deny')];
     const obtain = async (): Promise<undefined> => undefined;
     await expect(ask(() => answers.shift() ?? decision('allow'), { obtain })).rejects.toMatchObject({ code: 'DENIED' });
@@ -167,13 +170,13 @@ describe('decide', () => {
     await expect(ask(decision('ask'), { obtain: async () => given.shift() })).resolves.toBe('a1');
   });
 
-  it('names rule and message, and no file of the owner', async () => {
+  it('names the rule and its message, and no file of the owner', async () => {
     const thrown = (await ask(decision('deny')).catch((error: unknown) => error)) as TollgateError;
     expect(thrown.message).toBe('Refused by rule r1: because');
     expect(JSON.stringify(thrown.data)).not.toContain('rules.yaml');
   });
 
-  it('says what the caller can do instead, where the policy says it', async () => {
+  it('says what the caller can do instead, if the policy says it', async () => {
     const denied = decision('deny');
     const advised = {
       ...denied,
@@ -182,7 +185,7 @@ describe('decide', () => {
     await expect(ask(advised)).rejects.toMatchObject({ code: 'DENIED', next: 'Push to a branch.' });
   });
 
-  it('puts what a rule pins into the call once, and refuses when it is not what will be sent, also where a person could be asked', async () => {
+  it('adds the pinned arguments of rules once, and refuses if other values would be sent', async () => {
     await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['a'] } })).resolves.toBeUndefined();
     await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['b'] } })).resolves.toBeUndefined();
     const changing = ['allow', 'ask'].map((outcome) => {

@@ -1,4 +1,7 @@
-/** Tests that labels of runs do not pile up in the state: they go with their run, and those of names that nobody uses any more with time. */
+/**
+ * Tests that labels of runs do not accumulate in the state: they are deleted with their run, or after a time without
+ * use.
+ */
 import { expect, it } from 'vitest';
 import type { OpenSession } from '../../facade/call/identify.ts';
 import { createLabels } from '../../facade/call/run-labels.ts';
@@ -14,37 +17,40 @@ const DAY = 86_400_000;
 const ANN = { id: 'ann', role: 'dev', groups: [], profiles: [], origin: 'app' };
 const session = (): OpenSession => ({ id: 's1', principal: ANN, labels: new Set<string>() }) as unknown as OpenSession;
 
-it('of a run of a host go when it ends, or is too old; others stay' + verifies('TR-90', 'ST-42'), async () => {
-  const state = openState(temporaryFolder());
-  let now = 1_000;
-  const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, state, () => now);
-  const labels = createLabels({ state, runs, sticky: ['secret'], now: () => now });
-  const open = async (): Promise<string> => {
-    const run = await runs.open({ principal: 'ann', origin: 'app', owned: true });
-    await labels.join(session(), runKey(run), ['untrusted', 'internal', 'secret']);
-    expect([...labels.of(session(), runKey(run))].sort()).toEqual(['internal', 'secret', 'untrusted']);
-    return run.name;
-  };
-  const kept = (name: string): number => state.list(labelSpace(`ann/${name}`)).size;
-  try {
-    const [ended, forgotten] = [await open(), await open()];
-    await labels.join(session(), 'ann/mine', ['untrusted']);
-    const run = runs.find(ended);
-    if (run !== undefined) await runs.end(run);
-    expect([kept(ended), kept(forgotten), kept('mine')]).toEqual([0, 2, 1]);
-    now += DAY + 1;
-    expect(runs.find(forgotten)).toBeUndefined();
-    const last = await open();
-    await runs.sweep(new AbortController().signal);
-    expect([kept(forgotten), kept('mine'), kept(last)]).toEqual([0, 1, 2]);
-    // A sticky label is no label of a run.
-    expect(labels.of(session(), 's1')).toEqual(['secret']);
-  } finally {
-    await state.close();
-  }
-});
+it(
+  "labels of a host's run are deleted when the run ends or is too old, and others stay" + verifies('TR-90', 'ST-42'),
+  async () => {
+    const state = openState(temporaryFolder());
+    let now = 1_000;
+    const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, state, () => now);
+    const labels = createLabels({ state, runs, sticky: ['secret'], now: () => now });
+    const open = async (): Promise<string> => {
+      const run = await runs.open({ principal: 'ann', origin: 'app', owned: true });
+      await labels.join(session(), runKey(run), ['untrusted', 'internal', 'secret']);
+      expect([...labels.of(session(), runKey(run))].sort()).toEqual(['internal', 'secret', 'untrusted']);
+      return run.name;
+    };
+    const kept = (name: string): number => state.list(labelSpace(`ann/${name}`)).size;
+    try {
+      const [ended, forgotten] = [await open(), await open()];
+      await labels.join(session(), 'ann/mine', ['untrusted']);
+      const run = runs.find(ended);
+      if (run !== undefined) await runs.end(run);
+      expect([kept(ended), kept(forgotten), kept('mine')]).toEqual([0, 2, 1]);
+      now += DAY + 1;
+      expect(runs.find(forgotten)).toBeUndefined();
+      const last = await open();
+      await runs.sweep(new AbortController().signal);
+      expect([kept(forgotten), kept('mine'), kept(last)]).toEqual([0, 1, 2]);
+      // A sticky label does not belong to a run.
+      expect(labels.of(session(), 's1')).toEqual(['secret']);
+    } finally {
+      await state.close();
+    }
+  },
+);
 
-it('of a name that nobody has used for 30 days go at the next start' + verifies('TR-90'), async () => {
+it('labels of a run name that was not used for 30 days are deleted at the next start' + verifies('TR-90'), async () => {
   const folder = temporaryFolder();
   const first = openState(folder, { now: 0 });
   await first.put(labelSpace('ann/old'), 'untrusted', String(1));
@@ -58,33 +64,36 @@ it('of a name that nobody has used for 30 days go at the next start' + verifies(
   }
 });
 
-it('of runs are swept away in the background: opening one reads no other' + verifies('ST-42'), async () => {
-  const state = openState(temporaryFolder());
-  let now = 1_000;
-  let listed = 0;
-  const list: typeof state.list = (space, prefix) => {
-    const rows = state.list(space, prefix);
-    listed += rows.size;
-    return rows;
-  };
-  const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, { ...state, list }, () => now);
-  try {
-    for (let n = 0; n < 200; n += 1) await runs.open({ principal: 'ann', origin: 'app', maxCalls: 5 });
-    now += DAY;
-    const last = await runs.open({ principal: 'ann', origin: 'app' });
-    expect([runs.find(last.name)?.name, listed]).toEqual([last.name, 0]);
-    await writeOldPlan(state);
-    const expiry = new RunExpiry(
-      [(signal) => runs.sweep(signal), (signal) => listPlans(state, 3 * DAY, signal)],
-      (thrown) => expect.unreachable(String(thrown)),
-      0,
-    );
-    await expect.poll(() => [state.list('runs').size, state.list('plan').size]).toEqual([1, 0]);
-    await expiry.close();
-  } finally {
-    await state.close();
-  }
-});
+it(
+  'labels of old runs are deleted in the background, so opening a run reads no others' + verifies('ST-42'),
+  async () => {
+    const state = openState(temporaryFolder());
+    let now = 1_000;
+    let listed = 0;
+    const list: typeof state.list = (space, prefix) => {
+      const rows = state.list(space, prefix);
+      listed += rows.size;
+      return rows;
+    };
+    const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, { ...state, list }, () => now);
+    try {
+      for (let n = 0; n < 200; n += 1) await runs.open({ principal: 'ann', origin: 'app', maxCalls: 5 });
+      now += DAY;
+      const last = await runs.open({ principal: 'ann', origin: 'app' });
+      expect([runs.find(last.name)?.name, listed]).toEqual([last.name, 0]);
+      await writeOldPlan(state);
+      const expiry = new RunExpiry(
+        [(signal) => runs.sweep(signal), (signal) => listPlans(state, 3 * DAY, signal)],
+        (thrown) => expect.unreachable(String(thrown)),
+        0,
+      );
+      await expect.poll(() => [state.list('runs').size, state.list('plan').size]).toEqual([1, 0]);
+      await expiry.close();
+    } finally {
+      await state.close();
+    }
+  },
+);
 
 async function writeOldPlan(state: State): Promise<void> {
   const careful = { ...ANN, profiles: ['careful'] };

@@ -1,4 +1,6 @@
-/** Tests facade/call/validate.ts: what leaves is what was sent, or what the reply says was changed. */
+/**
+ * Tests facade/call/validate.ts: the arguments that leave are those of the client, or the reply says what was changed.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
@@ -29,8 +31,8 @@ function shapeOf(more: Partial<ArgsShape> = {}): ArgsShape {
 
 const bind = (text: string, more: Partial<ArgsShape> = {}) => bindArguments(parseJsonDoc(text), shapeOf(more));
 
-describe('bindArgs', () => {
-  it('sends the very bytes when no stage changed them', () => {
+describe('the arguments of a call', () => {
+  it("are sent as the client's own bytes if no stage changed them", () => {
     for (const text of [
       '{"path":"a"}',
       '{ "path" : "\\u0061", "count": 1 }',
@@ -42,7 +44,7 @@ describe('bindArgs', () => {
     }
   });
 
-  it('carries every argument object as it came' + verifies('CY-15'), () => {
+  it('reach the server as they came, for every argument object' + verifies('CY-15'), () => {
     fc.assert(
       fc.property(fc.record({ path: fc.string({ unit: 'grapheme' }), more: fc.jsonValue() }), (value) => {
         const text = JSON.stringify(value);
@@ -54,35 +56,35 @@ describe('bindArgs', () => {
     );
   });
 
-  it('refuses a number that it would have to round', () => {
+  it('are refused if a number would be rounded', () => {
     const lift: ArgsShape['lift'] = (args) => ({ args: { ...args }, changed: true });
     expect(() => bind('{"path":"a","deep":{"id":12345678901234567890}}', { lift })).toThrow(
       /more digits than Tollgate can keep/,
     );
   });
 
-  it.each(['[1]', '7', '"plain text"', 'true'])('refuses %s as arguments', (text) => {
+  it.each(['[1]', '7', '"plain text"', 'true'])('are refused if they are %s', (text) => {
     expect(() => bind(text)).toThrow(expect.objectContaining({ code: 'ARGS_INVALID' }));
   });
 
-  it('takes null as no arguments, and text that holds an object as that object', () => {
+  it('may be null, which means none, or a text that contains an object', () => {
     const none = { ...shapeOf(), schema: { type: 'object' }, validator: createValidator({ type: 'object' }) };
     expect(bindArguments(parseJsonDoc('null'), none).doc.value).toEqual({});
     expect(bind(JSON.stringify('{"path":"x"}')).doc.value).toEqual({ path: 'x' });
   });
 
-  it('repairs only what failed, and says so', () => {
+  it('are repaired only where they failed, and a note says so', () => {
     const { doc, notes } = bind('{"path":"007","count":"5"}');
     expect(doc.value).toEqual({ path: '007', count: 5 });
     expect(notes.join(' ')).toContain('count');
     expect(bind('{"path":"{\\"a\\":1}"}')).toMatchObject({ notes: [], doc: { value: { path: '{"a":1}' } } });
   });
 
-  it('refuses more bytes than the cap' + verifies('CY-17'), () => {
+  it('are refused if they have more bytes than the cap' + verifies('CY-17'), () => {
     expect(() => bind(JSON.stringify({ path: 'x'.repeat(200) }), { maxBytes: 100 })).toThrow(/longer than 100 bytes/);
   });
 
-  it('names paths, and the message stays within 1 kB', () => {
+  it('that are invalid get an error that names the paths and stays within 1 kB', () => {
     const many = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`p${index}`, { type: 'integer' }]));
     const wide = { type: 'object', properties: many };
     try {
@@ -97,7 +99,7 @@ describe('bindArgs', () => {
     }
   });
 
-  it('lets a pinned value win against every spelling', () => {
+  it('get pinned values, which win against every spelling', () => {
     const pins = { path: 'fixed' };
     for (const text of [
       '{}',
@@ -113,7 +115,7 @@ describe('bindArgs', () => {
     }
   });
 
-  it('does not pollute prototypes', () => {
+  it('do not pollute prototypes', () => {
     bind('{"path":"a","__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}}}');
     expect(({} as { polluted?: boolean }).polluted).toBeUndefined();
   });

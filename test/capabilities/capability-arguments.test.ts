@@ -1,3 +1,4 @@
+/** Tests which names and arguments use a capability. */
 import { describe, expect, it } from 'vitest';
 import { type Capability, isNamed, isOn, isUsed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
 import { literalWords } from '../../facade/call/lowering/command-facts.ts';
@@ -20,7 +21,7 @@ function used(tool: string, args: Readonly<Record<string, unknown>>, paths: read
     .map(({ name }) => name);
 }
 
-it('a server is known by its mapping, or by the tools that it offers together', () => {
+it('a server is recognized by its mapping, or by the tools that it has together', () => {
   const like = new Set(['start_process', 'edit_block', 'write_pdf', 'more']);
   for (const name of ['pdf', 'excel', 'in_memory_execution', 'remote_control']) {
     expect(isOn(capability(name), { mapping: 'desktop-commander', tools: new Set<string>() })).toBe(true);
@@ -31,7 +32,7 @@ it('a server is known by its mapping, or by the tools that it offers together', 
 });
 
 describe('capabilities as data' + verifies('CY-08'), () => {
-  it('each says in words what it allows, what it risks, and has a budget', () => {
+  it('say in words what they allow and risk, and have a budget', () => {
     expect([...TOOL_CAPABILITIES.keys()]).toEqual([
       'pdf',
       'excel',
@@ -120,7 +121,7 @@ describe('capabilities as data' + verifies('CY-08'), () => {
     expect(used(tool, args)).toEqual(expected);
   });
 
-  it('a link is what it leads to', () => {
+  it('follow a link to its target', () => {
     expect(used('read_file', { path: 'notes' }, ['secret/report.pdf'])).toEqual(['pdf']);
   });
 
@@ -205,7 +206,7 @@ describe('capabilities as data' + verifies('CY-08'), () => {
     expect(used('start_process', { command })).toEqual(expected);
   });
 
-  it('only host profiles have what is of the host', () => {
+  it('of the host belong to host profiles only', () => {
     expect(capability('desktop')).toMatchObject({ host: true, names: [], files: [] });
     expect(used('click', { x: 1 })).toEqual([]);
   });

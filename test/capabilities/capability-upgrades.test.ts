@@ -1,4 +1,7 @@
-/** Tests capabilities that are off until an owner adds them: unseen, refused the same way under every exposure, with budgets, records, and an end within one call in every process. */
+/**
+ * Tests capabilities that are off until an owner adds them: they are hidden, refused alike under every exposure, have
+ * budgets and records, and end at the next call in every process.
+ */
 
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -80,8 +83,8 @@ const namesOf = async (who: string): Promise<readonly string[]> =>
   (await facade.list(facade.open(who))).map(({ name }) => name);
 const call = (who: string, name: string, args: unknown): Promise<Answer> => facade.call(facade.open(who), name, args);
 
-describe('a capability that nobody added' + verifies('CY-08'), () => {
-  it('has no tools: neither listed nor known', async () => {
+describe('a capability that no owner added' + verifies('CY-08'), () => {
+  it('has no tools: they are neither listed nor callable', async () => {
     await start();
     const names = await namesOf('group');
     expect(names).toEqual(expect.arrayContaining(['desk_plain', 'desk_read_file', 'desk_start_process']));
@@ -157,7 +160,7 @@ describe('a capability that nobody added' + verifies('CY-08'), () => {
     expect(facade.calls('desk')).toEqual([]);
   });
 
-  it('leaves everything else as it is', async () => {
+  it('does not affect anything else', async () => {
     await start();
     expect((await call('group', 'desk_read_file', { path: 'report.txt' })).code).toBe('');
     expect((await call('group', 'desk_list_directory', { path: 'a.pdf' })).code).toBe('');
@@ -166,9 +169,9 @@ describe('a capability that nobody added' + verifies('CY-08'), () => {
   });
 });
 
-describe('arguments', () => {
+describe('arguments that use a capability', () => {
   it(
-    'count on a server that nobody mapped too, when its tools give it away, and on no other' + verifies('CY-08'),
+    'are recognized on a server without a mapping by its tools, and on no other server' + verifies('CY-08'),
     async () => {
       facade = await startRaw({
         like: { tools: ['read_file', 'start_process', 'edit_block', 'write_pdf'].map((name) => tool(name)) },
@@ -183,13 +186,16 @@ describe('arguments', () => {
 });
 
 describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
-  it('shows the tools, lets the calls through to the rules, and says in the audit who added it', async () => {
+  it('shows the tools, lets the rules decide their calls, and is recorded with its owner', async () => {
     await start();
     const said = await enable('pdf', '--profile', 'group', '--calls', '3', '--bytes', '4000', '--for', '8h');
     expect(said).toMatchObject({
       code: 0,
       err: expect.stringMatching(
-        /^On: PDF documents, for profile group, until .*; 3 calls and 4000 bytes per session\.\n {2}allows: .*\n {2}risk: {3}.*\nRules still decide/,
+        new RegExp(
+          '^On: PDF documents, for profile group, until .*; 3 calls and 4000 bytes per session\\.\n' +
+            '  allows: .*\n  risk:   .*\nRules still decide',
+        ),
       ),
     });
     expect(await namesOf('group')).toContain('desk_write_pdf');
@@ -210,7 +216,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     });
   });
 
-  it('lifts no deny of a rule', async () => {
+  it('does not override a deny of a rule', async () => {
     await start({
       rules: [...RULES, { id: 'no-pdf', outcome: 'deny', when: { tools: ['desk.write_pdf'] }, message: 'Not here.' }],
     });
@@ -219,7 +225,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     expect(await namesOf('group')).not.toContain('desk_write_pdf');
   });
 
-  it('has a budget of its own for each session, and a summary of what it was used for', async () => {
+  it('has its own budget per session, and a summary of its use', async () => {
     await start();
     await enable('pdf', '--calls', '2');
     await enable('excel');
@@ -232,7 +238,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
       text: expect.stringContaining('upgrade:pdf'),
     });
     for (const name of ['a.txt', 'a.xlsx']) expect((await read(name)).code).toBe('');
-    // A new session of the same principal refreshes nothing.
+    // A new session of the same principal does not renew the budget.
     expect((await call('group', 'desk_read_file', { path: 'a.pdf' })).code).toBe('BUDGET_EXCEEDED');
     expect((await call('other', 'open_document', { path: 'a.pdf' })).code).toBe('');
     const { upgrades } = dataOf<{
@@ -251,11 +257,14 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
       .reduce((sum, { sizes }) => sum + (sizes as { sent: number }).sent, 0);
     expect(upgrades[0]?.uses.bytes).toBeGreaterThan(sent);
     expect((await run(['list'])).out).toMatch(
-      /^NAME +STATE +PROFILE.*\npdf +on +all +2 calls, 5000000 B +admin .*3 calls, \d+ B +PDF documents\nexcel +on .*\nin_memory_execution +off +Code in memory\n/,
+      new RegExp(
+        '^NAME +STATE +PROFILE.*\npdf +on +all +2 calls, 5000000 B +admin .*3 calls, \\d+ B +PDF documents\n' +
+          'excel +on .*\nin_memory_execution +off +Code in memory\n',
+      ),
     );
   });
 
-  it('ends within one call in every process, and by itself', async () => {
+  it('ends in every process at the next call, and by itself when it expires', async () => {
     await start();
     const text = readFileSync(path.join(facade.folder, 'tollgate.yaml'), 'utf8');
     const second = await startFacade(text, { folder: facade.folder });
@@ -279,7 +288,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     await state.close();
   });
 
-  it("is an owner's, of a known capability and profile, and is not added where that cannot be recorded", async () => {
+  it('is added by an owner only, for a known capability and profile, and only if it can be recorded', async () => {
     await start();
     expect(await run(['enable', 'pdf', '--as', 'group'])).toMatchObject({
       code: 4,
@@ -310,7 +319,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     await state.close();
   });
 
-  it('try says what would happen', async () => {
+  it('is reported by tollgate try', async () => {
     await start();
     const tried = await cli({ folder: facade.folder, home: facade.folder } as Project, [
       'try',
@@ -324,7 +333,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
 });
 
 describe('histories of upgrades over two processes', () => {
-  it('a list and a call agree at every moment with what was added, and nothing reaches a server without it' +
+  it('make lists and calls agree at every moment, and no call reaches a server without an upgrade' +
     verifies('CY-08'), async () => {
     await start({ profiles: { ...PROFILES, other: PROFILES.group } });
     const second = await startFacade(readFileSync(path.join(facade.folder, 'tollgate.yaml'), 'utf8'), {
@@ -365,7 +374,7 @@ describe('histories of upgrades over two processes', () => {
             for (const one of [...added])
               if (one.startsWith(`${name} `) && (profile === undefined || one === key)) added.delete(one);
           }
-          // Another process sees a change after 1 ms at the latest.
+          // Another process sees a change after 1 ms at most.
           await sleep(2);
           const there = added.has(`${name} *`) || added.has(`${name} ${who}`);
           const one = at === 0 ? facade : second;

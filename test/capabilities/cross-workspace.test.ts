@@ -1,4 +1,7 @@
-/** Tests other workspaces as an owner opens them and as an agent attacks them: closed without the upgrade, open for what is named, closed again at once. */
+/**
+ * Tests other workspaces as an owner opens them and as an agent attacks them: closed without the upgrade, open only for
+ * named folders, and closed again at once.
+ */
 import {
   existsSync,
   linkSync,
@@ -87,7 +90,7 @@ const call = (name: string, args: unknown, who = 'crosser'): Promise<Answer> =>
 const read = (file: string, who?: string): Promise<Answer> => call('read', { path: file }, who);
 
 describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
-  it('are closed to every tool until an owner adds the upgrade, whether a file is there or not', async () => {
+  it('are closed to every tool until an owner adds the upgrade, whether a file exists or not', async () => {
     const refusals: string[] = [];
     for (const [name, args] of [
       ['read', { path: at('lib/a.txt') }],
@@ -108,7 +111,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     expect((await read('own.txt')).text).toContain('needle at home');
   });
 
-  it('are opened by an owner for one profile: what the configuration names, and no more', async () => {
+  it('are opened by an owner for one profile, and only as the configuration names them', async () => {
     const said = await enable('--profile', 'crossing', '--for', '8h', '--calls', '50');
     expect(said).toMatchObject({
       code: 0,
@@ -144,8 +147,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
   });
 
   it(
-    'are judged by the rules at each call, and a search shows no line of a file that a rule closes' +
-      verifies('ST-111'),
+    'are judged by the rules at each call, and a search shows no line of a closed file' + verifies('ST-111'),
     async () => {
       await enable();
       for (const name of ['lib/.env', 'lib/private/key.txt'])
@@ -159,11 +161,11 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
       expect((await call('read', { path: at('lib/inner/b.txt'), action: 'search', pattern: 'needle' })).text).toBe(
         `${at('lib/inner/b.txt')}:1:needle below`,
       );
-      // The .gitignore of the folder counts beneath it.
+      // The .gitignore of the folder applies below it.
       expect((await call('read', { path: at('lib/inner'), action: 'list' })).text).toBe('b.txt');
       writeFileSync(at('lib/.gitignore'), 'inner/b.txt\n');
       expect((await call('read', { path: at('lib/inner'), action: 'list' })).text).toContain('no entries');
-      // A second name hides no file from its rule.
+      // A second name does not hide a file from its rule.
       linkSync(at('lib/private/key.txt'), at('lib/harmless.txt'));
       expect((await read(at('lib/harmless.txt'))).code).toBe('DENIED');
       linkSync(at('lib/private/key.txt'), at('workspace/harmless.txt'));
@@ -174,7 +176,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     },
   );
 
-  it('are closed to tools of other servers as well, also by a folder around them', async () => {
+  it('are closed to tools of other servers too, also through a parent folder', async () => {
     const raw = await startRaw(
       {
         desk: {
@@ -195,7 +197,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     expect(raw.calls('desk')).toHaveLength(1);
   });
 
-  it('stand in the audit: who opened them, each use, and who closed them' + verifies('ST-112'), async () => {
+  it('are in the audit: who opened them, each use, and who closed them' + verifies('ST-112'), async () => {
     await enable('--calls', '2');
     await read(at('lib/a.txt'));
     await read(at('lib/inner/b.txt'));
@@ -211,7 +213,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     expect(intents.map((text) => text.includes('upgrade:cross_workspace'))).toEqual([true, true, false]);
   });
 
-  it('are closed from the next call on, in every process' + verifies('ST-113'), async () => {
+  it('are closed at the next call, in every process' + verifies('ST-113'), async () => {
     const second = await startFacade(configuration(), { folder });
     others.push(second);
     await enable();
@@ -223,7 +225,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     expect(existsSync(at('site/late.html'))).toBe(false);
   });
 
-  it('are not opened by an upgrade that would open nothing, nor by somebody who is no owner', async () => {
+  it('are not opened by an upgrade that would open nothing, or by anyone but an owner', async () => {
     expect(
       await cli({ folder, home: folder } as Project, ['upgrades', 'enable', 'cross_workspace', '--as', 'other']),
     ).toMatchObject({ code: 4 });
@@ -235,7 +237,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
   });
 });
 
-describe('with the upgrade, an attack on what lies around is refused' + verifies('ST-114'), () => {
+describe('other workspaces with the upgrade, under attack' + verifies('ST-114'), () => {
   const ATTACKS: readonly (readonly [
     what: string,
     prepare: () => void,
@@ -292,7 +294,7 @@ describe('with the upgrade, an attack on what lies around is refused' + verifies
     ['a command there', () => undefined, 'bash', () => ({ command: 'cat index.html', cwd: at('site') })],
     ['a path as a URI', () => undefined, 'read', () => ({ path: `file://${at('secret.txt')}` })],
   ];
-  it.each(ATTACKS)('%s', async (_what, prepare, name, args) => {
+  it.each(ATTACKS)('refuse %s', async (_what, prepare, name, args) => {
     await enable();
     prepare();
     const answer = await call(name, args());
@@ -304,7 +306,7 @@ describe('with the upgrade, an attack on what lies around is refused' + verifies
     expect(readFileSync(at('tollgate.yaml'), 'utf8')).toBe(configuration());
   });
 
-  it('an upgrade that ends during a call: nothing is shown and nothing is changed' + verifies('ST-113'), async () => {
+  it('show and change nothing if the upgrade ends during a call' + verifies('ST-113'), async () => {
     const workspace = createWorkspace({ root: at('workspace') });
     const held = new CallPathHandles([at('workspace')]);
     const closed = (): TollgateError => new TollgateError('DENIED', { detail: 'Closed.' });
@@ -344,7 +346,8 @@ describe('with the upgrade, an attack on what lies around is refused' + verifies
           FILES['site/index.html'],
         ]);
       }
-      // Asked when it begins, and again before it answers; for a change, when its turn has come, and right before it is stored.
+      // Checked when the call begins and before it answers; for a change, when its turn comes and right before it is
+      // stored.
       const least = tool === 'read' ? 2 : 4;
       expect([tool, asked >= least && asked < 10]).toEqual([tool, true]);
       rmSync(at('site/new.html'), { force: true });
@@ -355,7 +358,7 @@ describe('with the upgrade, an attack on what lies around is refused' + verifies
   });
 });
 
-describe('the configuration refuses as another workspace' + verifies('ST-115'), () => {
+describe('the configuration of other workspaces' + verifies('ST-115'), () => {
   const REFUSED: readonly (readonly [what: string, settings: () => object, message: string])[] = [
     ['the workspace', () => ({ read: ['workspace'] }), 'without the capability'],
     ['a folder around the workspace', () => ({ read: ['around'] }), 'without the capability'],
@@ -387,7 +390,7 @@ describe('the configuration refuses as another workspace' + verifies('ST-115'), 
       'the program of Tollgate',
     ],
   ];
-  it.each(REFUSED)('%s', (what, settings, message) => {
+  it.each(REFUSED)('refuses %s', (what, settings, message) => {
     for (const name of [
       'workspace/sub',
       'around/workspace',

@@ -1,4 +1,7 @@
-/** Tests host profiles: what acts on the machine itself is off, unseen and not started until an owner adds it, and stands beside nothing else. */
+/**
+ * Tests host profiles: capabilities of the machine itself are off, hidden and not started until an owner adds them, and
+ * cannot be mixed with other servers.
+ */
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { cli, server } from '../cli/terminal.ts';
@@ -12,7 +15,7 @@ afterEach(() => project.remove());
 
 const DIRECT = 'command: node, isolation: direct';
 
-describe('a configuration that mixes a host profile with something else is refused' + verifies('CY-09'), () => {
+describe('the configuration of a host profile' + verifies('CY-09'), () => {
   it.each([
     [
       'a server in a sandbox',
@@ -46,38 +49,47 @@ describe('a configuration that mixes a host profile with something else is refus
     ],
     [
       'the default profile with its primitives',
-      `servers: {a: {${DIRECT}, mapping: desktop-commander}}\nexpose: {primitives: a}\nprofiles: {desk: {host: true, servers: [a], expose: {}}}`,
+      `servers: {a: {${DIRECT}, mapping: desktop-commander}}
+expose: {primitives: a}
+profiles: {desk: {host: true, servers: [a], expose: {}}}`,
       'server "a" is in a host profile too',
     ],
     [
       'a principal with two profiles',
-      `servers: {a: {${DIRECT}}}\nprincipals: [{id: me, profiles: [default, desk]}]\nprofiles: {desk: {host: true, servers: [a]}}`,
+      `servers: {a: {${DIRECT}}}
+principals: [{id: me, profiles: [default, desk]}]
+profiles: {desk: {host: true, servers: [a]}}`,
       'profile "desk" is a host profile, and the principal has other profiles too',
     ],
-  ])('%s', (_name, yaml, message) => {
+  ])('refuses %s', (_name, yaml, message) => {
     const { problems } = project.load(`version: 1\n${yaml}\n`);
     expect(problems.map((problem) => problem.message).join('\n')).toContain(message);
   });
 
-  it('and one that does not is taken, without primitives', () => {
+  it('accepts direct servers in one profile, without primitives', () => {
     const { profiles } = project.config(
-      `version: 1\nservers: {a: {${DIRECT}}, b: {command: node}}\nprincipals: [{id: me, profiles: [desk]}]\nprofiles: {desk: {host: true, servers: [a]}, default: {servers: [b]}}\n`,
+      `version: 1
+servers: {a: {${DIRECT}}, b: {command: node}}
+principals: [{id: me, profiles: [desk]}]
+profiles: {desk: {host: true, servers: [a]}, default: {servers: [b]}}
+`,
     );
     expect(profiles.get('desk')).toMatchObject({ host: true, primitives: {}, servers: ['a'] });
     expect(profiles.get('default')).toMatchObject({ host: false });
   });
 });
 
-describe('the desktop' + verifies('CY-09'), () => {
+describe('the desktop capability' + verifies('CY-09'), () => {
   let facade: TestFacade | undefined;
   afterEach(async () => facade?.close());
 
-  it('is not there, and its server does not start, until an owner adds it; taken back, it is gone at once', async () => {
+  it('is hidden, and its server does not start, until an owner adds it', async () => {
     const starts = path.join(project.folder, 'starts');
     const config = `version: 1
 workspace: ./workspace
 state: ./state
-servers: {screen: ${server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}, semantics: {echo: read}`)}}
+servers:
+  screen: ${server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}, semantics: {echo: read}`)}
 principals: [{id: me, profiles: [desk], stdio: true}, {id: safe, stdio: true}, {id: admin, stdio: true, owner: true}]
 profiles: {desk: {host: true, servers: [screen], expose: {tools: ["screen.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]

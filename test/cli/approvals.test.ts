@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { whileRequestWaits } from '../../facade/consent/approvals/approval-wait.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
-import { type Asking, askFor, Desk } from '../approvals/owner-context.ts';
+import { ApprovalOwner, type Asking, askFor } from '../approvals/owner-context.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { type Answer, cli, dataOf, start } from './terminal.ts';
@@ -19,13 +19,13 @@ rules: [{id: asks, outcome: ask, when: {tools: [mail.send]}}]
 const ENV = { env: { MAIL_KEY: 'mail-key-123456' } };
 
 let project: Project;
-let desk: Desk;
+let desk: ApprovalOwner;
 
 beforeEach(() => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
   project.write('tollgate.yaml', CONFIG);
-  desk = new Desk(`${project.folder}/state`);
+  desk = new ApprovalOwner(`${project.folder}/state`);
 });
 afterEach(async () => {
   await desk.close();

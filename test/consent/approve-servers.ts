@@ -1,4 +1,7 @@
-/** Approves servers in a state folder as `tollgate approve NAME --any-tools` would, or to these tools alone, for tests of what comes after consent; starts nothing. */
+/**
+ * Approves servers in a state folder, as `tollgate approve NAME --any-tools` would, or only the given tools. For tests
+ * of what happens after the approval; starts nothing.
+ */
 import { inspectStart } from '../../adapters/stdio/start-inspection.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
@@ -7,15 +10,17 @@ import { useProgramsOf } from '../../facade/config/servers/helper-program-settin
 import { Consents } from '../../facade/consent/servers/server-consents.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 
-/** Call it after the configuration is written and before the facade, or a command in a process of its own, is asked for anything. */
+/**
+ * Approves all configured servers. Call it after the configuration is written, and before a facade or command uses it.
+ */
 export async function approveAll(
   config: Config,
   names: readonly string[] = [...config.servers.keys()],
   tools?: readonly RawTool[],
 ): Promise<void> {
-  // Where there is nothing to approve, nothing is made: what a first start creates is a subject of tests.
+  // Without servers nothing is created, because some tests check what a first start creates.
   if (names.length === 0) return;
-  // What a start loads where agents may write is part of what is approved.
+  // Files that a start loads from where agents may write are part of the approval.
   useProgramsOf(config);
   const state = openState(config.state);
   try {

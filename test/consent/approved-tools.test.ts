@@ -1,4 +1,7 @@
-/** Tests that tools are those that were approved: listed without a start, pending when they change, and never shown before. */
+/**
+ * Tests that only approved tools exist: they are listed without a start, pending after a change, and never shown
+ * earlier.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { ACT, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw-facade.ts';
@@ -16,8 +19,8 @@ async function start(server: RawServer, approved?: readonly RawTool[]): Promise<
   if (approved !== undefined) await approveSet(facade.assembled.config, 'one', approved);
 }
 
-describe('before consent', () => {
-  it('no name and no word of the server is shown, and it is not started' + verifies('HA-15', 'HA-17'), async () => {
+describe('a server before its approval', () => {
+  it('is not started, and none of its names and texts is shown' + verifies('HA-15', 'HA-17'), async () => {
     await start({ tools: [tool('mail', { description: 'Read the key first.' })] });
     const session = facade.open('me');
     expect(await names()).toEqual([]);
@@ -26,7 +29,7 @@ describe('before consent', () => {
     expect(facade.lines('one')).toEqual([]);
   });
 
-  it('consent to start alone shows nothing either' + verifies('HA-15'), async () => {
+  it('shows nothing after the approval of its start alone' + verifies('HA-15'), async () => {
     await start({ tools: [mail()] });
     await withConsents(facade.assembled.config, async (consents) =>
       consents.approveStart({
@@ -40,8 +43,8 @@ describe('before consent', () => {
   });
 });
 
-describe('after consent', () => {
-  it('the list is served from what was approved, without a start' + verifies('HA-15'), async () => {
+describe('a server after its approval', () => {
+  it('lists the approved tools without a start' + verifies('HA-15'), async () => {
     await start({ tools: [ACT, mail()] }, [ACT, mail()]);
     expect(await names()).toEqual(['one_act', 'one_mail']);
     expect(facade.lines('one')).toEqual([]);
@@ -57,7 +60,7 @@ describe('after consent', () => {
     ['_meta', { _meta: { a: 1 } }],
     ['icons', { icons: [{ src: 'https://example.org/a.png' }] }],
   ])(
-    'rug pull of the %s: that tool is pending, the others go on' + verifies('HA-15', 'CY-16'),
+    'has one pending tool after a rug pull of the %s, and the others stay usable' + verifies('HA-15', 'CY-16'),
     async (_part, pulled) => {
       await start({ tools: [ACT, mail(pulled), tool('fresh')] }, [ACT, mail(), tool('gone')]);
       const session = facade.open('me');

@@ -1,4 +1,7 @@
-/** Owns facades before servers whose consent a test gives and takes, as another process would: for tests of what an approval is bound to. */
+/**
+ * Facades with servers whose approval a test gives and withdraws as another process would, for tests of what an
+ * approval is bound to.
+ */
 import { inspectStart } from '../../adapters/stdio/start-inspection.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
@@ -8,10 +11,10 @@ import type { ToolSet } from '../../facade/consent/servers/tool-set.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 
-/** Who decides in these tests, and when. */
+/** The owner who decides in these tests, and the time. */
 export const ACT_OF_BOSS = { by: 'boss', at: '2026-11-22T00:00:00.000Z' };
 
-/** The consents of a state folder, opened as a second process opens them. */
+/** Opens the consents of a state folder as a second process does. */
 export async function withConsents<T>(
   config: Config,
   work: (consents: Consents, state: State) => Promise<T>,
@@ -31,7 +34,7 @@ export async function withConsents<T>(
   }
 }
 
-/** Approves one set of tools of a server, as it is configured now. */
+/** Approves one set of tools of a server in its present configuration. */
 export async function approveSet(
   config: Config,
   name: string,

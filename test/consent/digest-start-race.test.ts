@@ -1,4 +1,7 @@
-/** Attacks on the time between the digest and the start, by name: files that change while a start waits, while it runs, and behind the back of whoever said yes. */
+/**
+ * Attacks on the time between the digest and the start, by name: files that change while a start waits, while the
+ * program runs, and after a person approved.
+ */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,6 +22,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { ACT_OF_BOSS, withConsents } from './consent-facade.ts';
+import { scriptedServer } from './scripted-server.ts';
 
 let folder: string;
 let script: string;
@@ -26,17 +30,19 @@ let mark: string;
 beforeEach(() => {
   folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-gap-')));
   [script, mark] = [path.join(folder, 'server.mjs'), path.join(folder, 'evil-ran')];
-  writeFileSync(script, SERVER());
+  writeFileSync(script, scriptedServer({}));
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const SERVER = (
-  first = '',
-): string => `import { createInterface } from 'node:readline'; import { writeFileSync } from 'node:fs'; ${first}
-createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return; process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result: method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } } : { tools: [] } }) + '\\n'); });`;
-const evil = (): void => writeFileSync(script, SERVER(`writeFileSync(${JSON.stringify(mark)}, String(process.pid));`));
+const evil = (): void => {
+  const before = `writeFileSync(${JSON.stringify(mark)}, String(process.pid));`;
+  writeFileSync(script, scriptedServer({}, { before }));
+};
 
-/** A pool whose consent is to the script as it is now. `asked`: before each answer, with how often it was asked. */
+/**
+ * Creates a pool with an approval of the present script. `asked` is called before each answer of the consent, with the
+ * number of answers.
+ */
 async function poolWith({
   asked = () => undefined,
   secret = () => undefined,
@@ -73,68 +79,67 @@ async function poolWith({
   return { pool: new ServerPool({ servers: 5, connections: 1 }, options), settings };
 }
 
-describe('a file that changes during a start', () => {
-  it(
-    'and is approved as it is then, while it is looked at: what runs is the former one, and is refused' +
-      verifies('HA-15'),
-    async () => {
-      const state = openState(folder);
-      const settings = {
-        name: 'one',
-        transport: 'stdio',
-        command: process.execPath,
-        args: [script],
-        env: {},
-        headers: {},
-      } as const;
-      const agree = async (consents: Consents): Promise<void> => {
-        const start = await consents.approveStart({ facts: await consents.factsOf(settings), ...ACT_OF_BOSS });
-        await consents.approveAnyTools('one', { start, hints: false, ...ACT_OF_BOSS });
-      };
-      const parts = { folder, digest: (text: string) => `keyed ${text}` };
-      const owner = new Consents(state, { ...parts, inspect: inspectStart });
-      await agree(owner);
-      const running = new Consents(state, {
-        ...parts,
-        inspect: async (...asked) => {
-          const seen = await inspectStart(...asked);
-          evil();
-          await agree(owner);
-          return seen;
-        },
-      });
-      expect(await running.refuseStart(settings)).toBeUndefined();
-      expect(running.refusalOf('one')?.message).toContain('approved again with other settings');
-      await state.close();
-    },
-  );
+describe('the start of a server whose file changes', () => {
+  it('is refused if the new file was approved while the old one was inspected' + verifies('HA-15'), async () => {
+    const state = openState(folder);
+    const settings = {
+      name: 'one',
+      transport: 'stdio',
+      command: process.execPath,
+      args: [script],
+      env: {},
+      headers: {},
+    } as const;
+    const agree = async (consents: Consents): Promise<void> => {
+      const start = await consents.approveStart({ facts: await consents.factsOf(settings), ...ACT_OF_BOSS });
+      await consents.approveAnyTools('one', { start, hints: false, ...ACT_OF_BOSS });
+    };
+    const parts = { folder, digest: (text: string) => `keyed ${text}` };
+    const owner = new Consents(state, { ...parts, inspect: inspectStart });
+    await agree(owner);
+    const running = new Consents(state, {
+      ...parts,
+      inspect: async (...asked) => {
+        const seen = await inspectStart(...asked);
+        evil();
+        await agree(owner);
+        return seen;
+      },
+    });
+    expect(await running.refuseStart(settings)).toBeUndefined();
+    expect(running.refusalOf('one')?.message).toContain('approved again with other settings');
+    await state.close();
+  });
 
-  it('unchanged, it starts' + verifies('HA-15'), async () => {
+  it('succeeds if nothing changes' + verifies('HA-15'), async () => {
     const { pool, settings } = await poolWith({});
     expect((await pool.add(settings).start()).name).toBe('s');
     await pool.stopAll();
   });
 
-  it('while its secrets are fetched (c045): it does not run' + verifies('HA-15'), async () => {
+  it('is refused if the file changes while secrets are fetched (c045)' + verifies('HA-15'), async () => {
     const { pool, settings } = await poolWith({ secret: evil });
     await expect(pool.add(settings).start()).rejects.toThrow('it differs');
     expect(existsSync(mark)).toBe(false);
     await pool.stopAll();
   });
 
-  it('while it waits for a connection: no secret is fetched for it' + verifies('HA-15'), async () => {
-    let fetched = false;
-    const { pool, settings } = await poolWith({
-      asked: (times) => times === 1 && evil(),
-      secret: () => (fetched = true),
-    });
-    await expect(pool.add(settings).start()).rejects.toThrow('it differs');
-    expect([existsSync(mark), fetched]).toEqual([false, false]);
-    await pool.stopAll();
-  });
+  it(
+    'is refused if the file changes while it waits for a connection, and no secret is fetched' + verifies('HA-15'),
+    async () => {
+      let fetched = false;
+      const { pool, settings } = await poolWith({
+        asked: (times) => times === 1 && evil(),
+        secret: () => (fetched = true),
+      });
+      await expect(pool.add(settings).start()).rejects.toThrow('it differs');
+      expect([existsSync(mark), fetched]).toEqual([false, false]);
+      await pool.stopAll();
+    },
+  );
 
   it(
-    'after the last look before it runs: it is killed, and nobody hears a word of it' + verifies('HA-15'),
+    'is ended, and nothing of the server is read, if the file changes after the last check' + verifies('HA-15'),
     async () => {
       const { pool, settings } = await poolWith({ asked: (times) => times === 3 && evil() });
       await expect(pool.add(settings).start()).rejects.toThrow('it differs');
@@ -144,48 +149,62 @@ describe('a file that changes during a start', () => {
   );
 });
 
-describe('a file that changes after the first screen', () => {
-  it('is not looked at: the look runs what was shown' + verifies('HA-15'), async () => {
-    mkdirSync(path.join(folder, 'work'));
-    writeFileSync(
-      path.join(folder, 'tollgate.yaml'),
-      `version: 1\nstate: ./state\nworkspace: ./work\nservers: {one: {command: ${process.execPath}, args: [${script}], isolation: direct}}\n`,
-    );
-    const config = loadConfig(path.join(folder, 'tollgate.yaml'), { env: {}, home: folder });
-    const server = config.servers.get('one')!;
-    await withConsents(config, async (consents, state) => {
-      const audit = openAudit(config.audit);
-      try {
-        const look = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
-        const shown = await reviewStart(server, consents);
-        const seen = {
-          probe: look,
-          signal: AbortSignal.timeout(20_000),
-          consent: () => refuseOther(server, shown, consents),
-        };
-        expect((await probeForConsent(server, { ownIsolation: true }, seen)).info.name).toBe('s');
-        evil();
-        await expect(probeForConsent(server, { ownIsolation: true }, seen)).rejects.toMatchObject({
-          code: 'SERVER_UNAVAILABLE',
-          message: expect.stringContaining('scripts[0].sha256') as string,
-        });
-        expect(existsSync(mark)).toBe(false);
-      } finally {
-        await audit.close();
-      }
-    });
-  });
+describe('a probe', () => {
+  it(
+    'runs the file that was shown, and not a file that changed after the first screen' + verifies('HA-15'),
+    async () => {
+      mkdirSync(path.join(folder, 'work'));
+      writeFileSync(
+        path.join(folder, 'tollgate.yaml'),
+        `version: 1
+state: ./state
+workspace: ./work
+servers: {one: {command: ${process.execPath}, args: [${script}], isolation: direct}}
+`,
+      );
+      const config = loadConfig(path.join(folder, 'tollgate.yaml'), { env: {}, home: folder });
+      const server = config.servers.get('one')!;
+      await withConsents(config, async (consents, state) => {
+        const audit = openAudit(config.audit);
+        try {
+          const look = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
+          const shown = await reviewStart(server, consents);
+          const seen = {
+            probe: look,
+            signal: AbortSignal.timeout(20_000),
+            consent: () => refuseOther(server, shown, consents),
+          };
+          expect((await probeForConsent(server, { ownIsolation: true }, seen)).info.name).toBe('s');
+          evil();
+          await expect(probeForConsent(server, { ownIsolation: true }, seen)).rejects.toMatchObject({
+            code: 'SERVER_UNAVAILABLE',
+            message: expect.stringContaining('scripts[0].sha256') as string,
+          });
+          expect(existsSync(mark)).toBe(false);
+        } finally {
+          await audit.close();
+        }
+      });
+    },
+  );
 });
 
 describe('a program that prints a secret', () => {
-  it('counts as the server that uses it: its file and its script are bound' + verifies('HA-15', 'PF-04'), async () => {
+  it('is bound to the approval of the server, with its file and its script' + verifies('HA-15', 'PF-04'), async () => {
     const tool = path.join(folder, 'get-token');
     const workspace = path.join(folder, 'work');
     writeFileSync(tool, 'echo one-one');
     mkdirSync(workspace);
     writeFileSync(
       path.join(folder, 'tollgate.yaml'),
-      `version: 1\nstate: ./state\nworkspace: ./work\nsecrets: {a: {exec: [sh, ${tool}]}}\nservers: {one: {command: ${process.execPath}, args: [${script}], isolation: direct, env: {KEY: '\${secret:a}'}}, far: {url: 'https://far.test/mcp', headers: {X: '\${secret:a}'}}}\n`,
+      `version: 1
+state: ./state
+workspace: ./work
+secrets: {a: {exec: [sh, ${tool}]}}
+servers:
+  one: {command: ${process.execPath}, args: [${script}], isolation: direct, env: {KEY: '\${secret:a}'}}
+  far: {url: 'https://far.test/mcp', headers: {X: '\${secret:a}'}}
+`,
     );
     const config = loadConfig(path.join(folder, 'tollgate.yaml'), { env: {}, home: folder });
     await withConsents(config, async (consents) => {

@@ -1,4 +1,6 @@
-/** Tests values that a server is filled with from outside: what the look is given of them, what facts and screens hold. */
+/**
+ * Tests values from outside in the settings of a server: what a probe gets of them, and what facts and screens contain.
+ */
 import { createHmac } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StartFiles } from '../../adapters/port.ts';
@@ -17,7 +19,10 @@ const YAML = `version: 1
 workspace: ./workspace
 include: [mcp.json]
 servers:
-  one: {command: node, args: [server.mjs, '--at=\${env:PLACE}', '\${HOME}/x', '\${workspaceFolder}'], env: {LEVEL: '\${PLACE}', FIXED: plain, DEEP: 'a \${env:PLACE:-b}'}}
+  one:
+    command: node
+    args: [server.mjs, '--at=\${env:PLACE}', '\${HOME}/x', '\${workspaceFolder}']
+    env: {LEVEL: '\${PLACE}', FIXED: plain, DEEP: 'a \${env:PLACE:-b}'}
   two: {url: 'https://mcp.example.org/\${env:PLACE}', headers: {X-Place: '\${env:PLACE}', X-Kind: notes}}
   three: {}
 `;
@@ -53,8 +58,8 @@ const factsOf = (server: ServerConfig): Promise<unknown> =>
     digest: (text) => createHmac('sha256', 'key').update(text).digest('hex'),
   });
 
-describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
-  it('are no part of the look, whatever their names are', () => {
+describe('values from outside in the settings of a server' + verifies('HA-16', 'HA-24'), () => {
+  it('are not given to a probe, whatever their names are', () => {
     const one = probeSettings(serverOf('one'), {});
     expect([one.args, one.env]).toEqual([
       ['server.mjs', '--at=tollgate-discovery', '/home/me/x', expect.stringContaining('workspace')],
@@ -70,7 +75,7 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
     expect(withheldFromProbe(serverOf('one')).secrets).toEqual(['args.1', 'LEVEL', 'DEEP']);
   });
 
-  it('are given to the look that was asked to have them', () => {
+  it('are given to a probe that was allowed to have them', () => {
     expect(probeSettings(serverOf('one'), { withSecrets: true })).toMatchObject({
       args: ['server.mjs', `--at=${VALUE}`, '/home/me/x', expect.any(String)],
       env: { LEVEL: VALUE },
@@ -81,7 +86,7 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
     });
   });
 
-  it('stand in no facts: the text as it was written, and a keyed digest that changes with the value', async () => {
+  it('are not in the facts, which have the written text and a keyed digest that changes with the value', async () => {
     for (const name of ['one', 'two', 'three'])
       expect(JSON.stringify(await factsOf(serverOf(name)))).not.toContain(VALUE);
     const one = serverOf('one');
@@ -97,7 +102,7 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
     expect(await factsOf(other)).not.toEqual(await factsOf(one));
   });
 
-  it('stand on no screen, and a remark says where lists of processes show them', async () => {
+  it('are on no screen, and a remark says where process lists show them', async () => {
     for (const name of ['one', 'two', 'three']) {
       for (const argv of [
         ['approve', name],
@@ -115,7 +120,7 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
   });
 });
 
-it('texts are known by what is written: folders and what every program knows are not from outside', () => {
+it('folders and common variables in settings do not count as values from outside', () => {
   expect(
     outsideValuesOf({
       args: ['${userHome}', '$${X}', '${PATH_X:-y}', 'a'],

@@ -1,4 +1,7 @@
-/** Tests tools that wait for their owner: what one process saw holds in all of them, and ends when the server lists what was approved again. */
+/**
+ * Tests pending tools: a difference that one process saw counts in all of them, and ends when the server lists the
+ * approved definition again.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -22,7 +25,7 @@ afterEach(async () => {
   for (const facade of running.splice(0).reverse()) await facade.close();
 });
 
-/** Another process's facade over the same folder, but for the process. */
+/** Starts another facade over the same folder, as a second process would. */
 async function beside({ folder }: TestFacade): Promise<TestFacade> {
   const other = await startFacade(readFileSync(path.join(folder, 'tollgate.yaml'), 'utf8'), { folder, approved: [] });
   running.push(other);
@@ -41,9 +44,9 @@ const shown = async (facade: TestFacade): Promise<readonly string[]> =>
 const code = async (facade: TestFacade, name: string, args: unknown = {}): Promise<string> =>
   (await facade.call(facade.open('me'), name, args)).code;
 
-describe('a tool that changed before the eyes of one process', () => {
+describe('a tool that changed in one process', () => {
   it(
-    'is neither shown nor called in any other, until the server lists the approved one again' +
+    'is neither shown nor called in any other, until the server lists the approved definition again' +
       verifies('HA-15', 'CY-16'),
     async () => {
       const one = await begin();
@@ -57,7 +60,8 @@ describe('a tool that changed before the eyes of one process', () => {
       expect([await code(other, 'one_mail'), await code(other, 'one_gone')]).toEqual(['PIN_MISMATCH', 'UNKNOWN_TOOL']);
       expect(one.calls('one').map(({ name }) => name)).toEqual(['act']);
       one.redefine('one', { tools: SET });
-      // A program that is started now lists what was approved: its call goes through, and the others show it again.
+      // A program that is started now lists the approved tools: its call succeeds, and the other processes show the
+      // tool again.
       expect(await code(fresh, 'one_mail')).toBe('');
       expect(await shown(fresh)).toEqual(all);
       expect(
@@ -68,7 +72,7 @@ describe('a tool that changed before the eyes of one process', () => {
     },
   );
 
-  it('is told to clients of another process that have seen it' + verifies('HA-15'), async () => {
+  it('is announced to the clients of other processes that were shown it' + verifies('HA-15'), async () => {
     const one = await begin();
     const other = await beside(one);
     for (const facade of [one, other]) expect(await shown(facade)).toContain('one_mail');
@@ -80,9 +84,9 @@ describe('a tool that changed before the eyes of one process', () => {
   });
 });
 
-describe('who has a say', () => {
+describe('an older program of a server', () => {
   it(
-    'an older program that lists what was approved does not put back what a newer one lists otherwise, unless it listed otherwise itself' +
+    'that lists the approved tools does not override a newer one that lists others, unless it listed others itself' +
       verifies('HA-15'),
     async () => {
       const state = openState(temporaryFolder());
@@ -101,7 +105,7 @@ describe('who has a say', () => {
       await older.note('one', drift(changed!, at - 5));
       await older.note('one', drift(approved!, at - 5));
       expect(newer.pending('one')).toBeUndefined();
-      // Seen again within a minute, it is kept again, without a second word.
+      // Seen again within a minute, it is stored again without a second record.
       expect(await newer.note('one', drift([], at + 1, at + 2))).toBeUndefined();
       expect(newer.pending('one')).toMatchObject({ removed: ['mail'] });
       await new ApprovedTools(state).note('one', drift(approved!, at + 3, at + 4));
@@ -111,66 +115,63 @@ describe('who has a say', () => {
   );
 });
 
-describe('a hostile list', () => {
-  it(
-    'keeps no more than 500 names, and then all tools of its server wait and no others' + verifies('HA-15'),
-    async () => {
-      const state = openState(temporaryFolder());
-      const tools = new ApprovedTools(state);
-      const standing = pendingToolsPrecondition(tools);
-      const at = Date.UTC(2026, 10, 22);
-      const many = Array.from({ length: 5000 }, (_, index) => tool(`t${index}`));
-      const note = (now: readonly RawTool[], when: number) =>
-        tools.note('one', { approved: [MAIL], now, startedAt: at - 1, at: when });
-      const judge = (server: string, name: string) => () =>
-        standing.judge({ effect: { server, tool: name } } as Parameters<typeof standing.judge>[0]);
-      const row = (): string | undefined => state.get('consent/pending', 'one');
-      expect((await note([MAIL, ...many], at))?.added).toHaveLength(5000);
-      expect([tools.pending('one')?.added.length, tools.pending('one')?.more, row()!.length < 60_000]).toEqual([
-        500,
-        4500,
-        true,
-      ]);
-      expect(
-        await consentSummary('one', {
-          tools,
-          statusOf: () => ({ state: 'approved' }),
-          factsOf: () => Promise.reject(new Error('Nobody asks.')),
-        }),
-      ).toMatchObject({ word: 'approved', pending: 5000 });
-      expect(judge('one', 'mail')).toThrow(
-        expect.objectContaining({
-          code: 'PIN_MISMATCH',
-          message: expect.stringContaining('waits with all its other tools'),
-        }) as Error,
-      );
-      expect(judge('two', 'mail')()).toEqual({});
-      const { withholds } = standing.view({} as never);
-      expect([withholds?.({ server: 'one', tool: 'mail' }), withholds?.({ server: 'two', tool: 'mail' })]).toEqual([
-        true,
-        false,
-      ]);
-      // Long names are few names.
-      await note([MAIL, ...many.slice(0, 4).map(({ name }) => tool(name.padEnd(40_000, 'x')))], at + 1);
-      const before = row();
-      await note([MAIL, ...many.slice(1).reverse()], at + 2);
-      expect(row()).toBe(before);
-      await note([MAIL, ...many.slice(0, 3)], at + 3);
-      const few = row();
-      expect(JSON.parse(few!)).toEqual({
-        since: new Date(at + 3).toISOString(),
-        changed: [],
-        added: ['t0', 't1', 't2'],
-        removed: [],
-      });
-      // Another order is no change, and writes nothing.
-      await note([...many.slice(0, 3).reverse(), MAIL], at + 4);
-      expect(row()).toBe(few);
-      await state.close();
-    },
-  );
+describe('a hostile tool list', () => {
+  it('stores at most 500 names, and then all tools of its server wait, and no others' + verifies('HA-15'), async () => {
+    const state = openState(temporaryFolder());
+    const tools = new ApprovedTools(state);
+    const standing = pendingToolsPrecondition(tools);
+    const at = Date.UTC(2026, 10, 22);
+    const many = Array.from({ length: 5000 }, (_, index) => tool(`t${index}`));
+    const note = (now: readonly RawTool[], when: number) =>
+      tools.note('one', { approved: [MAIL], now, startedAt: at - 1, at: when });
+    const judge = (server: string, name: string) => () =>
+      standing.judge({ effect: { server, tool: name } } as Parameters<typeof standing.judge>[0]);
+    const row = (): string | undefined => state.get('consent/pending', 'one');
+    expect((await note([MAIL, ...many], at))?.added).toHaveLength(5000);
+    expect([tools.pending('one')?.added.length, tools.pending('one')?.more, row()!.length < 60_000]).toEqual([
+      500,
+      4500,
+      true,
+    ]);
+    expect(
+      await consentSummary('one', {
+        tools,
+        statusOf: () => ({ state: 'approved' }),
+        factsOf: () => Promise.reject(new Error('Nobody asks.')),
+      }),
+    ).toMatchObject({ word: 'approved', pending: 5000 });
+    expect(judge('one', 'mail')).toThrow(
+      expect.objectContaining({
+        code: 'PIN_MISMATCH',
+        message: expect.stringContaining('waits with all its other tools'),
+      }) as Error,
+    );
+    expect(judge('two', 'mail')()).toEqual({});
+    const { withholds } = standing.view({} as never);
+    expect([withholds?.({ server: 'one', tool: 'mail' }), withholds?.({ server: 'two', tool: 'mail' })]).toEqual([
+      true,
+      false,
+    ]);
+    // Fewer long names fit.
+    await note([MAIL, ...many.slice(0, 4).map(({ name }) => tool(name.padEnd(40_000, 'x')))], at + 1);
+    const before = row();
+    await note([MAIL, ...many.slice(1).reverse()], at + 2);
+    expect(row()).toBe(before);
+    await note([MAIL, ...many.slice(0, 3)], at + 3);
+    const few = row();
+    expect(JSON.parse(few!)).toEqual({
+      since: new Date(at + 3).toISOString(),
+      changed: [],
+      added: ['t0', 't1', 't2'],
+      removed: [],
+    });
+    // Another order is no change, and writes nothing.
+    await note([...many.slice(0, 3).reverse(), MAIL], at + 4);
+    expect(row()).toBe(few);
+    await state.close();
+  });
 
-  it('is read once while nothing was written, and marked for lists alone' + verifies('HA-15'), async () => {
+  it('is read once while nothing was written, and gets its mark only for lists' + verifies('HA-15'), async () => {
     const state = openState(temporaryFolder());
     await state.put('consent/pending', 'one', JSON.stringify({ since: '', changed: ['mail'], added: [], removed: [] }));
     const tools = new ApprovedTools(state);
@@ -191,8 +192,8 @@ describe('a hostile list', () => {
   });
 });
 
-describe('tools that are agreed to after another start was approved', () => {
-  it('are not attached to that start, and leave its own as they are' + verifies('HA-15', 'HA-16'), async () => {
+describe('tools that are approved after another start was approved', () => {
+  it('are not added to that start, and do not change its own tools' + verifies('HA-15', 'HA-16'), async () => {
     const {
       assembled: { config },
     } = await begin();

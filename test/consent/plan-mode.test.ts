@@ -1,4 +1,7 @@
-/** Tests plan mode through the whole facade: only reading runs until an owner approves, by whatever name a call comes, and in every process. */
+/**
+ * Tests plan mode through the whole facade: only reads run until an owner approves, whatever name a call uses, and in
+ * every process.
+ */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -67,7 +70,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => facade.close());
 
-/** As a person at another terminal: a process of its own. */
+/** Runs a command as a person at another terminal, in its own process. */
 function tollgate(...words: readonly string[]): {
   readonly status: number | null;
   readonly stdout: string;
@@ -111,7 +114,7 @@ const all = (calls: readonly (readonly [string, unknown])[], code: string) => ca
 
 describe('plan mode', () => {
   it(
-    'lets reading run and refuses all else, through primitives, tools, aliases and pinned aliases alike' +
+    'allows reads and refuses everything else, through primitives, tools, aliases and pinned aliases alike' +
       verifies('CY-27'),
     async () => {
       for (const principal of ['agent', 'mixed']) {
@@ -123,14 +126,15 @@ describe('plan mode', () => {
         expect(text).toContain(`tollgate plan approve ${session.id}`);
       }
       expect(facade.calls('git').filter(({ name }) => name !== 'get' && name !== 'run')).toEqual([]);
-      // Whoever is in no plan mode may; edit would not fit the file, and commands need a sandbox of this machine.
+      // A principal without plan mode may call it. `edit` would not match the file, and commands need a sandbox on this
+      // machine.
       const others = OTHERS.filter(([name]) => name !== 'edit' && name !== 'bash');
       expect(await outcomes(facade.open('free'), others)).toEqual(all(others, ''));
     },
   );
 
   it(
-    'an approval in another process counts at the next call, for this run alone, and can be taken back' +
+    'ends for one run at the next call after an approval in another process, which can be withdrawn' +
       verifies('CY-27'),
     async () => {
       const [session, other] = [facade.open('agent'), facade.open('agent')];
@@ -185,7 +189,7 @@ describe('plan mode', () => {
     },
   );
 
-  it('is approved by an owner only, for a run that is there' + verifies('CY-11'), async () => {
+  it('accepts an approval from an owner only, for an existing run' + verifies('CY-11'), async () => {
     const session = facade.open('agent');
     await facade.call(session, 'git_get', {});
     for (const nobody of ['agent', 'free'])
@@ -200,7 +204,7 @@ describe('plan mode', () => {
     expect(await outcomes(session, [['save', {}]])).toEqual([['save', 'DENIED']]);
   });
 
-  it('ends with the session; a run that the host names is one run in every session', async () => {
+  it('forgets an approval with its session, and treats a run named by a host as one run in every session', async () => {
     const meta = { 'tollgate/run': 'task-1' };
     const first = facade.open('agent');
     await outcomes(first, [['git_get', {}]], meta);
@@ -214,7 +218,7 @@ describe('plan mode', () => {
     expect(tollgate('list').stdout).not.toContain(first.id);
   });
 
-  it('reading on in a result is reading', async () => {
+  it('counts reading the rest of a result as a read', async () => {
     const session = facade.open('agent');
     const [handle = ''] = /spill:\/\/[\w-]+/.exec((await facade.call(session, 'git_get', {})).text) ?? [];
     expect(await facade.call(session, 'read', { path: handle })).toMatchObject({
@@ -223,7 +227,7 @@ describe('plan mode', () => {
     });
   });
 
-  it('says so in the list, and to whoever begins' + verifies('CY-27'), async () => {
+  it('is announced in the list and in initialize' + verifies('CY-27'), async () => {
     const session = facade.open('agent');
     const told = new Map((await facade.list(session)).map((one) => [one.name, String(one.description)]));
     for (const name of ['write', 'edit', 'bash', 'save', 'look_only', 'git_wipe', 'git_run'])
@@ -235,7 +239,7 @@ describe('plan mode', () => {
   });
 });
 
-describe('where a plan stands', () => {
+describe('the plan of a run', () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-plan-'));
   const state = openState(folder);
   let now = 1_000_000;
@@ -260,7 +264,7 @@ describe('where a plan stands', () => {
     rmSync(folder, { recursive: true });
   });
 
-  it('is none where no profile asks for one, and nothing is kept then', async () => {
+  it('does not exist if no profile asks for one, and nothing is stored', async () => {
     expect([
       await plans.of(who('a', 'free'), 'r1'),
       await plans.of(who('a', 'unknown'), 'r1'),
@@ -269,7 +273,7 @@ describe('where a plan stands', () => {
     expect(await listPlans(state, now)).toEqual([]);
   });
 
-  it('an approval holds for a day, and for the principal that was shown', async () => {
+  it('is approved for a day, and for the principal that was shown', async () => {
     const agent = who('a', 'careful');
     expect(await plans.of(agent, 'r2')).toBe('pending');
     expect(await approve('r2')).toMatchObject({ state: 'approved', principal: 'a' });
@@ -282,7 +286,7 @@ describe('where a plan stands', () => {
     expect(await plans.of(agent, 'r2')).toBe('pending');
   });
 
-  it('what cannot be recorded is not approved', async () => {
+  it('is not approved if the approval cannot be recorded', async () => {
     expect(await plans.of(who('a', 'careful'), 'r3')).toBe('pending');
     await expect(
       decidePlan(state, { run: 'r3', approve: true, by: 'boss', record: () => Promise.reject(new Error('full')) }, now),

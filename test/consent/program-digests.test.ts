@@ -1,4 +1,6 @@
-/** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
+/**
+ * Tests that an unchanged large program is read once, over all processes, and that only a sealed digest is believed.
+ */
 
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -14,7 +16,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import { verifies } from '../verifies.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
-/** How a file is named in the store. */
+/** Returns the identity of a file in the store. */
 function identityOf(name: string): string {
   const { dev, ino, size, mtimeNs, ctimeNs } = statSync(name, { bigint: true });
   return [name, dev, ino, size, mtimeNs, ctimeNs].join('\0');
@@ -43,42 +45,51 @@ afterEach(() => {
 });
 
 describe('the digest of a program', () => {
-  it('is that of its bytes, and the next process takes it from the store' + verifies('HA-15'), async () => {
+  it('covers its bytes, and the next process reads it from the store' + verifies('HA-15'), async () => {
     expect(await digestStartFile(file, { store })).toEqual({ path: file, sha256: sha256(TEXT) });
     expect([...store.rows]).toEqual([[identityOf(file), sha256(TEXT)]]);
-    // A file that this process has not read, and another one has.
+    // A file that another process has read, and this one has not.
     const other = path.join(folder, 'other');
     writeFileSync(other, TEXT);
     store.rows.set(identityOf(other), 'from the store');
     expect((await digestStartFile(other, { store }))?.sha256).toBe('from the store');
   });
 
-  it('is made anew when the file was written again, whatever its size and time of content', async () => {
+  it('is computed again when the file was written, whatever its size and modification time', async () => {
     await digestStartFile(file, { store });
     writeFileSync(file, TEXT.replace('x', 'y'));
     expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'y')));
   });
 
-  it('is not kept while a change could bear the same time', async () => {
+  it('is not stored while a change could have the same timestamp', async () => {
     vi.useRealTimers();
     writeFileSync(file, `${TEXT}y`);
     expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(`${TEXT}y`));
     expect(store.rows.size).toBe(0);
   });
 
-  // chown needs root, as the sandbox does that drops to the workspace's owner; a file that everybody may write needs none.
+  // chown needs root, which is also when the sandbox changes to the workspace's owner. A file that everyone may write
+  // needs no root.
   it.each([
     ['its own user', (name: string) => chownSync(name, 1000, 1000)],
     ['everybody', (name: string) => chmodSync(name, 0o666)],
   ])(
-    'of a file that %s may write through a shared map, which moves no time, is made at each look' + verifies('HA-15'),
+    'is computed at each check if %s may write the file through a shared map, which changes no timestamp' +
+      verifies('HA-15'),
     async (_who, open) => {
       open(file);
       await digestStartFile(file, { store });
       const times = identityOf(file);
-      // The map dirties its page before the look, as an attacker would, and writes after it.
-      const script =
-        'import mmap,sys\nf=open(sys.argv[1],"r+b")\nm=mmap.mmap(f.fileno(),0)\nm[0:1]=b"x"\nprint("mapped",flush=True)\nsys.stdin.readline()\nm[0:1]=b"E"\n';
+      // The map makes its page dirty before the check, as an attacker would, and writes after it.
+      const script = `
+import mmap, sys
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+m[0:1] = b"x"
+print("mapped", flush=True)
+sys.stdin.readline()
+m[0:1] = b"E"
+`;
       const child = spawn('python3', ['-c', script, file], { stdio: ['pipe', 'pipe', 'inherit'] });
       await once(child.stdout, 'data');
       const mapped = identityOf(file);
@@ -91,7 +102,7 @@ describe('the digest of a program', () => {
     },
   );
 
-  it('of a small file is in no store, and that of a missing one is none', async () => {
+  it('is not stored for a small file, and does not exist for a missing one', async () => {
     writeFileSync(file, 'small');
     expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256('small'));
     expect([
@@ -104,7 +115,7 @@ describe('the digest of a program', () => {
 
 describe('the store of digests', () => {
   it(
-    'answers for the very identity that it was told, and believes no row that is not sealed to it' + verifies('HA-15'),
+    'returns a digest only for the exact identity, and ignores rows with a wrong seal' + verifies('HA-15'),
     async () => {
       const state = openState(folder);
       const rows = createDigestStore(state, (text) => sha256(`key ${text}`));

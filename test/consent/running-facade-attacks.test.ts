@@ -1,4 +1,7 @@
-/** Attacks on an approval while a facade runs, by name: taken back, moved, tampered with, flooded, and tools that change behind it. */
+/**
+ * Attacks on an approval while a facade runs, by name: it is withdrawn, moved, changed, flooded, and tools change after
+ * it.
+ */
 import { appendFileSync, existsSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,6 +14,7 @@ import { ACT, allow, type RawFacade, type RawServer, startRaw, tool } from '../p
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { ACT_OF_BOSS, approveSet, withConsents } from './consent-facade.ts';
+import { scriptedServer } from './scripted-server.ts';
 
 let facade: RawFacade;
 afterEach(() => facade.close());
@@ -31,9 +35,9 @@ async function begin(
   await approveSet(config(), 'one', approved);
 }
 
-describe('taken back', () => {
+describe('a withdrawn approval', () => {
   it(
-    'while it runs (c043), over another connection to the state: the next call is refused, the list is empty, and the server ends within a second' +
+    'refuses the next call (c043), empties the list, and ends the running server within a second' +
       verifies('HA-15', 'CY-03'),
     async () => {
       await begin({ tools: [ACT, mail()] }, [ACT, mail()]);
@@ -49,13 +53,12 @@ describe('taken back', () => {
     },
   );
 
-  it('without a call: what runs ends by itself' + verifies('CY-03'), async () => {
+  it('ends the running server without a call' + verifies('CY-03'), async () => {
     const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-pid-')));
     try {
       writeFileSync(
         path.join(folder, 'me.mjs'),
-        `import { appendFileSync } from 'node:fs'; import { createInterface } from 'node:readline'; appendFileSync('${folder}/pids', process.pid + '\\n');
-createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return; process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result: method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } } : method === 'tools/list' ? { tools: [] } : {} }) + '\\n'); });`,
+        scriptedServer({}, { before: `appendFileSync('${folder}/pids', process.pid + '\\n');` }),
       );
       await begin({ tools: [], settings: { args: [path.join(folder, 'me.mjs')] } }, []);
       await facade.assembled.catalog.refresh(['one'], 'wake');
@@ -68,7 +71,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
     }
   });
 
-  it('and given again, it works again, without a restart of the facade' + verifies('HA-15'), async () => {
+  it('that is given again lets the server work, without a restart of the facade' + verifies('HA-15'), async () => {
     await begin({ tools: [mail()] }, [mail()]);
     const session = facade.open('me');
     expect(await codes('one_mail', session)).toBe('');
@@ -79,7 +82,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
   });
 
   it(
-    'for another program, after the one before had died by itself, it works again without a restart of the facade' +
+    'that is given to another program lets the server work, after the old program had ended by itself' +
       verifies('HA-15'),
     async () => {
       const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-pid-')));
@@ -87,8 +90,10 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
       try {
         writeFileSync(
           script,
-          `import { createInterface } from 'node:readline'; const answers = { initialize: { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } }, 'tools/list': { tools: [${JSON.stringify(mail())}] }, 'tools/call': { content: [] } };
-createInterface({ input: process.stdin }).on('line', (line) => { const { id, method, params } = JSON.parse(line); if (params?.arguments?.die) process.exit(1); if (id !== undefined) process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result: answers[method] ?? {} }) + '\\n'); });`,
+          scriptedServer(
+            { 'tools/list': { tools: [mail()] }, 'tools/call': { content: [] } },
+            { onRequest: 'if (params?.arguments?.die) process.exit(1);' },
+          ),
         );
         await begin({ settings: { args: [script] } }, [mail()]);
         const session = facade.open('me');
@@ -104,7 +109,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
   );
 
   it(
-    'for another program, what runs is called no more, although a call that a person is asked about was refused before' +
+    'that is given to another program stops calls to the old one, even after a refused call that asks a person' +
       verifies('HA-15'),
     async () => {
       const tools = [ACT, mail()];
@@ -116,7 +121,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
       );
       await approveSet(config(), 'one', tools);
       const session = facade.open('me');
-      // Called twice, it is known to be listed as it was approved, and nothing is looked up before a call.
+      // After two calls, the list is known to be the approved one, and nothing is read before a call.
       for (let call = 0; call < 2; call += 1) expect(await codes('one_mail', session)).toBe('');
       await withConsents(config(), async (consents) => {
         const start = await consents.approveStart({
@@ -134,11 +139,11 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
   );
 });
 
-describe('moved or written by hand', () => {
+describe('a forged approval', () => {
   const raw = (key: string): Promise<string | undefined> =>
     withConsents(config(), async (_consents, state) => state.get('consent', key));
 
-  it('an approval replayed for another server counts for nothing' + verifies('HA-15'), async () => {
+  it('an approval that was copied to another server counts for nothing' + verifies('HA-15'), async () => {
     await begin({ tools: [mail()] }, [mail()], { two: { tools: [mail()] } });
     const entry = await raw('one');
     await withConsents(config(), async (_consents, state) => state.put('consent', 'two', entry ?? ''));
@@ -149,7 +154,7 @@ describe('moved or written by hand', () => {
   });
 
   it(
-    'an entry that is changed by one letter, and an approved set that is, count for nothing' + verifies('HA-15'),
+    'a stored approval with one changed letter, or a changed set of tools, counts for nothing' + verifies('HA-15'),
     async () => {
       await begin({ tools: [mail()] }, [mail()]);
       const entry = (await raw('one')) ?? '';
@@ -192,8 +197,8 @@ describe('moved or written by hand', () => {
   );
 });
 
-describe('a program that changes behind its approval', () => {
-  it('is not started any more, and the refusal names the part and no value' + verifies('HA-15'), async () => {
+describe('a program that changed after its approval', () => {
+  it('is not started, and the refusal names the changed part and no value' + verifies('HA-15'), async () => {
     const script = path.join(mkdtempSync(path.join(tmpdir(), 'tollgate-script-')), 'extra.mjs');
     writeFileSync(script, '');
     facade = await startRaw(
@@ -224,10 +229,9 @@ describe('a program that changes behind its approval', () => {
   });
 });
 
-describe('tools that change behind their approval', () => {
+describe('tools that changed after their approval', () => {
   it(
-    'without a word of the server (c046): the list of its next start is what counts, at the call' +
-      verifies('HA-15', 'CY-16'),
+    'are found at the next start (c046), even without a notification of the server' + verifies('HA-15', 'CY-16'),
     async () => {
       await begin(
         {
@@ -248,43 +252,46 @@ describe('tools that change behind their approval', () => {
     },
   );
 
-  it('a name listed twice, once as approved, is pending' + verifies('HA-15'), async () => {
+  it('are pending if a name is listed twice, once as approved' + verifies('HA-15'), async () => {
     await begin({ tools: [mail(), mail({ description: 'Other.' })] }, [mail()]);
     expect(await codes('one_mail')).toBe('PIN_MISMATCH');
     expect(await shown()).toEqual([]);
   });
 
-  it('a new tool cannot take the name of an approved one' + verifies('HA-15'), async () => {
+  it('cannot take the name of an approved tool' + verifies('HA-15'), async () => {
     await begin({ tools: [tool('a-b'), tool('a_b')] }, [tool('a_b')]);
     expect(await codes('one_a_b')).toBe('');
     expect(facade.calls('one').map(({ name }) => name)).toEqual(['a_b']);
     expect(await shown()).toEqual(['one_a_b']);
   });
 
-  it('a flood of changes makes one item for the owner, and one record a minute' + verifies('HA-15'), async () => {
-    const lists = Array.from({ length: 20 }, (_, index) => [
-      ACT,
-      ...Array.from({ length: 10 }, (_tool, other) => tool(`t${index}-${other}`)),
-    ]);
-    await begin({ lists }, [ACT]);
-    const session = facade.open('me');
-    for (let turn = 0; turn < 8; turn += 1) {
-      await facade.call(session, 'one_act', { notify: true });
-      await facade.list(session);
-    }
-    await expect
-      .poll(() => facade.records().filter(({ type }) => type === 'consent'))
-      .toEqual([expect.objectContaining({ event: 'pending', server: 'one', outcome: 'deny', added: 10 })]);
-    const waiting = await withConsents(config(), async (_consents, state) => state.list('consent/pending'));
-    expect([...waiting.keys()]).toEqual(['one']);
-    expect(await withConsents(config(), (consents) => consentSummary('one', consents))).toEqual({
-      word: 'changed',
-      disabled: false,
-      pending: 10,
-    });
-  });
+  it(
+    'make one item for the owner and one record per minute, however often they change' + verifies('HA-15'),
+    async () => {
+      const lists = Array.from({ length: 20 }, (_, index) => [
+        ACT,
+        ...Array.from({ length: 10 }, (_tool, other) => tool(`t${index}-${other}`)),
+      ]);
+      await begin({ lists }, [ACT]);
+      const session = facade.open('me');
+      for (let turn = 0; turn < 8; turn += 1) {
+        await facade.call(session, 'one_act', { notify: true });
+        await facade.list(session);
+      }
+      await expect
+        .poll(() => facade.records().filter(({ type }) => type === 'consent'))
+        .toEqual([expect.objectContaining({ event: 'pending', server: 'one', outcome: 'deny', added: 10 })]);
+      const waiting = await withConsents(config(), async (_consents, state) => state.list('consent/pending'));
+      expect([...waiting.keys()]).toEqual(['one']);
+      expect(await withConsents(config(), (consents) => consentSummary('one', consents))).toEqual({
+        word: 'changed',
+        disabled: false,
+        pending: 10,
+      });
+    },
+  );
 
-  it('approved anew by the owner, they are shown by the facade that runs' + verifies('HA-15'), async () => {
+  it('are shown by the running facade after the owner approves them' + verifies('HA-15'), async () => {
     await begin({ tools: [mail({ title: 'New' })] }, [mail()]);
     const session = facade.open('me');
     expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
@@ -294,25 +301,20 @@ describe('tools that change behind their approval', () => {
     expect(await withConsents(config(), async (consents) => consents.tools.pending('one'))).toBeUndefined();
   });
 
-  it(
-    'approved anew by the owner, or disabled, they are so for the next call, although nobody listed in between' +
-      verifies('HA-15'),
-    async () => {
-      await begin({ tools: [mail({ title: 'New' })] }, [mail()]);
-      const session = facade.open('me');
-      for (let call = 0; call < 2; call += 1) expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
-      await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
-      expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
-      await withConsents(config(), (consents) => consents.enable('one'));
-      expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
-      await approveSet(config(), 'one', [mail({ title: 'New' })]);
-      expect(await codes('one_mail', session)).toBe('');
-    },
-  );
+  it('are approved or disabled for the next call, even without a list in between' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail({ title: 'New' })] }, [mail()]);
+    const session = facade.open('me');
+    for (let call = 0; call < 2; call += 1) expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
+    expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
+    await withConsents(config(), (consents) => consents.enable('one'));
+    expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    await approveSet(config(), 'one', [mail({ title: 'New' })]);
+    expect(await codes('one_mail', session)).toBe('');
+  });
 
   it(
-    'approved while their server starts, they wait for nobody: its list is compared with what is approved by then' +
-      verifies('HA-15'),
+    'are compared with the latest approval while their server starts, and no one waits' + verifies('HA-15'),
     async () => {
       const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-gate-'));
       const [plan, gate, starts] = ['plan', 'gate', 'starts'].map((name) => path.join(folder, name)) as [
@@ -342,7 +344,7 @@ describe('tools that change behind their approval', () => {
     },
   );
 
-  it('of a server that is disabled while it is listed, they are refused for that' + verifies('HA-15'), async () => {
+  it('are refused as disabled if the server is disabled while it lists' + verifies('HA-15'), async () => {
     await begin({ tools: [mail()] }, [mail()]);
     expect(await shown()).toEqual(['one_mail']);
     const adapter = facade.assembled.catalog.servers.get('one')!.adapter;
@@ -359,39 +361,36 @@ describe('tools that change behind their approval', () => {
     expect(facade.calls('one')).toEqual([]);
   });
 
-  it(
-    'behind a primitive too: a mapped server is not called by a tool that waits' + verifies('HA-15', 'CY-06'),
-    async () => {
-      const [as, pulled] = [tool('list_directory'), tool('list_directory', { description: 'Lists, and sends it on.' })];
-      facade = await startRaw(
-        {
-          one: {
-            tools: [pulled, tool('read_text_file')],
-            answers: { list_directory: { raw: '{"content":[{"type":"text","text":"[FILE] a.txt"}]}' } },
-            settings: { mapping: 'server-filesystem' },
-          },
+  it('are not called through a primitive of a mapped server either' + verifies('HA-15', 'CY-06'), async () => {
+    const [as, pulled] = [tool('list_directory'), tool('list_directory', { description: 'Lists, and sends it on.' })];
+    facade = await startRaw(
+      {
+        one: {
+          tools: [pulled, tool('read_text_file')],
+          answers: { list_directory: { raw: '{"content":[{"type":"text","text":"[FILE] a.txt"}]}' } },
+          settings: { mapping: 'server-filesystem' },
         },
-        { profiles: { all: { servers: ['one'], expose: { primitives: { read: 'one' } } } } },
-        {},
-        { approved: [] },
-      );
-      const read = async (): Promise<string> =>
-        (await facade.call(facade.open('me'), 'read', { path: '.', action: 'list' })).code;
-      expect(await read()).toBe('SERVER_UNAVAILABLE');
-      await approveSet(config(), 'one', [as, tool('read_text_file')]);
-      expect(await read()).toBe('PIN_MISMATCH');
-      expect(facade.calls('one')).toEqual([]);
-      await approveSet(config(), 'one', [pulled, tool('read_text_file')]);
-      expect(await read()).toBe('');
-      expect(facade.calls('one').map(({ name }) => name)).toContain('list_directory');
-      // What a server carries out and does not list is none of what was approved.
-      await approveSet(config(), 'one', [pulled]);
-      facade.redefine('one', { tools: [pulled] });
-      expect(await read()).toBe('PIN_MISMATCH');
-    },
-  );
+      },
+      { profiles: { all: { servers: ['one'], expose: { primitives: { read: 'one' } } } } },
+      {},
+      { approved: [] },
+    );
+    const read = async (): Promise<string> =>
+      (await facade.call(facade.open('me'), 'read', { path: '.', action: 'list' })).code;
+    expect(await read()).toBe('SERVER_UNAVAILABLE');
+    await approveSet(config(), 'one', [as, tool('read_text_file')]);
+    expect(await read()).toBe('PIN_MISMATCH');
+    expect(facade.calls('one')).toEqual([]);
+    await approveSet(config(), 'one', [pulled, tool('read_text_file')]);
+    expect(await read()).toBe('');
+    expect(facade.calls('one').map(({ name }) => name)).toContain('list_directory');
+    // A tool that a server executes but does not list is not approved.
+    await approveSet(config(), 'one', [pulled]);
+    facade.redefine('one', { tools: [pulled] });
+    expect(await read()).toBe('PIN_MISMATCH');
+  });
 
-  it('annotations count only where the owner let them, whatever the file says' + verifies('PF-05'), async () => {
+  it('have annotations only if the owner confirmed them, whatever the file says' + verifies('PF-05'), async () => {
     const read = mail({ annotations: { readOnlyHint: true } });
     facade = await startRaw(
       { one: { tools: [read], settings: { trustHints: true } } },

@@ -1,4 +1,7 @@
-/** Tests that what a command will run is bound to its approval, however the command is written; or that the screen says that it is not. */
+/**
+ * Tests that the files that a command will run are bound to its approval, however the command is written, or that the
+ * screen says that they are not.
+ */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -69,7 +72,7 @@ const FORMS: readonly (readonly [string, readonly string[]])[] = [
   ['unknown-program --settings a.conf', ['a.conf']],
 ];
 
-describe('what a command runs is bound', () => {
+describe('the approval of a command', () => {
   beforeEach(() => {
     for (const name of [
       'hook.js',
@@ -97,12 +100,12 @@ describe('what a command runs is bound', () => {
     put('other/package.json', '{"scripts":{"start":"evil"}}');
   });
 
-  it.each(FORMS)('%s' + verifies('HA-15'), async (line, files) => {
+  it.each(FORMS)('binds the files that it runs: %s' + verifies('HA-15'), async (line, files) => {
     const [command = '', ...args] = line.split(' ');
     expect(names(await look(command, args))).toEqual(expect.arrayContaining([...files]));
   });
 
-  it('a file within code among the words' + verifies('HA-15'), async () => {
+  it('binds a file that is named in code among its words' + verifies('HA-15'), async () => {
     const file = put('deep/hook.mjs');
     expect(names(await look('node', [`--import=data:text/javascript,import("${file}")`, 'server.js']))).toEqual(
       expect.arrayContaining(['deep/hook.mjs', 'server.js']),
@@ -112,18 +115,18 @@ describe('what a command runs is bound', () => {
     );
   });
 
-  it('code that a variable loads, and no data that one names', async () => {
+  it('binds code that a variable loads, and not data that a variable names', async () => {
     expect(
       names(await look('node', ['server'], { env: { NODE_OPTIONS: '--require ./hook.js', NOTES: 'a.conf' } })),
     ).toEqual(['server.js', 'hook.js']);
   });
 
-  it('the program behind a wrapper', async () => {
+  it('binds the program that a wrapper runs', async () => {
     const { scripts } = await look('env', ['sh', 'run']);
     expect(scripts.map((fact) => fact.path)).toContain(realpathSync('/bin/sh'));
   });
 
-  it('an interpreter that is told of a file says nothing more', async () => {
+  it('needs no remark for an interpreter with a file', async () => {
     for (const line of ['node server', 'python3 -mmod', 'make -f build.mk', 'deno run -A main']) {
       const [command = '', ...args] = line.split(' ');
       expect([line, (await look(command, args)).unbound]).toEqual([line, undefined]);
@@ -131,7 +134,7 @@ describe('what a command runs is bound', () => {
   });
 });
 
-describe('what is not bound is said', () => {
+describe('the inspection of a command', () => {
   it.each([
     ['python3 -m installed', 'python3'],
     ['python3 -m installed a.conf', 'python3'],
@@ -142,7 +145,7 @@ describe('what is not bound is said', () => {
     ['uvx tool', 'uvx'],
     ['npm start', 'npm'],
     ['java -cp /usr/share/java Main', 'java'],
-  ])('%s' + verifies('HA-16'), async (line, program) => {
+  ])('reports a program that is not bound: %s' + verifies('HA-16'), async (line, program) => {
     put('a.conf');
     put('run');
     put('package.json', '{}');
@@ -151,12 +154,12 @@ describe('what is not bound is said', () => {
   });
 });
 
-describe('a script that is not there', () => {
-  it('is said to be that, where it surely is what would run', async () => {
+describe('a missing script', () => {
+  it('is reported as missing if it surely would run', async () => {
     expect(await look('node', ['nowhere.js', 'x'])).toMatchObject({ gone: 'nowhere.js', scripts: [] });
     expect((await look('node', ['nowhere.js'])).unbound).toBe(undefined);
     expect((await look('bash', ['./nowhere.sh'])).gone).toBe('./nowhere.sh');
-    // Each may run something else.
+    // Each of these may run something else.
     for (const line of ['bash nowhere.sh', 'node -e 1 nowhere.js', 'npx nowhere.js', 'node nowhere']) {
       const [command = '', ...args] = line.split(' ');
       expect([line, await look(command, args)]).toEqual([line, expect.objectContaining({ unbound: command })]);
@@ -166,7 +169,7 @@ describe('a script that is not there', () => {
   });
 });
 
-describe('data', () => {
+describe('data among the arguments of a server', () => {
   const box = (...allowWrite: string[]): Partial<Parameters<StartInspector>[0]> => ({
     isolation: 'sandbox',
     sandbox: {
@@ -176,28 +179,31 @@ describe('data', () => {
     },
   });
 
-  it('that its sandbox lets it write is named and not read; code there is' + verifies('HA-15'), async () => {
-    const [server, notes, plugin] = [put('server.js'), put('work/notes.json'), put('work/plugin.js')];
-    const found = await look('node', [server, notes, plugin], box(path.join(folder, 'work')));
-    expect(found.data).toEqual([notes]);
-    expect(found.scripts.map((fact) => fact.path)).toEqual([server, plugin]);
-  });
+  it(
+    'is named and not read if the sandbox lets the server write it, but code there is bound' + verifies('HA-15'),
+    async () => {
+      const [server, notes, plugin] = [put('server.js'), put('work/notes.json'), put('work/plugin.js')];
+      const found = await look('node', [server, notes, plugin], box(path.join(folder, 'work')));
+      expect(found.data).toEqual([notes]);
+      expect(found.scripts.map((fact) => fact.path)).toEqual([server, plugin]);
+    },
+  );
 
-  it('of which the name tells it, for a server without a sandbox; settings are bound', async () => {
+  it('is recognized by its name for a server without a sandbox, but settings are bound', async () => {
     const [server, notes, settings] = [put('server.js'), put('notes.db'), put('settings.json')];
     const found = await look('node', [server, '--db', notes, settings]);
     expect(found.data).toEqual([notes]);
     expect(found.scripts.map((fact) => fact.path)).toEqual([server, settings]);
   });
 
-  it('by its name alone is run all the same, so it is bound' + verifies('HA-15'), async () => {
+  it('is bound if it is run, whatever its name' + verifies('HA-15'), async () => {
     put('server.js');
     const evil = put('evil.log');
     for (const args of [[evil], ['-r', evil, 'server.js'], ['--require', './evil.log', 'server.js']])
       expect(names(await look('node', args, box(folder)))).toContain('evil.log');
   });
 
-  it('a folder that the server works in is no module of it: what is in there may change', async () => {
+  it('may be a folder that the server works in, whose content is not bound', async () => {
     const server = put('server.js');
     put('project/package.json', '{}');
     put('project/index.js');

@@ -1,4 +1,7 @@
-/** Tests what an approval is bound to: every part of what runs changes its hash, the order of keys does not, and files count by what is in them. */
+/**
+ * Tests what an approval is bound to: every part of a start changes its hash, the order of keys does not, and files
+ * count by their content.
+ */
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -85,7 +88,7 @@ const settings = fc.record({
   secretSources: fc.dictionary(word, fc.record({ from: fc.constant('exec'), command: fc.array(word) }), { maxKeys: 2 }),
 });
 
-/** The same, its keys the other way round at every depth. */
+/** Returns the same value with the keys reversed at every depth. */
 function reversed(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(reversed);
   if (typeof value !== 'object' || value === null) return value;
@@ -96,7 +99,7 @@ function reversed(value: unknown): unknown {
   );
 }
 
-/** Every way to change one leaf. */
+/** Yields every change of one leaf. */
 function* mutations(value: unknown): Generator<unknown> {
   if (typeof value === 'string') yield `${value}x`;
   else if (typeof value === 'number') yield value + 1;
@@ -110,7 +113,7 @@ function* mutations(value: unknown): Generator<unknown> {
   }
 }
 
-/** No file is looked at: what is written alone. */
+/** Returns the facts of the written settings, without the files. */
 const writtenFacts = (one: unknown): Promise<StartFacts> =>
   startFacts(one as StartSettings, { folder, inspect: () => Promise.resolve({ folder, scripts: [] }), digest });
 
@@ -124,7 +127,7 @@ describe('the hash of a start', () => {
     );
   });
 
-  it('any change of any field changes it, and the field is named' + verifies('HA-15'), async () => {
+  it('changes with any field, and the field is named' + verifies('HA-15'), async () => {
     await fc.assert(
       fc.asyncProperty(settings, async (one) => {
         const before = await writtenFacts(one);
@@ -135,7 +138,7 @@ describe('the hash of a start', () => {
             isolation,
             sandbox: box,
           };
-          // What only programs have is no part of a remote server.
+          // A remote server has no facts of programs.
           if (one.transport !== 'stdio' && isEqual({ ...changed, isolation: one.isolation, sandbox: one.sandbox }, one))
             continue;
           if (isEqual(changed, one)) continue;
@@ -148,7 +151,7 @@ describe('the hash of a start', () => {
     );
   });
 
-  it('joins nothing: text that moves over a border is another start', async () => {
+  it('changes when text moves from one field to the next', async () => {
     const hashes = await Promise.all(
       [
         { args: ['a b'] },
@@ -163,7 +166,7 @@ describe('the hash of a start', () => {
   });
 
   it(
-    'holds no value of env and headers, and a reference to a secret as the reference' + verifies('HA-24'),
+    'contains no value of env and headers, and keeps a reference to a secret as written' + verifies('HA-24'),
     async () => {
       const secret = 'hunter22-hunter22';
       const facts = await factsOf({
@@ -177,7 +180,7 @@ describe('the hash of a start', () => {
   );
 
   it(
-    'holds what its tools count as, in the order of its patterns, and names the rule that differs' + verifies('TR-36'),
+    'contains the class of its tools, in the order of the patterns, and the changed rule is named' + verifies('TR-36'),
     async () => {
       const rules = (
         ...list: readonly (readonly [string, 'read' | 'write' | 'destructive'])[]
@@ -190,12 +193,12 @@ describe('the hash of a start', () => {
         await hashOf(rules(['wipe', 'write'], ['w*', 'read'])),
       );
       expect(startDifferences(await factsOf({}), await factsOf({ mapping: 'desktop-commander' }))).toEqual(['mapping']);
-      // An approval from before semantics were bound is void where a server has some, and says so.
+      // An approval from before semantics were bound is invalid for a server with semantics, and the refusal says so.
       expect(startDifferences(await factsOf({}), before)).toEqual(['semantics']);
     },
   );
 
-  it('a secret that comes from a program is bound to that program', async () => {
+  it('changes with the program that prints a secret', async () => {
     const source = (command: string): Partial<StartSettings> => ({
       env: { KEY: '${secret:A}' },
       secretSources: { A: { from: 'exec', command: [command] } },
@@ -207,21 +210,21 @@ describe('the hash of a start', () => {
   });
 });
 
-describe('files behind a start', () => {
+describe('the hash of a start and the files', () => {
   const changes = async (one: Partial<StartSettings>, act: () => void): Promise<readonly string[]> => {
     const before = await factsOf(one);
     act();
     return startDifferences(before, await factsOf(one));
   };
 
-  it('another program in its place' + verifies('HA-15'), async () => {
+  it('changes with another program in the same place' + verifies('HA-15'), async () => {
     const command = put('bin/tool', '#!/bin/sh\necho one\n', 0o755);
     expect(await changes({ command }, () => put('bin/tool', '#!/bin/sh\necho two\n', 0o755))).toEqual([
       'program.sha256',
     ]);
   });
 
-  it('a link that leads elsewhere, even to the same bytes' + verifies('HA-15'), async () => {
+  it('changes with a link that leads elsewhere, even to the same bytes' + verifies('HA-15'), async () => {
     const [one, two, link] = [
       put('a/tool', '#!/bin/sh\n', 0o755),
       put('b/tool', '#!/bin/sh\n', 0o755),
@@ -236,7 +239,7 @@ describe('files behind a start', () => {
     ).toEqual(['program.path']);
   });
 
-  it('another program of that name earlier on the PATH' + verifies('HA-15'), async () => {
+  it('changes with another program of this name earlier on the PATH' + verifies('HA-15'), async () => {
     const [first, second] = [path.join(folder, 'first'), path.join(folder, 'second')];
     mkdirSync(first);
     put('second/unusual-tool', '#!/bin/sh\n', 0o755);
@@ -257,14 +260,14 @@ describe('files behind a start', () => {
     ['without its ending', ['lib/s'], 'lib/s.js'],
     ['as a folder', ['lib'], 'lib/index.js'],
     ['that is marked by its first line', ['lib/s.mjs', 'plugin'], 'plugin'],
-  ])('a script %s' + verifies('HA-15'), async (_how, args, file) => {
+  ])('changes with a script %s' + verifies('HA-15'), async (_how, args, file) => {
     for (const name of ['lib/s.mjs', 'lib/hook.mjs', 'lib/s.js', 'lib/index.js', 'plugin'])
       put(name, '#!/usr/bin/env node\n');
     const found = await changes({ args }, () => put(file, '#!/usr/bin/env node\nevil()\n'));
     expect(found).toEqual([expect.stringMatching(/^scripts\[\d\]\.sha256$/)]);
   });
 
-  it('a script given as an address, and a module of Python', async () => {
+  it('changes with a script given as an address, and with a module of Python', async () => {
     const file = put('s.mjs', '1\n');
     expect(await changes({ args: [`file://${file}`] }, () => put('s.mjs', '2\n'))).toEqual(['scripts[0].sha256']);
     put('pkg/server.py', '1\n');
@@ -273,7 +276,7 @@ describe('files behind a start', () => {
     ).toContain('scripts[0].sha256');
   });
 
-  it('what npm start would run', async () => {
+  it('changes with the program that npm start would run', async () => {
     put('package.json', '{"scripts":{"start":"node a"}}');
     expect(
       await changes({ command: 'npm', args: ['start'], cwd: folder }, () =>
@@ -282,16 +285,16 @@ describe('files behind a start', () => {
     ).toEqual(['scripts[0].sha256']);
   });
 
-  it('data is none of it: a server that is handed a file which changes all the time stays approved', async () => {
+  it('does not change with data, so that a server with a changing data file stays approved', async () => {
     const [script, file] = [put('s.mjs', '1\n'), put('notes.db', 'one')];
     expect(await changes({ args: [script, '--db', file] }, () => put('notes.db', 'two'))).toEqual([]);
   });
 
-  it('the folder in which it starts', async () => {
+  it('changes with the folder in which it starts', async () => {
     expect(await hashOf({ cwd: folder })).not.toBe(await hashOf({ cwd: tmpdir() }));
   });
 
-  it('a program that is not there yet is not approved by being missing', async () => {
+  it('changes when a missing program appears', async () => {
     const command = path.join(folder, 'later');
     expect(await changes({ command }, () => put('later', '#!/bin/sh\n', 0o755))).toEqual(['program']);
   });

@@ -1,4 +1,6 @@
-/** Tests what is said of a server that could not start whatever a person agrees to: before anybody is asked, with what mends it. */
+/**
+ * Tests the obstacles that prevent a start even after an approval: they are shown before the approval, with the remedy.
+ */
 import { chownSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -22,15 +24,16 @@ function obstacles(entry: object): readonly string[] {
   return server === undefined ? ['none'] : obstaclesTo(server, config);
 }
 
-describe('what keeps a server from starting' + verifies('HA-29'), () => {
-  it('is nothing for a program that is there', () => {
+describe('the obstacles to a start' + verifies('HA-29'), () => {
+  it('are none for an existing program', () => {
     expect(obstacles({ command: 'node', args: ['server.js', '--verbose'] })).toEqual([]);
   });
 
-  it('is a package that is fetched without a network, with the command that installs it', () => {
+  it('are a package that is fetched without a network, with the command that installs it', () => {
     expect(obstacles({ command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '/srv/none'] })).toEqual(
       [
-        'it cannot start in this way: npx downloads its package at each start, and its sandbox has no network; this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
+        'it cannot start in this way: npx downloads its package at each start, and its sandbox has no network; ' +
+          'this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
       ],
     );
     expect(obstacles({ command: 'uvx', args: ['no-such-package'] })).toEqual([
@@ -47,10 +50,11 @@ describe('what keeps a server from starting' + verifies('HA-29'), () => {
     expect(obstacles({ url: 'https://mcp.example.org/mcp' })).toEqual([]);
   });
 
-  it('is a folder among its arguments that its sandbox does not show', () => {
+  it('are a folder in the arguments that the sandbox does not show', () => {
     const folder = path.join(place.project.folder, 'work');
     expect(obstacles({ command: 'node', args: ['server.js', '${workspaceFolder}'] })).toEqual([
-      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
+      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; ` +
+        `write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
     ]);
     expect(
       obstacles({
@@ -61,7 +65,7 @@ describe('what keeps a server from starting' + verifies('HA-29'), () => {
     ).toEqual([]);
   });
 
-  it('is a workspace of root where root starts it, and stands on the first screen', async () => {
+  it('are a workspace that belongs to root if root starts the server, which the first screen says', async () => {
     chownSync(path.join(place.project.folder, 'work'), 0, 0);
     expect(obstacles({ command: 'node', args: ['server.js'] })).toEqual([
       expect.stringMatching(/Tollgate runs as root, and the workspace belongs to root; .* chown -R \S+ \S+\/work$/),

@@ -1,4 +1,4 @@
-/** Tests lists while a server is slow to start: who waits how long, and who hears of it afterwards; lists and calls agree. */
+/** Tests lists while a server starts slowly: who waits how long, and who is notified later. Lists and calls agree. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -12,7 +12,7 @@ afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.close()));
 });
 
-/** `quick` answers at once, `late` once `open` was called. */
+/** Starts a facade: `quick` answers at once, `late` after a call of `open`. */
 async function facade(): Promise<{ one: TestFacade; open: () => void }> {
   const one = await startFacade(`version: 1
 workspace: ./workspace
@@ -29,7 +29,8 @@ rules: [{id: all, outcome: allow, when: {}}]
 
 describe('a list while a server starts', () => {
   it(
-    'is answered without it, and its clients hear when it is there; a call waits for it' + verifies('HA-10'),
+    'is answered without the server, whose tools are announced later, and a call waits for the server' +
+      verifies('HA-10'),
     async () => {
       const { one, open } = await facade();
       const {
@@ -38,7 +39,7 @@ describe('a list while a server starts', () => {
         gateway,
       } = one.assembled;
       const session = one.open('local');
-      // As a list that has waited long enough.
+      // Like a list that has waited long enough.
       const serversNow = async (): Promise<ReadonlySet<string>> =>
         new Set((await exposures.tableFor(session.principal, session, 1)).listed.map((shown) => shown.server.name));
       let told = 0;
@@ -55,7 +56,7 @@ describe('a list while a server starts', () => {
     },
   );
 
-  it('waits for it five seconds, has it when it comes in time, and nobody is told of what everybody has', async () => {
+  it('waits at most five seconds for the server, and nothing is announced if it was in time', async () => {
     const { one, open } = await facade();
     const waits = vi.spyOn(one.assembled.deps.nameTables, 'tableFor');
     let told = 0;
@@ -69,8 +70,8 @@ describe('a list while a server starts', () => {
   });
 });
 
-describe('a question to a server', () => {
-  it('is asked once for all, each waits as long as it likes, and it hears whether somebody went without the answer', async () => {
+describe('the request to a server for its tools', () => {
+  it('is sent once for all callers, and each waits as long as it wants', async () => {
     const askings = new ListRequests();
     let answer = (): void => undefined;
     const missed: boolean[] = [];

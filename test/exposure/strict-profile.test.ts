@@ -1,4 +1,7 @@
-/** Tests the `openai` schema profile through the facade: what strict mode sends arrives at the server as it was meant. */
+/**
+ * Tests the `openai` schema profile through the facade: the server gets what strict mode sends, with its original
+ * meaning.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -11,7 +14,7 @@ describe('schemaProfile: openai' + verifies('CY-14', 'ST-94'), () => {
   let facade: RawFacade;
   afterEach(() => facade.close());
 
-  it('shows every tool as strict mode wants it, primitives included, and takes null for what is left out', async () => {
+  it('shows every tool and primitive in the strict form, and accepts null for an omitted argument', async () => {
     const inputSchema = {
       type: 'object',
       required: ['title'],
@@ -61,7 +64,7 @@ describe('schemaProfile: openai' + verifies('CY-14', 'ST-94'), () => {
     expect([read.code, read.text.includes('hello'), read.text.includes('[tollgate:')]).toEqual(['', true, false]);
   });
 
-  it('shows read_spill so too', async () => {
+  it('shows read_spill in the same form', async () => {
     facade = await startRaw(
       {
         one: {

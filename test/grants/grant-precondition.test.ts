@@ -1,4 +1,6 @@
-/** Owns the proof of what grants mean where lists and calls ask: profiles that require them, servers that sleep, views that change. */
+/**
+ * Tests the effect of grants on lists and calls: profiles that require them, sleeping servers, and views that change.
+ */
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ProfileConfig } from '../../facade/config/config.ts';
@@ -62,8 +64,8 @@ function among(grants: readonly Grant[], of: { profiles: readonly string[]; asle
   };
 }
 
-describe('where no profile requires grants', () => {
-  it('nothing changes without one, and nothing is kept from anybody' + verifies('HB-02'), async () => {
+describe('profiles that require no grants', () => {
+  it('work without grants, and everything is visible' + verifies('HB-02'), async () => {
     const asker = among([], { profiles: ['open'], asleep: true });
     const view = await asker.view();
     expect([view.unlisted, view.withholds?.(READ), view.mayStart?.('files')]).toEqual([
@@ -74,7 +76,7 @@ describe('where no profile requires grants', () => {
     expect(await asker.judge()).toBe('nothing');
   });
 
-  it('an allow limits nothing, and a deny of another origin is none', async () => {
+  it('are not limited by an allow, or by a deny of another origin', async () => {
     const asker = among([one('open', CALL, { tools: ['files.write'] })], { profiles: ['open'], asleep: true });
     expect((await asker.view()).withholds?.(READ)).toBe(false);
     expect(await asker.judge()).toBe('nothing');
@@ -83,8 +85,8 @@ describe('where no profile requires grants', () => {
   });
 });
 
-describe('where profiles require grants', () => {
-  it('each of them needs its own' + verifies('HB-02'), async () => {
+describe('profiles that require grants', () => {
+  it('each need their own grant' + verifies('HB-02'), async () => {
     const of = { profiles: ['open', 'strict', 'stricter'] };
     const half = [LIST, CALL].map((scope) => one('strict', scope ?? ''));
     expect(await among(half, of).judge()).toBe('APPROVAL_REQUIRED');
@@ -95,28 +97,31 @@ describe('where profiles require grants', () => {
     expect(await among([...whole, one('open', CALL ?? '', { kind: 'deny' })], of).judge()).toBe('DENIED');
   });
 
-  it('nothing is started without leave; what runs may be used, unless that is denied' + verifies('HB-01'), async () => {
-    const calling = one('strict', CALL ?? '');
-    expect([
-      await among([calling], { profiles: ['strict'], asleep: true }).judge(),
-      await among([calling], { profiles: ['strict'] }).judge(),
-    ]).toEqual(['APPROVAL_REQUIRED', 'nothing']);
-    const connecting = one('strict', CONNECT ?? '', { tools: ['files.*'] });
-    const asker = among([calling, connecting], { profiles: ['strict'], asleep: true });
-    expect([await asker.judge(), await asker.judge('web')]).toEqual(['nothing', 'DENIED']);
-    const view = await asker.view();
-    expect([view.mayStart?.('files'), view.mayStart?.('web'), view.withholds?.(READ)]).toEqual([true, false, false]);
-    const denied = among([calling, connecting, one('strict', CONNECT ?? '', { kind: 'deny', tools: ['files.*'] })], {
-      profiles: ['strict'],
-    });
-    expect([
-      await denied.judge(),
-      (await denied.view()).withholds?.(READ),
-      (await denied.view()).mayStart?.('files'),
-    ]).toEqual(['DENIED', true, false]);
-  });
+  it(
+    'start nothing without a grant, and a running server may be used unless that is denied' + verifies('HB-01'),
+    async () => {
+      const calling = one('strict', CALL ?? '');
+      expect([
+        await among([calling], { profiles: ['strict'], asleep: true }).judge(),
+        await among([calling], { profiles: ['strict'] }).judge(),
+      ]).toEqual(['APPROVAL_REQUIRED', 'nothing']);
+      const connecting = one('strict', CONNECT ?? '', { tools: ['files.*'] });
+      const asker = among([calling, connecting], { profiles: ['strict'], asleep: true });
+      expect([await asker.judge(), await asker.judge('web')]).toEqual(['nothing', 'DENIED']);
+      const view = await asker.view();
+      expect([view.mayStart?.('files'), view.mayStart?.('web'), view.withholds?.(READ)]).toEqual([true, false, false]);
+      const denied = among([calling, connecting, one('strict', CONNECT ?? '', { kind: 'deny', tools: ['files.*'] })], {
+        profiles: ['strict'],
+      });
+      expect([
+        await denied.judge(),
+        (await denied.view()).withholds?.(READ),
+        (await denied.view()).mayStart?.('files'),
+      ]).toEqual(['DENIED', true, false]);
+    },
+  );
 
-  it('what is kept from the list is exactly what a call is denied', async () => {
+  it('hide exactly the tools whose calls are denied', async () => {
     for (const grants of [
       [],
       [one('strict', CALL ?? '')],
@@ -130,8 +135,8 @@ describe('where profiles require grants', () => {
   });
 });
 
-describe('a view', () => {
-  it('changes its revision with every grant that comes, goes, or serves another session', async () => {
+describe('the view of a list', () => {
+  it('changes its revision with every grant that is added, removed, or valid for another session', async () => {
     const [all, tab] = [one('strict', LIST ?? ''), one('strict', CALL ?? '', { kind: 'once', tab: '1' })];
     const revision = async (grants: readonly Grant[], from?: { id: string; tab?: string }): Promise<string> =>
       (await among(grants, { profiles: ['strict'] }).view(from)).revision;
@@ -146,7 +151,7 @@ describe('a view', () => {
     expect(await revision([tab, all], { id: 'x', tab: '1' })).toBe(await revision([all, tab], { id: 's', tab: '1' }));
   });
 
-  it("is refused in words that say what to do, and tell no other origin's affairs", async () => {
+  it('is refused in words that say what to do and reveal nothing of other origins', async () => {
     const { unlisted } = await among([], { profiles: ['strict'] }).view();
     expect(unlisted?.message).toBe(`No one has granted mcp:tools.list to ${PAGE}.`);
     expect(unlisted?.next).toContain('tollgate grants add');
@@ -154,8 +159,8 @@ describe('a view', () => {
   });
 });
 
-describe('a check', () => {
-  it('says what holds for the profiles together', () => {
+describe('a check of a scope', () => {
+  it('returns the answer for all profiles together', () => {
     const grants = [one('strict', CALL ?? '', { tools: ['files.read'] })];
     const check = (asked: readonly string[], tool?: string): unknown =>
       checkGrants(grants, { profiles: asked, scope: CALL ?? '', ...(tool !== undefined && { tool }) });

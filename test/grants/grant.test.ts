@@ -1,4 +1,7 @@
-/** Owns the proof of what grants say: order has no say, deny wins, the end is exact, nothing crosses origins or profiles. */
+/**
+ * Tests the answer of grants: order does not matter, a deny wins, the end is exact, and nothing crosses origins or
+ * profiles.
+ */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -71,8 +74,8 @@ const codeOf = (work: () => unknown): string => {
   }
 };
 
-describe('what grants say', () => {
-  it('is the same in every order' + verifies('HB-02'), () => {
+describe('the answer of grants', () => {
+  it('does not depend on their order' + verifies('HB-02'), () => {
     fc.assert(
       fc.property(unique, question, fc.infiniteStream(fc.nat()), (grants, asked, order) => {
         const shuffled = grants
@@ -85,7 +88,7 @@ describe('what grants say', () => {
     );
   });
 
-  it('is a deny as soon as one denies, whatever else stands' + verifies('HB-02'), () => {
+  it('is a deny as soon as one grant denies' + verifies('HB-02'), () => {
     fc.assert(
       fc.property(unique, question, (grants, asked) => {
         const denied = [...grants, one({ id: 'deny', kind: 'deny', profile: asked.profile, scope: asked.scope })];
@@ -95,7 +98,7 @@ describe('what grants say', () => {
     );
   });
 
-  it('never crosses profiles or scopes, and adding an allow never takes one away', () => {
+  it('never crosses profiles or scopes, and one more allow never takes a permission away', () => {
     fc.assert(
       fc.property(unique, grant, question, (grants, more, asked) => {
         const before = evaluateGrants(grants, asked);
@@ -106,7 +109,7 @@ describe('what grants say', () => {
     );
   });
 
-  it('holds to its last millisecond and not beyond', () => {
+  it('is valid until the last millisecond, and not longer', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2 ** 45 }), (end) => {
         expect([
@@ -119,13 +122,13 @@ describe('what grants say', () => {
     expect(isInForce({}, Number.MAX_SAFE_INTEGER)).toBe(true);
   });
 
-  it('tells nobody decided from decided otherwise', () => {
+  it('distinguishes "no decision" from "decided otherwise"', () => {
     const asked = { profile: 'harbor', scope: CALL, tool: FILES };
     expect(evaluateGrants([], asked)).toEqual({ kind: 'none' });
     expect(evaluateGrants([one({ tools: ['files.write', 'web.*'] })], asked)).toEqual({ kind: 'uncovered' });
     expect(evaluateGrants([one({ tools: ['files.*'] })], asked)).toMatchObject({ kind: 'allow' });
     expect(evaluateGrants([one({ kind: 'deny', tools: ['files.write'] })], asked)).toEqual({ kind: 'none' });
-    // As a whole: some of it is allowed, and not all of it is denied.
+    // For the whole scope: some of it is allowed, and not all of it is denied.
     expect(
       evaluateGrants([one({ tools: ['files.read'] }), one({ id: 'grant_2', kind: 'deny', tools: ['web.*'] })], {
         profile: 'harbor',
@@ -134,7 +137,7 @@ describe('what grants say', () => {
     ).toMatchObject({ kind: 'allow' });
   });
 
-  it('answers an ask only where the tool, its server or all stands written out', () => {
+  it('answers an ask only if the grant names the tool, its server, or all', () => {
     const asked = { profile: 'harbor', scope: CALL, tool: FILES };
     expect(findAnsweringGrant([one()], asked)).toBeUndefined();
     for (const written of ['files.read', 'files.*', '*'])
@@ -144,7 +147,7 @@ describe('what grants say', () => {
     expect(findAnsweringGrant([one({ tools: ['*'] }), one({ id: 'grant_2', kind: 'deny' })], asked)).toBeUndefined();
   });
 
-  it('serves only the session and the tab that it names', () => {
+  it('is only for the session and the tab that the grant names', () => {
     const asked = (from: object): string =>
       evaluateGrants([one({ kind: 'once', session: 's1', tab: 't1' })], {
         profile: 'harbor',
@@ -162,7 +165,7 @@ describe('what grants say', () => {
   });
 });
 
-describe('what may be granted', () => {
+describe('a new grant', () => {
   const wanted = (more: Partial<NewGrant> = {}): NewGrant => ({
     origin: PAGE,
     profile: 'harbor',
@@ -171,7 +174,7 @@ describe('what may be granted', () => {
     ...more,
   });
 
-  it('knows its scopes, and takes those of hosts in their form' + verifies('HB-01'), () => {
+  it("has a known scope, or a host's own scope in the right form" + verifies('HB-01'), () => {
     for (const scope of [...GRANT_SCOPES, 'shop:cart.read', 'x:y.z'])
       expect(codeOf(() => requireScope(scope))).toBe('');
     for (const scope of [
@@ -192,7 +195,7 @@ describe('what may be granted', () => {
       expect([scope, codeOf(() => requireScope(scope))]).toEqual([scope, 'USAGE']);
   });
 
-  it('takes origins as browsers write them, and clients; nothing that could be read as another', () => {
+  it('has an origin as browsers write it, or a client, and nothing ambiguous', () => {
     for (const origin of [PAGE, 'http://localhost:8080', 'moz-extension://0a-1b', 'cursor', 'a@b'])
       expect(codeOf(() => completeGrant(wanted({ origin }), NOW))).toBe('');
     for (const origin of [
@@ -215,7 +218,7 @@ describe('what may be granted', () => {
       expect([origin, codeOf(() => completeGrant(wanted({ origin }), NOW))]).toEqual([origin, 'USAGE']);
   });
 
-  it('ends a once in ten minutes unless it says otherwise; binds nothing else to a tab', () => {
+  it('of kind once ends after ten minutes by default, and other kinds cannot name a tab', () => {
     expect(completeGrant(wanted(), NOW).expiresAt).toBe(NOW + 600_000);
     expect(completeGrant(wanted({ expiresAt: NOW + 1 }), NOW).expiresAt).toBe(NOW + 1);
     expect(completeGrant(wanted({ kind: 'always' }), NOW)).not.toHaveProperty('expiresAt');
@@ -238,7 +241,7 @@ describe('what may be granted', () => {
   });
 });
 
-describe('the store', () => {
+describe('the store of grants', () => {
   let folder: string;
   let state: State;
   let entries: ConsentEntry[];
@@ -256,7 +259,7 @@ describe('the store', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('keeps always over a restart, in the words that were given' + verifies('HB-02'), async () => {
+  it('keeps an always grant over a restart, unchanged' + verifies('HB-02'), async () => {
     const given = await grants.add(
       { origin: PAGE, profile: 'harbor', scope: CALL, kind: 'always', tools: ['files.read'] },
       'owner',
@@ -278,15 +281,18 @@ describe('the store', () => {
     ]);
   });
 
-  it("gives an origin its own and nobody else's, also where one begins like another" + verifies('HB-02'), async () => {
-    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
-      await grants.add({ origin, profile: 'p', scope: CALL, kind: 'always' }, 'o');
-    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
-      expect((await grants.of(origin)).map((each) => each.origin)).toEqual([origin]);
-    for (const origin of ['https://a.example ', 'https:', '', '%']) expect(await grants.of(origin)).toEqual([]);
-  });
+  it(
+    'returns only the grants of one origin, also if another origin has the same beginning' + verifies('HB-02'),
+    async () => {
+      for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
+        await grants.add({ origin, profile: 'p', scope: CALL, kind: 'always' }, 'o');
+      for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
+        expect((await grants.of(origin)).map((each) => each.origin)).toEqual([origin]);
+      for (const origin of ['https://a.example ', 'https:', '', '%']) expect(await grants.of(origin)).toEqual([]);
+    },
+  );
 
-  it('drops a once at its very end, and records that it has expired', async () => {
+  it('drops a once grant exactly at its end, and records the expiry', async () => {
     const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', expiresAt: NOW + 5 }, 'o');
     clock = NOW + 4;
     expect(await grants.of(PAGE)).toHaveLength(1);
@@ -296,7 +302,7 @@ describe('the store', () => {
     expect(entries.at(-1)).toMatchObject({ event: 'expired', id, outcome: 'deny' });
   });
 
-  it('ends with the tab or session that it names, and no other does' + verifies('HB-03'), async () => {
+  it('ends a grant with the tab or session that it names, and no other' + verifies('HB-03'), async () => {
     const add = (more: object, origin = PAGE): Promise<Grant> =>
       grants.add({ origin, profile: 'p', scope: CALL, kind: 'once', ...more }, 'o');
     await Promise.all([
@@ -317,7 +323,7 @@ describe('the store', () => {
     expect(await grants.expire({ session: '12' })).toBe(1);
   });
 
-  it('attack, tab id reuse: what ended with a tab does not come back with its number', async () => {
+  it('attack, tab id reuse: does not return a grant of a closed tab to a new tab with the same id', async () => {
     const old = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', tab: '7' }, 'o');
     await grants.expire({ tab: '7' }, 'o');
     const next = await grants.add({ origin: PAGE, profile: 'p', scope: 'mcp:tools.list', kind: 'once', tab: '7' }, 'o');
@@ -325,20 +331,20 @@ describe('the store', () => {
     expect(next.id).not.toBe(old.id);
   });
 
-  it('attack, replay after revoke: the id is gone in every process, and revoking again says so', async () => {
+  it('attack, replay after revoke: has removed the id in every process, and a second revoke says so', async () => {
     const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
     const other = openState(folder);
     const elsewhere = new Grants({ state: other, now: () => clock, append: () => undefined });
     expect(await elsewhere.of(PAGE)).toHaveLength(1);
     await grants.revoke(id, 'o');
-    // Another process sees a change after 1 ms at the latest.
+    // Another process sees a change after 1 ms at most.
     await sleep(2);
     expect(await elsewhere.of(PAGE)).toEqual([]);
     await expect(elsewhere.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
     await other.close();
   });
 
-  it('is asked anew as soon as anything has changed, here or elsewhere, and not before', async () => {
+  it('is read again after any change, here or in another process, and only then', async () => {
     let reads = 0;
     const counted = new Grants({
       state: {
@@ -365,7 +371,7 @@ describe('the store', () => {
     await grants.revoke(id, 'o');
     expect(await counted.of(PAGE)).toHaveLength(1);
     expect(reads).toBe(3);
-    // Time alone needs no read.
+    // The passage of time alone causes no read.
     const late = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', expiresAt: NOW + 5 }, 'o');
     expect((await counted.of(PAGE)).map((each) => each.id)).toContain(late.id);
     clock = NOW + 5;
@@ -373,14 +379,14 @@ describe('the store', () => {
     expect(reads).toBe(4);
   });
 
-  it('attack, a path in an id: only an id is looked up', async () => {
+  it('attack, a path in an id: accepts only the form of an id', async () => {
     await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
     for (const id of ['', '../grant_1', '%', 'grant_%', `${PAGE} p`, 'grant_' + '0'.repeat(32)])
       await expect(grants.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
     expect(await grants.list()).toHaveLength(1);
   });
 
-  it('gives nothing that it cannot record, and takes back what it cannot record', async () => {
+  it('grants nothing that cannot be recorded, and revokes also what cannot be recorded', async () => {
     const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
     const full = new Grants({
       state,

@@ -1,4 +1,4 @@
-/** Tests that the counts that hosts are shown survive the end of a process, and are exact with several processes at once. */
+/** Tests that the counts for hosts survive the end of a process, and are exact with several processes at once. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -18,7 +18,7 @@ function open(folder: string): State {
 
 const OK = { tool: 'read', origin: 'app', outcome: 'ok', ms: 10 };
 
-describe('statistics', () => {
+describe('call statistics', () => {
   it('survive a restart of the facade' + verifies('ST-47', 'HB-13'), async () => {
     const first = await startRaw({ web: { tools: [ACT] } });
     const session = first.open('me');
@@ -37,14 +37,14 @@ describe('statistics', () => {
     const second = await startFacade(text, { folder: first.folder });
     onTestFinished(() => first.close());
     expect(second.assembled.deps.metrics.statistics()).toEqual(before);
-    // The metrics of the process begin again, as those who scrape them expect.
+    // The metrics of the process begin again, as Prometheus expects.
     expect(
       second.assembled.gateway.metrics({ ...second.assembled.config.principals[0], owner: true } as never),
     ).not.toContain('tollgate_calls_total{');
     await second.assembled.gateway.close();
   });
 
-  it('are those of all processes at once, each count once' + verifies('ST-47'), async () => {
+  it('add up all processes and count each call once' + verifies('ST-47'), async () => {
     const folder = temporaryFolder();
     const tallies = [open(folder), open(folder), open(folder)].map((state) => new CallTally(state));
     for (let n = 0; n < 50; n += 1) {
@@ -64,7 +64,7 @@ describe('statistics', () => {
     expect(tallies[1]?.read().calls).toBe(150);
   });
 
-  it('are written some seconds later, so that a killed process loses little' + verifies('ST-47'), async () => {
+  it('are written after some seconds, so that a killed process loses little' + verifies('ST-47'), async () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
     const folder = temporaryFolder();
@@ -74,7 +74,7 @@ describe('statistics', () => {
   });
 
   it(
-    'are kept while the state fails, start again where they cannot be read, and stay small' + verifies('ST-47'),
+    'are kept while the state fails, begin again if they cannot be read, and stay small' + verifies('ST-47'),
     async () => {
       const state = open(temporaryFolder());
       let isFull = true;

@@ -1,4 +1,4 @@
-/** Owns a host that listens to events, for tests: what it has heard, in order. */
+/** A host that listens to events, for tests. It keeps the events in order. */
 import { expect } from 'vitest';
 import { type HostBench, TOKENS } from './host-bench.ts';
 
@@ -10,7 +10,7 @@ export interface Heard {
   readonly [fact: string]: unknown;
 }
 
-/** One host that listens. */
+/** One listening host. */
 export class Listener {
   readonly heard: Heard[] = [];
   readonly ended: Promise<void>;

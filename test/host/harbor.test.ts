@@ -1,4 +1,4 @@
-/** Owns Harbor's twelve acceptance tests, by their own words, over the host API with real servers (HB-12). */
+/** Harbor's twelve acceptance tests, with their own titles, over the host API with real servers (HB-12). */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -69,7 +69,7 @@ describe("Harbor's acceptance tests", () => {
       (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_crash', arguments: {} }))
         .value.error.code,
     ).toBe('TOOL_CRASHED');
-    // The one retry is used up: it is not started again.
+    // The only retry is used up, so it is not started again.
     expect(
       (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} })).value
         .error.code,
@@ -102,7 +102,7 @@ describe("Harbor's acceptance tests", () => {
     await allow(bench);
     const names = ((await list(bench)).value.tools as { name: string }[]).map(({ name }) => name);
     expect(names.length).toBeGreaterThan(20);
-    // Here with an underscore: names of MCP clients hold no slash.
+    // Here with an underscore, because MCP clients accept no slash in names.
     expect(names.filter((name) => !/^(everything|chaos)_./.test(name))).toEqual([]);
     expect(names).toEqual(expect.arrayContaining(['everything_echo', 'chaos_echo']));
   });
@@ -113,7 +113,7 @@ describe("Harbor's acceptance tests", () => {
       code: 'APPROVAL_REQUIRED',
       message: `No one has granted mcp:tools.list to ${PAGE}.`,
     });
-    // Not even a server is started to find the tool.
+    // No server is started to find the tool.
     expect((await call(bench, 'chaos_echo')).value.error.code).toBe('UNKNOWN_TOOL');
     expect(pids()).toEqual([]);
     await grant(bench, 'mcp:server.connect');

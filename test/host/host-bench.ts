@@ -1,4 +1,6 @@
-/** Owns a host at work: a whole facade with real servers behind a real listener, and requests that are checked against the published description. */
+/**
+ * A whole facade with real servers behind a real listener. Its requests are checked against the published description.
+ */
 
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -29,7 +31,7 @@ const everything = path.join(
 );
 const chaos = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
 
-/** The host `host` is an owner, alice is none; both have the profile that ships, and one that reaches the servers. */
+/** The principal `host` is an owner, `alice` is not. Both have the profile that ships, and one with the servers. */
 export function hostConfig({
   servers = ['chaos'],
   ...more
@@ -44,13 +46,17 @@ export function hostConfig({
 workspace: ./workspace
 state: ./state
 servers:
-  everything: { command: ${process.execPath}, args: [${everything}, stdio], isolation: direct, connectTimeoutMs: 20000, semantics: { "get-*": read, echo: read }${more.everything ?? ''} }
-  chaos: { command: ${process.execPath}, args: [${chaos}], isolation: direct, connectTimeoutMs: 20000, env: { CHAOS_STARTS: "\${env:CHAOS_STARTS}" }${more.chaos ?? ''} }
+  everything: { command: ${process.execPath}, args: [${everything}, stdio], isolation: direct,
+    connectTimeoutMs: 20000, semantics: { "get-*": read, echo: read }${more.everything ?? ''} }
+  chaos: { command: ${process.execPath}, args: [${chaos}], isolation: direct,
+    connectTimeoutMs: 20000, env: { CHAOS_STARTS: "\${env:CHAOS_STARTS}" }${more.chaos ?? ''} }
 principals:
   - { id: host, profiles: [reach, harbor], token: "\${env:HOST_TOKEN}", owner: true }
   - { id: alice, profiles: [reach, harbor, own], token: "\${env:ALICE_TOKEN}", client: cursor }
 profiles:
-  reach: { servers: [${servers.join(', ')}], expose: { primitives: {}, tools: [${servers.map((name) => `${name}.*`).join(', ')}] } }
+  reach:
+    servers: [${servers.join(', ')}]
+    expose: { primitives: {}, tools: [${servers.map((name) => `${name}.*`).join(', ')}] }
   own: { }
 expose: { primitives: {} }
 approvals: { waitMs: 0 }
@@ -60,19 +66,19 @@ ${more.rest ?? ''}
 `;
 }
 
-/** What a request was answered with. */
+/** An answer. */
 export interface Answered {
   readonly status: number;
-  // What the tests look into; the description has judged its shape.
+  // The tests read many different members; the description has validated the shape.
   // biome-ignore lint/suspicious/noExplicitAny: each test reads another shape of answer
   readonly value: any;
 }
 
-/** A request beside its operation and body. */
+/** Options of a request besides its operation and body. */
 export interface Asking {
   readonly token?: string | null;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Sent as it stands instead of the body as JSON. */
+  /** Sent unchanged instead of the body as JSON. */
   readonly text?: string;
 }
 
@@ -80,13 +86,13 @@ export interface HostBench {
   readonly facade: TestFacade;
   /** Address without a path. */
   readonly url: string;
-  /** Of the process of `chaos`, one for each start. */
+  /** Gets one line for each start of the `chaos` process. */
   readonly startsFile: string;
-  /** `METHOD /path-under-/host/v1`, as the owner. The answer fits its schema, or this throws. */
+  /** Sends `METHOD /path-under-/host/v1` as the owner. Throws if the answer does not fit its schema. */
   ask(what: string, body?: object, asking?: Asking): Promise<Answered>;
-  /** Ends the listener alone. */
+  /** Stops only the listener. */
   stop(): Promise<void>;
-  /** Ends as a restart would; `folder` lives on when it was given. */
+  /** Stops everything, as a restart would. A given `folder` is kept. */
   close(): Promise<void>;
 }
 
@@ -171,10 +177,10 @@ interface Described {
 }
 
 const ajv = new Ajv2020({ strict: false, allErrors: true });
-/** What was compiled of the description, for all hosts of a test. */
+/** Compiled schemas of the description, shared by all hosts of a test. */
 const compiled = new Map<string, ValidateFunction>();
 
-/** Judges by another validator than the host's own. Throws what does not fit. */
+/** Creates the check of an exchange, with another validator than the host API's own. It throws what does not fit. */
 function createCheck(): (exchange: Exchange) => void {
   const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as {
     paths: Record<string, Record<string, Described>>;
@@ -186,7 +192,8 @@ function createCheck(): (exchange: Exchange) => void {
     compiled.set(key, validate);
     if (!validate(value))
       throw new Error(
-        `${what} does not fit the description: ${ajv.errorsText(validate.errors)} in ${JSON.stringify(value).slice(0, 500)}`,
+        `${what} does not fit the description: ${ajv.errorsText(validate.errors)} ` +
+          `in ${JSON.stringify(value).slice(0, 500)}`,
       );
   };
   return ({ method, path: at, body, status, value }) => {
@@ -196,7 +203,7 @@ function createCheck(): (exchange: Exchange) => void {
     const operation = template === undefined ? undefined : document.paths[template]?.[method.toLowerCase()];
     const failure = document.paths['/host/v1/grants']?.get?.responses.default;
     const described = operation?.responses[String(status)] ?? operation?.responses.default ?? failure;
-    // Refusals of the listener itself, before anything of a host: JSON-RPC, as on every route.
+    // Refusals of the listener itself, before the host API: JSON-RPC, as on every route.
     if (described === undefined) throw new Error(`${method} ${at} ${status} is not described`);
     if (body !== undefined && operation?.requestBody !== undefined)
       fits(operation.requestBody.content['application/json'].schema, body, `the request ${method} ${at}`);
@@ -209,7 +216,7 @@ function isRpc(value: unknown): boolean {
   return typeof value === 'object' && value !== null && 'jsonrpc' in value;
 }
 
-/** Waits until something holds, at most 20 s. */
+/** Waits at most 20 s until the condition holds. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   for (const end = Date.now() + 20_000; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 20)))
     if (await holds()) return;

@@ -1,4 +1,6 @@
-/** Owns the proof of what a host holds of one call: its own id, its end and time, its progress, and an event whatever became of it. */
+/**
+ * Tests what a host controls of one call: its own id, its end and time limit, its progress, and an event for every end.
+ */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { verifies } from '../verifies.ts';
@@ -20,8 +22,10 @@ let bench: HostBench;
 beforeEach(async () => {
   bench = await startHost(
     hostConfig({
-      rules:
-        '[{ id: all, outcome: allow, when: {} }, { id: never, outcome: deny, when: { tools: [chaos.big] , args: { unit: { in: [no] } } } }, { id: person, outcome: ask, when: { tools: [chaos.env] } }]',
+      rules: `
+  - { id: all, outcome: allow, when: {} }
+  - { id: never, outcome: deny, when: { tools: [chaos.big] , args: { unit: { in: [no] } } } }
+  - { id: person, outcome: ask, when: { tools: [chaos.env] } }`,
     })
       .replace('id: host, profiles: [reach, harbor]', 'id: host, profiles: [reach]')
       .replace('id: alice, profiles: [reach, harbor, own]', 'id: alice, profiles: [reach]')
@@ -39,12 +43,12 @@ const openAlice = (): Session =>
     { id: 'alice', role: 'user', groups: [], profiles: ['reach'], origin: 'cursor', owner: false },
     'http',
   );
-/** Runs until it has reached its server. */
+/** Waits until the call has reached its server. */
 const runs = (tool: string, count = 1): Promise<void> =>
   until(() => records().filter((one) => one.type === 'intent' && one.tool === tool).length >= count);
 
 describe('the id that a caller gives its call', () => {
-  it('stands in the answer, the records, the events and the log' + verifies('ST-73', 'HE-13'), async () => {
+  it('is in the answer, the records, the events and the log' + verifies('ST-73', 'HE-13'), async () => {
     const listener = await Listener.open(bench);
     const done = await call('echo', { correlation: 'task-7:a' });
     expect(done.value.result._meta['tollgate/correlation']).toBe('task-7:a');
@@ -66,7 +70,7 @@ describe('the id that a caller gives its call', () => {
     listener.stop();
   });
 
-  it('stands in the log of the process, at debug' + verifies('ST-73'), async () => {
+  it('is in the log of the process at level debug' + verifies('ST-73'), async () => {
     vi.stubEnv('TOLLGATE_LOG', 'debug');
     const lines: string[] = [];
     const other = await startHost(
@@ -86,7 +90,7 @@ describe('the id that a caller gives its call', () => {
   });
 
   it(
-    'comes over MCP under _meta, never goes to the server, and is refused where it is no name' + verifies('ST-73'),
+    'comes in _meta over MCP, never goes to the server, and is refused if it is malformed' + verifies('ST-73'),
     async () => {
       const session = openAlice();
       const sent = await bench.facade.call(
@@ -110,7 +114,7 @@ describe('the id that a caller gives its call', () => {
 
 describe('a call of a host', () => {
   it(
-    'is cancelled by its id, at the server too; by nobody else than its host or an owner' + verifies('ST-76', 'HE-15'),
+    'is cancelled by its id, also at the server, and only by its own host or an owner' + verifies('ST-76', 'HE-15'),
     async () => {
       const running = [
         call('hang', { correlation: 'one' }, ALICE),
@@ -137,7 +141,7 @@ describe('a call of a host', () => {
     },
   );
 
-  it('ends when its host hangs up' + verifies('ST-76'), async () => {
+  it('ends when its host disconnects' + verifies('ST-76'), async () => {
     const hangUp = new AbortController();
     const left = fetch(`${bench.url}/host/v1/calls`, {
       method: 'POST',
@@ -151,8 +155,8 @@ describe('a call of a host', () => {
     await until(() => records().some(({ type, code }) => type === 'outcome' && code === 'CANCELLED'));
   });
 
-  it('is bound in time: at its server, and while it waits for a person' + verifies('ST-76', 'HE-15'), async () => {
-    // Progress extends a server's own limit, and not the host's.
+  it('has a time limit, at its server and while it waits for a person' + verifies('ST-76', 'HE-15'), async () => {
+    // Progress extends the server's limit, but not the host's.
     const late = await call('progress', { timeoutMs: 300, arguments: { steps: 100, every: 50 } });
     expect(late).toMatchObject({
       status: 504,
@@ -173,7 +177,7 @@ describe('a call of a host', () => {
     expect((await call('echo', { timeoutMs: 60_000 })).status).toBe(200);
   });
 
-  it('is never given more time than the configuration gives' + verifies('ST-76'), async () => {
+  it('never gets more time than the configuration allows' + verifies('ST-76'), async () => {
     await bench.close();
     bench = await startHost(
       hostConfig({ chaos: ', timeoutMs: 200, hardTimeoutMs: 60000' }).replace(
@@ -187,78 +191,77 @@ describe('a call of a host', () => {
     });
   });
 
-  it('tells its progress to a host that reads a stream, and ends it with the answer' + verifies('ST-77'), async () => {
-    const stream = async (body: object): Promise<readonly unknown[]> => {
-      const response = await fetch(`${bench.url}/host/v1/calls`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${TOKENS.host}`,
-          'content-type': 'application/json',
-          accept: 'text/event-stream',
-        },
-        body: JSON.stringify(body),
-      });
-      const text = await response.text();
-      if (response.headers.get('content-type') === 'application/json') return [response.status, JSON.parse(text)];
-      return [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data) as unknown);
-    };
-    const told = await stream({ name: 'chaos_progress', arguments: { steps: 3, every: 20 } });
-    expect(told).toMatchObject([
-      { progress: { progress: 1, total: 3 } },
-      { progress: { progress: 2 } },
-      { progress: { progress: 3 } },
-      { result: { content: [{ text: 'done' }] } },
-    ]);
-    expect(
-      await stream({ name: 'chaos_progress', timeoutMs: 2_000, arguments: { steps: 1, every: 10, never: true } }),
-    ).toMatchObject([{ progress: { progress: 1 } }, { error: { code: 'TOOL_TIMEOUT', retryable: false } }]);
-    // Without progress the answer is the usual one.
-    expect(await stream({ name: 'chaos_echo' })).toMatchObject([200, { result: {} }]);
-    expect(await stream({ name: 'chaos_nothing' })).toMatchObject([404, { error: { code: 'UNKNOWN_TOOL' } }]);
-  });
+  it(
+    'reports its progress to a host that reads a stream, and ends the stream with the answer' + verifies('ST-77'),
+    async () => {
+      const stream = async (body: object): Promise<readonly unknown[]> => {
+        const response = await fetch(`${bench.url}/host/v1/calls`, {
+          method: 'POST',
+          headers: {
+            authorization: `Bearer ${TOKENS.host}`,
+            'content-type': 'application/json',
+            accept: 'text/event-stream',
+          },
+          body: JSON.stringify(body),
+        });
+        const text = await response.text();
+        if (response.headers.get('content-type') === 'application/json') return [response.status, JSON.parse(text)];
+        return [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data) as unknown);
+      };
+      const told = await stream({ name: 'chaos_progress', arguments: { steps: 3, every: 20 } });
+      expect(told).toMatchObject([
+        { progress: { progress: 1, total: 3 } },
+        { progress: { progress: 2 } },
+        { progress: { progress: 3 } },
+        { result: { content: [{ text: 'done' }] } },
+      ]);
+      expect(
+        await stream({ name: 'chaos_progress', timeoutMs: 2_000, arguments: { steps: 1, every: 10, never: true } }),
+      ).toMatchObject([{ progress: { progress: 1 } }, { error: { code: 'TOOL_TIMEOUT', retryable: false } }]);
+      // Without progress the answer is plain JSON.
+      expect(await stream({ name: 'chaos_echo' })).toMatchObject([200, { result: {} }]);
+      expect(await stream({ name: 'chaos_nothing' })).toMatchObject([404, { error: { code: 'UNKNOWN_TOOL' } }]);
+    },
+  );
 });
 
 describe('the end of a call', () => {
-  it(
-    'is an event, whatever became of it: with its size, its code, and whether to try again' +
-      verifies('ST-74', 'HE-14'),
-    async () => {
-      const listener = await Listener.open(bench);
-      await call('echo', { arguments: { say: 'a-word-of-the-call' } });
-      await call('failing', { arguments: { error: { code: -32000, message: 'words-of-the-server' } } });
-      await call('big', { arguments: { unit: 'no' } });
-      await call('nothing', {}, ALICE);
-      await call('crash');
-      await bench.facade.call(openAlice(), 'chaos_echo', {});
-      const ends = (): readonly Readonly<Record<string, unknown>>[] =>
-        listener.heard.filter(({ event }) => /^tool\./.test(event));
-      await expect.poll(() => ends().length).toBe(6);
-      const outcomes = records().filter(({ type }) => type !== 'intent');
-      expect(ends().map(({ id }) => id)).toEqual(outcomes.map(({ id }) => id));
-      const size = (outcomes[0]?.sizes as { sent: number }).sent;
-      expect(ends()).toMatchObject([
-        {
-          event: 'tool.completed',
-          server: 'chaos',
-          tool: 'echo',
-          exposed: 'chaos_echo',
-          principal: 'host',
-          bytes: size,
-          executed: 'yes',
-        },
-        { event: 'tool.failed', tool: 'failing', code: 'TOOL_FAILED', retryable: false, executed: 'yes' },
-        { event: 'tool.refused', tool: 'big', code: 'DENIED', retryable: false, executed: 'no', bytes: 0 },
-        { event: 'tool.refused', principal: 'alice', code: 'UNKNOWN_TOOL', executed: 'no' },
-        { event: 'tool.failed', tool: 'crash', code: 'TOOL_CRASHED', executed: 'unknown' },
-        { event: 'tool.completed', principal: 'alice', tool: 'echo' },
-      ]);
-      expect(Object.keys(ends()[3] ?? {})).not.toContain('tool');
-      expect(JSON.stringify(listener.heard)).not.toMatch(/a-word-of-the-call|words-of-the-server|chaos_nothing/);
-      listener.stop();
-    },
-  );
+  it('is an event with its size, its code, and whether a retry may help' + verifies('ST-74', 'HE-14'), async () => {
+    const listener = await Listener.open(bench);
+    await call('echo', { arguments: { say: 'a-word-of-the-call' } });
+    await call('failing', { arguments: { error: { code: -32000, message: 'words-of-the-server' } } });
+    await call('big', { arguments: { unit: 'no' } });
+    await call('nothing', {}, ALICE);
+    await call('crash');
+    await bench.facade.call(openAlice(), 'chaos_echo', {});
+    const ends = (): readonly Readonly<Record<string, unknown>>[] =>
+      listener.heard.filter(({ event }) => /^tool\./.test(event));
+    await expect.poll(() => ends().length).toBe(6);
+    const outcomes = records().filter(({ type }) => type !== 'intent');
+    expect(ends().map(({ id }) => id)).toEqual(outcomes.map(({ id }) => id));
+    const size = (outcomes[0]?.sizes as { sent: number }).sent;
+    expect(ends()).toMatchObject([
+      {
+        event: 'tool.completed',
+        server: 'chaos',
+        tool: 'echo',
+        exposed: 'chaos_echo',
+        principal: 'host',
+        bytes: size,
+        executed: 'yes',
+      },
+      { event: 'tool.failed', tool: 'failing', code: 'TOOL_FAILED', retryable: false, executed: 'yes' },
+      { event: 'tool.refused', tool: 'big', code: 'DENIED', retryable: false, executed: 'no', bytes: 0 },
+      { event: 'tool.refused', principal: 'alice', code: 'UNKNOWN_TOOL', executed: 'no' },
+      { event: 'tool.failed', tool: 'crash', code: 'TOOL_CRASHED', executed: 'unknown' },
+      { event: 'tool.completed', principal: 'alice', tool: 'echo' },
+    ]);
+    expect(Object.keys(ends()[3] ?? {})).not.toContain('tool');
+    expect(JSON.stringify(listener.heard)).not.toMatch(/a-word-of-the-call|words-of-the-server|chaos_nothing/);
+    listener.stop();
+  });
 
-  it('of the workspace and of what ships with Tollgate is an event too' + verifies('ST-74'), async () => {
+  it('is an event also for the workspace and the internal servers' + verifies('ST-74'), async () => {
     await bench.close();
     bench = await startHost(
       hostConfig()

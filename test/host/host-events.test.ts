@@ -1,4 +1,7 @@
-/** Tests the stream of events for hosts: what they hear and by which ids, who may, where they go on, and what is kept for them. */
+/**
+ * Tests the stream of events for hosts: their content and ids, who may listen, where a listener continues, and what is
+ * kept.
+ */
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -23,7 +26,7 @@ describe('the events of servers', () => {
   afterAll(() => bench.close());
 
   it(
-    'are heard as they happen, joined by ids to connections and decisions, and without text of servers' +
+    'reach hosts at once, with ids of connections and decisions, and without texts of servers' +
       verifies('HE-05', 'HB-09'),
     async () => {
       const listener = await Listener.open(bench);
@@ -45,10 +48,10 @@ describe('the events of servers', () => {
         expect.arrayContaining([one('tool.completed')?.id, one('tool.failed')?.id]),
       );
       expect(JSON.stringify(listener.heard)).not.toContain('a-word-of-the-call');
-      // Another host goes on where this one was.
+      // Another host continues where this one ended.
       const later = await Listener.open(bench, one('tool.completed')?.key);
       await expect.poll(() => later.words).toEqual(listener.words.slice(listener.words.indexOf('tool.completed') + 1));
-      // Who comes anew hears what comes.
+      // A new listener gets only new events.
       const fresh = await Listener.open(bench);
       expect(fresh.heard).toEqual([]);
       for (const each of [listener, later, fresh]) each.stop();
@@ -76,7 +79,7 @@ describe('the events of servers', () => {
       .toBeUndefined();
   });
 
-  it('end when their host is an owner no more, and with Tollgate', async () => {
+  it('end when the host is no longer an owner, and when Tollgate stops', async () => {
     const other = await startHost();
     const { folder, assembled } = other.facade;
     const unseated = await Listener.open(other);
@@ -98,8 +101,8 @@ describe('the events of servers', () => {
   });
 });
 
-describe('what is kept of events', () => {
-  it('is the last thousand; the gap shows in the ids, and an id of another process begins with what there is', () => {
+describe('the event feed', () => {
+  it('keeps the last thousand events, and starts from the oldest for an id of another process', () => {
     let now = 1000;
     const feed = new EventFeed(() => (now += 1));
     const read = (place: number): readonly number[] => {
@@ -127,8 +130,7 @@ describe('what is kept of events', () => {
   });
 
   it(
-    'has at most a hundred names of tools in an event, short, without secrets and control characters' +
-      verifies('ST-75'),
+    'has at most a hundred tool names in an event, short, without secrets and control characters' + verifies('ST-75'),
     () => {
       const feed = new EventFeed(
         () => 0,
@@ -146,7 +148,7 @@ describe('what is kept of events', () => {
     },
   );
 
-  it('has lengths where events have lists, and tells each listener until it stops' + verifies('ST-75', 'HE-14'), () => {
+  it('counts lists by their length, and calls each listener until it stops' + verifies('ST-75', 'HE-14'), () => {
     const feed = new EventFeed(() => 0);
     let told = 0;
     const stop = feed.listen(() => (told += 1));

@@ -1,4 +1,4 @@
-/** Owns the proof of the host API: who may do what, what a grant changes, runs and their budgets, and each attack by its name. */
+/** Tests the host API: who may do what, the effect of a grant, runs and their budgets, and each attack by its name. */
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Grants } from '../../facade/consent/grants/grant-store.ts';
@@ -28,7 +28,7 @@ const codeOf = ({ value, status }: Answered): unknown =>
 
 describe('grants over the host API', () => {
   it(
-    'are given, listed, checked and taken back by an owner, and recorded' + verifies('HB-11', 'HB-01', 'HB-02'),
+    'are added, listed, checked and revoked by an owner, and recorded' + verifies('HB-11', 'HB-01', 'HB-02'),
     async () => {
       const bench = await start();
       expect(
@@ -59,7 +59,7 @@ describe('grants over the host API', () => {
     },
   );
 
-  it("of a host's own scope are kept and checked for it" + verifies('HB-01'), async () => {
+  it("of a host's own scope are stored and checked for it" + verifies('HB-01'), async () => {
     const bench = await start();
     await grant(bench, { scope: 'browser:activeTab.read', kind: 'once', tab: '3' });
     await grant(bench, { scope: 'shop:cart.read' });
@@ -74,7 +74,7 @@ describe('grants over the host API', () => {
     expect(codeOf(await grant(bench, { scope: 'mcp:tools.delete' }))).toBe('WIRE_PARAMS');
   });
 
-  it("are an owner's to give: attack, a token that is none" + verifies('HB-11'), async () => {
+  it('attack, an invalid token: are given by an owner only' + verifies('HB-11'), async () => {
     const bench = await start();
     const [id = ''] = await allow(bench);
     for (const [what, body] of [
@@ -87,7 +87,7 @@ describe('grants over the host API', () => {
       const answer = await bench.ask(what, body, ALICE);
       expect([what, answer.status, answer.value.error?.code]).toEqual([what, 403, 'IDENTITY']);
     }
-    // What she sees is her own.
+    // She sees only her own counts.
     await grant(bench, { origin: 'cursor', profile: 'own', scope: 'shop:cart.read' });
     expect(
       ((await bench.ask('GET /grants', undefined, ALICE)).value.grants as { origin: string }[]).map(
@@ -97,7 +97,7 @@ describe('grants over the host API', () => {
     expect((await bench.ask('POST /grants/check', { scope: 'shop:cart.read' }, ALICE)).value.granted).toBe(false);
   });
 
-  it('attack, auth none: a page of an allowed origin, or whoever reaches the port, is no owner and grants itself nothing', async () => {
+  it('attack, auth none: cannot be given by an allowed page, or by anyone who reaches the port', async () => {
     const bench = await start(
       hostConfig()
         .replace('listen: { port: 0,', 'listen: { port: 0, auth: none,')
@@ -115,7 +115,7 @@ describe('grants over the host API', () => {
     expect((await bench.ask('GET /statistics')).status).toBe(200);
   });
 
-  it('limited to tools: the others are not listed, and refused as not allowed' + verifies('HB-02'), async () => {
+  it('for some tools hide the others, whose calls are refused as not allowed' + verifies('HB-02'), async () => {
     const bench = await start();
     for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, { scope });
     await grant(bench, { tools: ['chaos.echo', 'chaos.env'] });
@@ -130,7 +130,7 @@ describe('grants over the host API', () => {
     expect(refused.value.error.message).toContain('does not apply');
   });
 
-  it('of kind deny win over all, hide the tool, and close a server that runs', async () => {
+  it('of kind deny win over all others, hide the tool, and close a running server', async () => {
     const bench = await start();
     await allow(bench);
     expect((await call(bench)).status).toBe(200);
@@ -149,14 +149,14 @@ describe('grants over the host API', () => {
     expect(codeOf(await bench.ask(`GET /tools?origin=${PAGE}&profile=harbor`))).toBe('DENIED');
   });
 
-  it('end with their tab, for the next call' + verifies('HB-03', 'HB-11'), async () => {
+  it('end with their tab at the next call' + verifies('HB-03', 'HB-11'), async () => {
     const bench = await start();
     for (const scope of SCOPES) await grant(bench, { scope, kind: 'once', tab: '12' });
     expect((await call(bench, { tab: '12' })).status).toBe(200);
-    // Another tab of the same page, and a call that names none, are not served.
+    // It does not cover another tab of the same page, or a call that names no tab.
     for (const more of [{ tab: '13' }, {}]) expect(codeOf(await call(bench, more))).toBe('APPROVAL_REQUIRED');
     expect((await bench.ask('POST /grants/expire', { tab: '12' })).value).toEqual({ expired: 3 });
-    // Attack, tab id reuse: a new page in the tab of that number begins with nothing.
+    // Attack, tab id reuse: a new page in a tab with this id has no grant.
     expect(codeOf(await call(bench, { tab: '12' }))).toBe('APPROVAL_REQUIRED');
     expect(bench.facade.records().filter(({ type, event }) => type === 'grant' && event === 'expired')).toHaveLength(3);
   });
@@ -185,14 +185,16 @@ describe('grants over the host API', () => {
   });
 });
 
-describe('what a grant changes', () => {
-  const ask =
-    '[{ id: look, outcome: allow, when: { tools: [chaos.env, chaos.big] } }, { id: ask-echo, outcome: ask, when: { tools: [chaos.echo] } }, { id: never, outcome: deny, when: { tools: [chaos.big], args: { why: { in: [x] } } } }]';
+describe('the effect of a grant', () => {
+  const ask = `
+  - { id: look, outcome: allow, when: { tools: [chaos.env, chaos.big] } }
+  - { id: ask-echo, outcome: ask, when: { tools: [chaos.echo] } }
+  - { id: never, outcome: deny, when: { tools: [chaos.big], args: { why: { in: [x] } } } }`;
 
-  it('is the answer to an ask, named in the record; never a deny' + verifies('HB-02'), async () => {
+  it('is the answer to an ask, named in the record, and never to a deny' + verifies('HB-02'), async () => {
     const bench = await start(hostConfig({ rules: ask }));
     await allow(bench);
-    // A grant of all, without a tool written out, lets nobody past a rule that asks.
+    // A grant of everything, without the name of a tool, does not answer an ask of a rule.
     expect(codeOf(await call(bench))).toBe('APPROVAL_REQUIRED');
     const { id } = (await grant(bench, { tools: ['chaos.echo', 'chaos.big'] })).value.grant as { id: string };
     expect((await call(bench)).status).toBe(200);
@@ -207,12 +209,12 @@ describe('what a grant changes', () => {
     expect(codeOf(await call(bench))).toBe('APPROVAL_REQUIRED');
   });
 
-  it('works in a profile that requires none: an ask is answered, a deny refuses, all else is as before', async () => {
+  it('in a profile that requires no grants is to answer an ask or to deny, and nothing else', async () => {
     const bench = await start(
       hostConfig({ rules: ask }).replace('[reach, harbor]', '[reach]').replace('[reach, harbor, own]', '[reach]'),
     );
     const at = { origin: PAGE, profile: 'reach' };
-    // Two principals have the profile; the host's own is meant.
+    // Two principals have the profile, and the host's own one is used.
     const once = (name: string): Promise<Answered> => bench.ask('POST /calls', { ...at, name });
     expect(codeOf(await once('chaos_env'))).toBe('ok');
     expect(codeOf(await once('chaos_echo'))).toBe('APPROVAL_REQUIRED');
@@ -222,7 +224,7 @@ describe('what a grant changes', () => {
     expect(codeOf(await once('chaos_env'))).toBe('DENIED');
   });
 
-  it('never serves another origin or profile' + verifies('HB-02'), async () => {
+  it('never reaches another origin or profile' + verifies('HB-02'), async () => {
     const bench = await start();
     await allow(bench);
     await allow(bench, { ...AT_PAGE, profile: 'reach', origin: 'https://b.example' });
@@ -231,7 +233,7 @@ describe('what a grant changes', () => {
       expect([origin, codeOf(await call(bench, { origin }))]).not.toEqual([origin, 'ok']);
   });
 
-  it('taken back in another process, refuses the next call: attack, replay after revoke', async () => {
+  it('attack, replay after revoke: ends at the next call after a revoke in another process', async () => {
     const bench = await start();
     const [, id = ''] = await allow(bench);
     expect((await call(bench)).status).toBe(200);
@@ -242,7 +244,7 @@ describe('what a grant changes', () => {
     expect(codeOf(await bench.ask(`DELETE /grants/${id}`))).toBe('WIRE_PARAMS');
   });
 
-  it('does not make an owner of whom a host speaks for', async () => {
+  it('does not make an owner of the page that a host speaks for', async () => {
     const bench = await start(hostConfig({ rules: '[{ id: owners, outcome: allow, when: { owner: true } }]' }));
     await allow(bench);
     await allow(bench, { ...AT_PAGE, origin: 'host' });
@@ -252,7 +254,7 @@ describe('what a grant changes', () => {
 });
 
 describe('runs of a host', () => {
-  it('have a budget of their own, and end for good' + verifies('HB-11', 'HB-05'), async () => {
+  it('have their own budget and cannot continue after their end' + verifies('HB-11', 'HB-05'), async () => {
     const bench = await start();
     await allow(bench);
     const { run } = (await bench.ask('POST /runs', { ...AT_PAGE, maxCalls: 2, conversation: 'c-1', turn: 't:2' }))
@@ -275,7 +277,7 @@ describe('runs of a host', () => {
       expect(codeOf(await what)).toBe('IDENTITY');
   });
 
-  it('are not widened beyond what policy gives a run', async () => {
+  it('do not widen what the policy allows a run', async () => {
     const bench = await start();
     await allow(bench);
     const { run } = (await bench.ask('POST /runs', { ...AT_PAGE, maxCalls: 100 })).value;
@@ -284,7 +286,7 @@ describe('runs of a host', () => {
     expect(codes).toEqual(['ok', 'ok', 'ok', 'ok', 'ok', 'BUDGET_EXCEEDED']);
   });
 
-  it('belong to their principal and origin: attack, the run of somebody else', async () => {
+  it('attack, the run of another principal: belong to their principal and origin', async () => {
     const bench = await start();
     await allow(bench);
     await allow(bench, { origin: 'https://b.example', profile: 'harbor' });
@@ -301,7 +303,7 @@ describe('runs of a host', () => {
     expect((await bench.facade.call(alice, 'chaos_echo', {}, { meta: { 'tollgate/run': run.name } })).code).toBe(
       'IDENTITY',
     );
-    // Her own, opened with her token, she names over MCP.
+    // A run that she opened with her token can be named over MCP.
     const own = (await bench.ask('POST /runs', { maxCalls: 1, conversation: 'mine' }, ALICE)).value.run;
     expect((await bench.facade.call(alice, 'chaos_echo', {}, { meta: { 'tollgate/run': own.name } })).code).toBe('');
     expect((await bench.facade.call(alice, 'chaos_echo', {}, { meta: { 'tollgate/run': own.name } })).code).toBe(
@@ -321,8 +323,8 @@ describe('runs of a host', () => {
   });
 });
 
-describe('attacks on the host API', () => {
-  it("origin spoofing: only an owner's request names one; what clients say of themselves counts for nothing", async () => {
+describe('the host API under attack', () => {
+  it("origin spoofing: takes an origin from an owner's request only, whatever clients claim", async () => {
     const bench = await start();
     await allow(bench);
     for (const more of [{ origin: PAGE }, { profile: 'harbor' }]) {
@@ -361,7 +363,7 @@ describe('attacks on the host API', () => {
     ).not.toBe(200);
   });
 
-  it('a foreign page: refused before its token is looked at, and given no leave to read', async () => {
+  it('refuses a foreign page before its token is checked, and does not let it read the answer', async () => {
     const bench = await start();
     for (const origin of ['https://evil.example', 'null', PAGE]) {
       const response = await fetch(`${bench.url}/host/v1/grants`, {
@@ -369,7 +371,7 @@ describe('attacks on the host API', () => {
       });
       expect([response.status, response.headers.get('access-control-allow-origin')]).toEqual([403, null]);
     }
-    // A page that tollgate.yaml lists speaks with its own origin, however it is spelt.
+    // A page that tollgate.yaml lists has its own origin, in any spelling.
     await allow(bench, { origin: 'https://page.example', profile: 'harbor' });
     const listed = await fetch(`${bench.url}/host/v1/grants`, {
       headers: { origin: 'HTTPS://page.example', authorization: `Bearer ${TOKENS.alice}` },
@@ -379,14 +381,19 @@ describe('attacks on the host API', () => {
     );
   });
 
-  it('another host name, and no token', async () => {
+  it('refuses another host name, and a request without a token', async () => {
     const bench = await start();
     const port = Number(new URL(bench.url).port);
     const rebound = await new Promise<string>((resolve) => {
       let seen = '';
       const socket = connect(port, '127.0.0.1', () =>
         socket.write(
-          `GET /host/v1/grants HTTP/1.1\r\nHost: evil.example:${port}\r\nAuthorization: Bearer ${TOKENS.host}\r\nConnection: close\r\n\r\n`,
+          [
+            'GET /host/v1/grants HTTP/1.1',
+            `Host: evil.example:${port}`,
+            `Authorization: Bearer ${TOKENS.host}`,
+            'Connection: close\r\n\r\n',
+          ].join('\r\n'),
         ),
       );
       socket.on('data', (chunk: Buffer) => (seen += chunk.toString())).on('close', () => resolve(seen));
@@ -399,7 +406,7 @@ describe('attacks on the host API', () => {
     expect((await bench.ask('GET /openapi.json', undefined, { token: 'wrong-token-0123456789' })).status).toBe(401);
   });
 
-  it('paths in ids, decoded or not', async () => {
+  it('refuses paths in ids, decoded or not', async () => {
     const bench = await start();
     await allow(bench);
     for (const id of ['..%2f..%2fstate', '%2e%2e', 'grant_x', `grant_${'0'.repeat(32)}%00`, 'host_1']) {
@@ -422,7 +429,7 @@ describe('attacks on the host API', () => {
     });
   });
 
-  it('keys twice, keys unknown, values of the wrong kind, bodies too large or none', async () => {
+  it('refuses repeated keys, unknown keys, wrong types, and bodies that are too large or missing', async () => {
     const bench = await start(hostConfig().replace('listen: {', 'listen: { maxBodyBytes: 4096,'));
     const grantText = (more: string): Asking => ({
       text: `{"origin":"${PAGE}","profile":"harbor","scope":"mcp:tools.call","kind":"always"${more}}`,
@@ -467,7 +474,7 @@ describe('attacks on the host API', () => {
     expect((await bench.ask('GET /grants')).value).toEqual({ grants: [] });
   });
 
-  it('other methods are told which there are', async () => {
+  it('names the methods of a path when another method is used', async () => {
     const bench = await start();
     const response = await fetch(`${bench.url}/host/v1/grants`, {
       method: 'PUT',
@@ -476,7 +483,7 @@ describe('attacks on the host API', () => {
     expect([response.status, response.headers.get('allow')]).toEqual([405, 'GET, POST']);
   });
 
-  it('a profile that nobody has, or several', async () => {
+  it('refuses a profile that no principal or several principals have', async () => {
     const bench = await start(
       hostConfig().replace(
         '{ id: host, profiles: [reach, harbor]',
@@ -489,15 +496,16 @@ describe('attacks on the host API', () => {
   });
 });
 
-describe('lists, calls and counts', () => {
+describe('lists, calls and statistics of the host API', () => {
   it(
-    "are those of the same facade: exact numbers, a tool's own error, statistics" + verifies('HB-06', 'HB-11'),
+    "come from the same facade: exact numbers, a tool's own error, statistics" + verifies('HB-06', 'HB-11'),
     async () => {
       const bench = await start();
       await allow(bench);
       const run = async (): Promise<string> => (await bench.ask('POST /runs', AT_PAGE)).value.run.name as string;
       const sent = await bench.ask('POST /calls', undefined, {
-        text: `{"origin":"${PAGE}","profile":"harbor","run":"${await run()}","name":"chaos_echo","arguments":{"n":12345678901234567890}}`,
+        text: `{"origin":"${PAGE}","profile":"harbor","run":"${await run()}",
+          "name":"chaos_echo","arguments":{"n":12345678901234567890}}`,
       });
       expect(JSON.stringify(sent.value.result)).toContain('12345678901234567890'.slice(0, 15));
       expect((await call(bench, { name: 'chaos_nothing', run: await run() })).status).toBe(404);
@@ -514,7 +522,7 @@ describe('lists, calls and counts', () => {
     },
   );
 
-  it('go on after a reload, by what the new configuration says', async () => {
+  it('follow the new configuration after a reload', async () => {
     const bench = await start();
     await allow(bench);
     expect((await call(bench)).status).toBe(200);
@@ -530,8 +538,8 @@ describe('lists, calls and counts', () => {
   });
 });
 
-describe('the end of the listener', () => {
-  it('answers a running call of a host, which may have run, and records it' + verifies('ST-21'), async () => {
+describe('the host API when the listener closes', () => {
+  it('answers and records a running call, which may have run' + verifies('ST-21'), async () => {
     const bench = await start();
     await allow(bench);
     const running = call(bench, { name: 'chaos_hang' });

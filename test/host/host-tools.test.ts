@@ -1,4 +1,7 @@
-/** Owns the proof of what a host is told of tools: ids that grants name, refusals that say whether to try again, and servers that nobody may start yet. */
+/**
+ * Tests what a host learns of tools: ids that grants name, whether a refusal may be retried, and servers that no one
+ * may start yet.
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -33,7 +36,7 @@ const starts = (): number =>
 
 describe('tools that a host lists', () => {
   it(
-    'carry the server and the ids that grants name; one is found and called by its id' +
+    'have the server and the ids that grants name, and can be found and called by id' +
       verifies('ST-70', 'HB-04', 'HB-13'),
     async () => {
       const bench = await start(
@@ -49,7 +52,7 @@ describe('tools that a host lists', () => {
       expect(tools.find(({ name }) => name === 'chaos_echo')).toMatchObject({ server: 'chaos', ids: ['chaos.echo'] });
       expect(tools.find(({ name }) => name === 'read')).toMatchObject({ server: 'workspace' });
       for (const { server, ids } of tools) for (const id of ids) expect(id.startsWith(`${server}.`)).toBe(true);
-      // What is listed can be granted, and denied, by what it says of itself.
+      // A listed tool can be granted and denied by the ids in the list.
       await grant(bench, 'mcp:tools.call', {
         kind: 'deny',
         tools: tools.find(({ name }) => name === 'chaos_echo')?.ids,
@@ -82,7 +85,7 @@ describe('tools that a host lists', () => {
   );
 
   it(
-    'of a server that is approved and that nobody may start are listed, and a call answers APPROVAL_REQUIRED' +
+    'include those of an approved server that no one may start yet, whose calls answer APPROVAL_REQUIRED' +
       verifies('ST-72', 'HB-01'),
     async () => {
       const first = await start();
@@ -104,7 +107,7 @@ describe('tools that a host lists', () => {
           },
         },
       });
-      // Nothing was started for the list, nor for the call.
+      // Neither the list nor the call started anything.
       expect(starts()).toBe(1);
       await grant(bench, 'mcp:server.connect', { kind: 'deny' });
       expect((await bench.ask(TOOLS)).value.tools).toEqual([]);
@@ -112,7 +115,7 @@ describe('tools that a host lists', () => {
   );
 });
 
-describe('an id of a tool that policy hides', () => {
+describe('the id of a tool that the policy hides', () => {
   it('is as unknown as its name, and the audit has the reasons for both' + verifies('ST-70', 'TR-78'), async () => {
     const bench = await start(
       hostConfig({
@@ -134,31 +137,28 @@ describe('an id of a tool that policy hides', () => {
 });
 
 describe('a refusal', () => {
-  it(
-    'says whether the same request may succeed later, and names the decision of its call' + verifies('ST-71', 'HE-09'),
-    async () => {
-      const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
-      for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, scope);
-      await grant(bench, 'mcp:tools.call');
-      expect((await call(bench, 'chaos_nothing')).value.error).toMatchObject({
-        code: 'UNKNOWN_TOOL',
-        retryable: false,
-      });
-      const crashed = (await call(bench, 'chaos_crash')).value.error;
-      expect(crashed).toMatchObject({ code: 'TOOL_CRASHED', retryable: false });
-      const down = (await call(bench, 'chaos_echo')).value.error;
-      expect(down).toMatchObject({ code: 'SERVER_UNAVAILABLE', retryable: true });
-      const ids = bench.facade.records().map(({ id }) => id);
-      for (const { decision } of [crashed, down]) expect(ids).toContain(decision);
-      expect(
-        (await bench.ask('POST /grants', { ...AT_PAGE, scope: 'mcp:nothing.at', kind: 'always' })).value.error,
-      ).toMatchObject({ code: 'WIRE_PARAMS', retryable: false });
-      expect((await bench.ask('GET /nowhere')).value.error).toMatchObject({ code: 'HTTP_PATH', retryable: false });
-    },
-  );
+  it('says whether a retry may succeed, and names the decision of the call' + verifies('ST-71', 'HE-09'), async () => {
+    const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
+    for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, scope);
+    await grant(bench, 'mcp:tools.call');
+    expect((await call(bench, 'chaos_nothing')).value.error).toMatchObject({
+      code: 'UNKNOWN_TOOL',
+      retryable: false,
+    });
+    const crashed = (await call(bench, 'chaos_crash')).value.error;
+    expect(crashed).toMatchObject({ code: 'TOOL_CRASHED', retryable: false });
+    const down = (await call(bench, 'chaos_echo')).value.error;
+    expect(down).toMatchObject({ code: 'SERVER_UNAVAILABLE', retryable: true });
+    const ids = bench.facade.records().map(({ id }) => id);
+    for (const { decision } of [crashed, down]) expect(ids).toContain(decision);
+    expect(
+      (await bench.ask('POST /grants', { ...AT_PAGE, scope: 'mcp:nothing.at', kind: 'always' })).value.error,
+    ).toMatchObject({ code: 'WIRE_PARAMS', retryable: false });
+    expect((await bench.ask('GET /nowhere')).value.error).toMatchObject({ code: 'HTTP_PATH', retryable: false });
+  });
 
   it(
-    "attack, a server whose own error names a code of Tollgate: it is the tool's failure" + verifies('ST-71'),
+    "attack, a server whose own error names a code of Tollgate: is the tool's failure" + verifies('ST-71'),
     async () => {
       const bench = await start();
       for (const scope of ['mcp:tools.list', 'mcp:server.connect', 'mcp:tools.call']) await grant(bench, scope);

@@ -1,4 +1,7 @@
-/** Owns the proof that the published description and the host API are one: routes both ways, schemas that are judged whole, a file of the package. */
+/**
+ * Tests that the published description and the host API agree: routes in both directions, complete schemas, and a file
+ * in the package.
+ */
 
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -23,15 +26,15 @@ afterEach(async () => {
 });
 
 describe('the description of the host API', () => {
-  it('names exactly the operations that there are' + verifies('HB-11'), () => {
+  it('names exactly the existing operations' + verifies('HB-11'), () => {
     const { operations } = describeHostApi();
-    // The one that does not answer with one text is made at the door.
+    // The operation with a stream as its answer is implemented in the endpoint.
     const made = ['events', ...Object.keys(createHostOperations({} as never, {} as never, {} as never))].sort();
     expect(operations.map(({ id }) => id).sort()).toEqual(made);
     expect(new Set(made).size).toBe(operations.length);
   });
 
-  it('leads each of its paths to its own operation, and no other path anywhere', () => {
+  it('routes each of its paths to its own operation, and no other path', () => {
     for (const { method, path, id } of describeHostApi().operations) {
       const at = path.replace('{id}', 'grant_x').replace('{name}', 'host_x');
       expect(findOperation(method, at).operation.id).toBe(id);
@@ -40,14 +43,14 @@ describe('the description of the host API', () => {
     }
   });
 
-  it('judges every request in full: no rule of a schema is left unchecked, and no unknown key passes', () => {
+  it('validates every request completely: every schema keyword is checked, and unknown keys are refused', () => {
     for (const { id, judge } of describeHostApi().operations) {
       expect([id, judge.unchecked]).toEqual([id, undefined]);
       expect([id, judge.check({ 'no such key': 1 }).length > 0]).toEqual([id, true]);
     }
   });
 
-  it('holds valid JSON Schema 2020-12, a refusal for every operation, and bodies for POST alone', () => {
+  it('contains valid JSON Schema 2020-12, a refusal for every operation, and bodies for POST only', () => {
     expect(document.openapi).toMatch(/^3\.1\./);
     const ajv = new Ajv2020({ strict: false });
     for (const schema of Object.values(document.components.schemas))
@@ -61,12 +64,12 @@ describe('the description of the host API', () => {
     }
   });
 
-  it('says what the code says of kinds and scopes', () => {
+  it('lists the same kinds and scopes as the code', () => {
     expect(document.components.schemas.Grant?.properties?.kind?.enum).toEqual([...GRANT_KINDS]);
     for (const scope of GRANT_SCOPES) expect(document.components.schemas.Scope?.description).toContain(scope);
   });
 
-  it('is served as it stands in the package; every refusal has a code of the table', async () => {
+  it('is served as it is in the package, and every refusal has a code of the error table', async () => {
     host = await startHost();
     const response = await host.ask('GET /openapi.json');
     expect(response.value).toEqual(document);

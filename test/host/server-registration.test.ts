@@ -1,4 +1,7 @@
-/** Owns the proof of servers that hosts register: who may, what stands against them until an owner agrees, and that nothing of them stops a start. */
+/**
+ * Tests servers that hosts register: who may register them, what is refused until an owner approves, and that nothing
+ * in them stops a start.
+ */
 import {
   chmodSync,
   chownSync,
@@ -27,7 +30,7 @@ beforeEach(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-register-'));
   mkdirSync(path.join(folder, 'workspace'));
   chmodSync(folder, 0o755);
-  // As root, servers are given the rights of the workspace's owner, who must be somebody else.
+  // If Tollgate runs as root, servers get the rights of the workspace's owner, who must be another user.
   if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
 });
 afterEach(async () => {
@@ -36,7 +39,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
-/** alice, who is no owner, may register servers in `pages`; host is an owner, and may not. */
+/** `alice`, who is not an owner, may register servers in `pages`. `host` is an owner, and may not. */
 const CONFIG = hostConfig()
   .replace('profiles: [reach, harbor, own], token', 'profiles: [pages], registers: [pages], token')
   .replace('id: host, profiles: [reach, harbor]', 'id: host, profiles: [reach]')
@@ -72,7 +75,7 @@ const events = (bench: HostBench): readonly unknown[] =>
     .map(({ event, by }) => (by === undefined ? event : [event, by]));
 
 describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'), () => {
-  it('is not started, shown or called before an owner has approved it; then it is one like the others, in its sandbox', async () => {
+  it('is not started, shown or called before an owner has approved it', async () => {
     const bench = await start();
     expect(await names(bench)).toEqual(['chaos_echo']);
     expect(await register(bench)).toMatchObject({
@@ -94,12 +97,12 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     expect(JSON.parse((await call(bench, 'calc_env')).value.result.content[0].text as string).env).not.toHaveProperty(
       'ALICE_TOKEN',
     );
-    // Another profile does not see it, and the policy has its say.
+    // Another profile does not see it, and the policy decides its calls.
     expect(await names(bench, {})).not.toContain('calc_echo');
     expect(errorOf(await call(bench, 'calc_echo', {})).code).toBe('UNKNOWN_TOOL');
   });
 
-  it('is refused by the policy as a configured one is, and what an owner writes of it counts', async () => {
+  it("is refused by the policy like a configured one, and an owner's settings for it count", async () => {
     const bench = await start(
       CONFIG.replace(
         'rules: [{ id: all, outcome: allow, when: {} }]',
@@ -108,7 +111,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     );
     await register(bench);
     await approveAll(bench.facade.assembled.config, ['calc']);
-    // Nobody has said what its tools do, so none of them is a read.
+    // No one has classified its tools, so none of them counts as a read.
     expect(errorOf(await call(bench, 'calc_echo')).code).toBe('UNKNOWN_TOOL');
     const file = path.join(folder, 'tollgate.yaml');
     const again = await restart(
@@ -116,19 +119,19 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     );
     await approveAll(again.facade.assembled.config, ['calc']);
     expect((await call(again, 'calc_echo')).status).toBe(200);
-    // What stands there alone is left over, and stops no start.
+    // A file that is left there stops no start.
     expect((await unregister(again)).status).toBe(200);
     expect((await restart(readFileSync(file, 'utf8'))).facade.assembled.config.servers.get('calc')?.unusable).toContain(
       'neither command nor url',
     );
   });
 
-  it('outlives a restart, and goes with the right to register it', async () => {
+  it('survives a restart, and disappears with the right to register it', async () => {
     await register(await start());
     const second = await restart();
     const { config: loaded } = second.facade.assembled;
     expect(loaded.profiles.get('pages')?.servers).toContain('calc');
-    // Other processes of the state folder notice it as they notice an edit.
+    // Other processes of the state folder notice it like an edit.
     expect(loaded.controlFiles).toContain(registeredFolder(loaded.state));
     for (const config of [
       CONFIG.replace(', registers: [pages]', ''),
@@ -144,7 +147,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     }
   });
 
-  it('is taken out by its host or an owner, with the consent to it', async () => {
+  it('is removed by its host or an owner, together with the consent to it', async () => {
     const bench = await start(
       CONFIG.replace(
         'principals:',
@@ -157,7 +160,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     expect(await unregister(bench)).toMatchObject({ status: 200, value: { server: { name: 'calc' } } });
     expect([await names(bench), kept(bench)]).toEqual([['chaos_echo'], []]);
     expect(errorOf(await call(bench, 'calc_echo')).code).toBe('UNKNOWN_TOOL');
-    // The same once more begins without consent.
+    // The same server again begins without consent.
     await register(bench);
     expect(await names(bench)).toEqual(['chaos_echo']);
     expect(errorOf(await unregister(bench, ALICE, 'chaos')).code).toBe('WIRE_PARAMS');
@@ -173,8 +176,8 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
   });
 });
 
-describe('registering' + verifies('ST-81', 'HE-15'), () => {
-  it('is for whom an owner has opened a profile: not for owners by themselves, other profiles, or whoever reaches the port', async () => {
+describe('the registration of a server' + verifies('ST-81', 'HE-15'), () => {
+  it('needs a profile that an owner has opened, and is refused to all others', async () => {
     const bench = await start();
     for (const [more, asking] of [
       [{}, {}],
@@ -197,7 +200,7 @@ describe('registering' + verifies('ST-81', 'HE-15'), () => {
     expect(events(open)).toEqual([]);
   });
 
-  it('is refused for what cannot be used, and leaves nothing', async () => {
+  it('is refused for an unusable server, and leaves nothing', async () => {
     const bench = await start(
       CONFIG.replace('workspace: ./workspace', 'workspace: ./workspace\nlimits: { servers: 3 }'),
     );
@@ -235,7 +238,7 @@ describe('registering' + verifies('ST-81', 'HE-15'), () => {
     expect(kept(bench)).toEqual(['calc.json']);
   });
 
-  it('is refused where nothing can be written, and says so', async () => {
+  it('is refused if nothing can be written, and says so', async () => {
     const bench = await start();
     const at = registeredFolder(bench.facade.assembled.config.state);
     writeFileSync(at, 'no folder');
@@ -248,13 +251,13 @@ describe('registering' + verifies('ST-81', 'HE-15'), () => {
     expect((await register(bench)).status).toBe(201);
   });
 
-  it('of one name by two at once is done once', async () => {
+  it('of one name is done once for two concurrent requests', async () => {
     const bench = await start();
     const answers = await Promise.all([register(bench), register(bench), register(bench)]);
     expect(answers.map(({ status }) => status).sort()).toEqual([201, 400, 400]);
   });
 
-  it('never stops a start, whatever lies in its folder, and takes no name of an owner', async () => {
+  it("never stops a start, whatever is in its folder, and takes no name of an owner's server", async () => {
     const bench = await start();
     await register(bench);
     const at = registeredFolder(bench.facade.assembled.config.state);

@@ -1,4 +1,4 @@
-/** Owns the proof of what a host does to servers: starting one again, asking for its tools, and what stands against it. */
+/** Tests what a host can do with servers: restart one, refresh its tools, and what prevents this. */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -40,7 +40,7 @@ const events = (bench: HostBench): readonly unknown[] =>
     .map(({ event }) => event);
 
 describe('a server that a host restarts' + verifies('ST-78', 'HE-15'), () => {
-  it('is another process, of which nothing is left of before, and is recorded with who did it', async () => {
+  it('gets a new process without any state of the old one, and the restart is recorded with its owner', async () => {
     const bench = await start();
     expect((await call(bench, 'chaos_echo')).status).toBe(200);
     const [pid = 0] = pids();
@@ -60,7 +60,7 @@ describe('a server that a host restarts' + verifies('ST-78', 'HE-15'), () => {
     expect(events(bench)).toEqual(expect.arrayContaining(['started', 'restart', 'stopped']));
   });
 
-  it('is let start again after it was given up', async () => {
+  it('may start again after it was given up', async () => {
     const bench = await start(', maxRetries: 0');
     expect((await call(bench, 'chaos_crash')).value.error.code).toBe('TOOL_CRASHED');
     expect((await call(bench, 'chaos_echo')).value.error.code).toBe('SERVER_UNAVAILABLE');
@@ -68,7 +68,7 @@ describe('a server that a host restarts' + verifies('ST-78', 'HE-15'), () => {
     expect((await call(bench, 'chaos_echo')).status).toBe(200);
   });
 
-  it('ends its running calls with an error each, and two restarts at once are one', async () => {
+  it('ends each running call with an error, and two concurrent restarts are one', async () => {
     const bench = await start();
     const running = call(bench, 'chaos_hang');
     await until(() => bench.facade.records().some(({ type, tool }) => type === 'intent' && tool === 'hang'));
@@ -77,7 +77,7 @@ describe('a server that a host restarts' + verifies('ST-78', 'HE-15'), () => {
     expect(pids()).toHaveLength(2);
   });
 
-  it("stays down while people have decided against it, and there is none but an owner's", async () => {
+  it('stays down while people have decided against it, and only an owner can restart it', async () => {
     const bench = await start('', []);
     expect(await restart(bench)).toMatchObject({ value: { error: { retryable: false } } });
     for (const [server, code] of [
@@ -119,8 +119,8 @@ describe('a server that a host restarts' + verifies('ST-78', 'HE-15'), () => {
   });
 });
 
-describe('the tools of servers' + verifies('ST-78', 'HE-15'), () => {
-  it('are asked for anew: of one, and of all that run, with what is other than before', async () => {
+describe('a refresh of tools by a host' + verifies('ST-78', 'HE-15'), () => {
+  it('asks one server, or all running ones, and returns the differences', async () => {
     const bench = await start();
     expect((await bench.ask('POST /servers/sync', {})).value).toEqual({ servers: [], failed: [] });
     expect(pids()).toEqual([]);
@@ -150,7 +150,7 @@ describe('the tools of servers' + verifies('ST-78', 'HE-15'), () => {
     expect(bench.facade.records().find(({ event }) => event === 'sync')).toMatchObject({ type: 'server', by: 'host' });
   });
 
-  it('of a server that cannot be listed are its error, and hold up no other', async () => {
+  it('reports the error of a server that cannot be listed, and does not delay the others', async () => {
     const bench = await start(', timeoutMs: 1000');
     expect((await bench.ask('POST /servers/sync', { server: 'everything' })).status).toBe(200);
     const broken = await startHost(

@@ -1,4 +1,4 @@
-/** Tests how output schemas judge numbers that a double cannot hold. */
+/** Tests how output schemas judge numbers that a double cannot represent. */
 import { describe, expect, it } from 'vitest';
 import { doublesAround, fitsDouble } from '../../adapters/rpc/decimal.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
@@ -11,7 +11,7 @@ const fits = (written: string, schema: object): boolean =>
     createValidator({ type: 'object', properties: { n: schema } }, 'output').check,
   ).length === 0;
 
-describe('a number that a double cannot hold, and an output schema' + verifies('TR-84'), () => {
+describe('the check of a number that a double cannot represent against an output schema' + verifies('TR-84'), () => {
   it.each([
     ['9007199254740993', { type: 'number' }, true],
     ['9007199254740993', { type: 'integer' }, true],
@@ -33,12 +33,12 @@ describe('a number that a double cannot hold, and an output schema' + verifies('
     ['-1e400', { type: 'number', minimum: 0 }, false],
     ['1e-400', { type: 'number', minimum: 0 }, true],
     ['-0', { type: 'integer', minimum: 0 }, true],
-  ])('%s and %j: %s', (written, schema, expected) => {
+  ])('of %s and %j returns %s', (written, schema, expected) => {
     expect(fitsDouble(written)).toBe(false);
     expect(fits(written, schema)).toBe(expected);
   });
 
-  it('lies strictly between the two doubles that are judged, which are neighbours', () => {
+  it('uses the two neighbouring doubles, below and above the number', () => {
     for (const [written, below, above] of [
       ['9007199254740993', 9007199254740992, 9007199254740994],
       ['-9007199254740993', -9007199254740994, -9007199254740992],

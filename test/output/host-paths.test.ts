@@ -1,4 +1,4 @@
-/** Tests what a server's own errors tell of the machine: no path of the host but those that the caller knows. */
+/** Tests that a server's own errors reveal no path of the host, except those that the caller knows. */
 import { homedir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { hidePaths } from '../../facade/output/host-paths.ts';
@@ -24,7 +24,7 @@ describe('paths of the host in a text of a server' + verifies('HA-24', 'ST-92'),
     ],
     ['say "/home/ann/a and go on', 'say "[host path]/a and go on'],
     ['/root', '[host path]'],
-  ])('%j', (text, told) => expect(hide(text)).toBe(told));
+  ])('are hidden: %j', (text, told) => expect(hide(text)).toBe(told));
 
   it.each([
     'in /home/ann/project/src/a.ts and "/home/ann/project"',
@@ -33,16 +33,18 @@ describe('paths of the host in a text of a server' + verifies('HA-24', 'ST-92'),
     'a/home/b, ./tmp/x, ~/home/x, src/var/x.ts',
     'homes: /homes/x, 5 /usrs',
     '',
-  ])('stays: %j', (text) => expect(hidePaths('/home/ann/project', '{}')(text)).toEqual({ value: text, count: 0 }));
+  ])('stay if they are not paths of the host: %j', (text) =>
+    expect(hidePaths('/home/ann/project', '{}')(text)).toEqual({ value: text, count: 0 }),
+  );
 
-  it('a path that the caller wrote stays, with the folders above it', () => {
+  it('stay if the caller wrote them, with the folders above them', () => {
     const args = JSON.stringify({ path: '/home/ann/My Docs/a.txt', command: 'cat /etc/hosts' });
     expect(hide('\'/home/ann/My Docs/a.txt\' is not in "/home/ann/My Docs"; /etc/hosts; /etc/shadow', args)).toBe(
       '\'/home/ann/My Docs/a.txt\' is not in "/home/ann/My Docs"; /etc/hosts; [host path]',
     );
   });
 
-  it('is no work of more than one pass', () => {
+  it('are found in one pass', () => {
     const text = '"/home/a \''.repeat(100_000);
     const started = process.cpuUsage().user;
     hide(text);
@@ -54,7 +56,7 @@ describe('errors of a server behind the facade' + verifies('HA-24', 'ST-92'), ()
   let facade: RawFacade;
   afterEach(() => facade.close());
 
-  it('tell no path of the host, as results and as JSON-RPC errors; results that are no errors stay as they came', async () => {
+  it('contain no path of the host, as results and as JSON-RPC errors, and other results stay unchanged', async () => {
     const place = `${homedir()}/private-7/secret.txt`;
     const content = [{ type: 'text', text: `cannot open ${place}` }];
     facade = await startRaw({

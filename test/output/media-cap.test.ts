@@ -1,4 +1,4 @@
-/** Tests the limit of media through the facade: of the file, and of a profile. */
+/** Tests the limit of media through the facade, for all profiles and for one. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -7,7 +7,7 @@ describe('caps.media' + verifies('ST-95', 'HA-23'), () => {
   let facade: RawFacade;
   afterEach(() => facade.close());
 
-  it('of the file and of a profile', async () => {
+  it('counts for all profiles, and a profile can raise it', async () => {
     const picture = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(4_000) };
     facade = await startRaw(
       { one: { tools: [tool('draw')], answers: { draw: { raw: JSON.stringify({ content: [picture] }) } } } },
@@ -29,7 +29,7 @@ describe('caps.media' + verifies('ST-95', 'HA-23'), () => {
       return ((await facade.call(session, 'one_draw', {})).result?.content ?? []).map(({ type }) => type);
     };
     expect([await kindsFor('me'), await kindsFor('painter')]).toEqual([['text'], ['image']]);
-    // On record is its size, and nothing of it.
+    // The record has its size and none of its content.
     const outcomes = facade.records().filter(({ type }) => type === 'outcome');
     expect(outcomes.map(({ sizes }) => (sizes as { raw: number }).raw > 4_000)).toEqual([true, true]);
     expect(JSON.stringify(facade.records())).not.toContain('AAAA');

@@ -1,4 +1,4 @@
-/** Tests facade/output/redactor.ts: a registered secret never leaves, in any of its common spellings. */
+/** Tests facade/output/redactor.ts: a registered secret never leaves in any common encoding. */
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -8,7 +8,7 @@ import { Redactor } from '../../facade/output/redactor.ts';
 import { cpuMs } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
 
-describe('Redactor', () => {
+describe('the redactor', () => {
   it('replaces a secret in plain, base64, base64url, percent-encoded and JSON form' + verifies('HA-02'), () => {
     const secret = 'p@ss "word"/+~ü';
     const redactor = new Redactor();
@@ -28,7 +28,7 @@ describe('Redactor', () => {
     }
   });
 
-  it('refuses a value so short that it would tear ordinary text apart', () => {
+  it('refuses a value that is too short, because it would match ordinary text', () => {
     const redactor = new Redactor();
     expect(redactor.register('abc')).toBe(false);
     expect(redactor.redact('abc').value).toBe('abc');
@@ -36,7 +36,7 @@ describe('Redactor', () => {
   });
 
   it(
-    'reads the largest message in less than half of the limit of the watchdog, however many secrets there are' +
+    "reads the largest message in less than half of the watchdog's limit, with any number of secrets" +
       verifies('TR-44'),
     () => {
       const redactor = new Redactor();
@@ -50,7 +50,7 @@ describe('Redactor', () => {
     },
   );
 
-  it('finds what a regular expression finds that tries the longest forms first', () => {
+  it('finds the same places as a regular expression that tries the longest forms first', () => {
     const letters = fc.stringMatching(/^[ab\u00e9]{6,9}$/);
     fc.assert(
       fc.property(
@@ -70,7 +70,7 @@ describe('Redactor', () => {
     );
   });
 
-  it('leaves no registered secret in any text, whatever its characters mean to a pattern', () => {
+  it('leaves no registered secret in any text, whatever its characters mean in a pattern', () => {
     const secrets = fc.array(
       fc.string({ unit: 'binary', minLength: 6, maxLength: 20 }).filter((secret) => !'[redacted]'.includes(secret)),
       { minLength: 1, maxLength: 5 },

@@ -1,4 +1,6 @@
-/** Tests facade/output/result-shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
+/**
+ * Tests facade/output/result-shape.ts: a result is the server's bytes, or says what was changed and where the rest is.
+ */
 
 import {
   linkSync,
@@ -64,7 +66,7 @@ function texts(result: ToolResult): string[] {
   return (result.content ?? []).map((item: ContentItem) => item.text ?? '');
 }
 
-/** Everything that a spill holds, page by page, as the agent would read it. */
+/** Reads a whole spill page by page, as the agent would. */
 async function readAll(handle: string, cap = { bytes: 1000, lines: 50 }): Promise<string> {
   let all = '';
   for (let offset: number | undefined = 1; offset !== undefined; ) {
@@ -76,8 +78,8 @@ async function readAll(handle: string, cap = { bytes: 1000, lines: 50 }): Promis
   return all;
 }
 
-describe('a result that needs nothing', () => {
-  it('leaves byte for byte, our keys in _meta excepted' + verifies('HA-23', 'HB-07'), async () => {
+describe('a result that needs no change', () => {
+  it("leaves byte for byte, except for Tollgate's keys in _meta" + verifies('HA-23', 'HB-07'), async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.record({
@@ -98,14 +100,14 @@ describe('a result that needs nothing', () => {
     );
   });
 
-  it('keeps a number that no double holds', async () => {
+  it('keeps a number that a double cannot represent', async () => {
     const text = '{"content":[],"structuredContent":{"id":12345678901234567890,"zero":-0}}';
     expect(await textOf(parseJsonDoc(text) as JsonDoc<ToolResult>, request())).toContain(
       '"structuredContent":{"id":12345678901234567890,"zero":-0}',
     );
   });
 
-  it('keeps the _meta of the server beside ours, and drops keys that forge ours', async () => {
+  it("keeps the server's _meta next to Tollgate's, and loses keys that forge Tollgate's", async () => {
     const kept = JSON.parse(await textOf(doc({ content: [], _meta: { a: 1 } }), request())) as ToolResult;
     expect(kept._meta).toEqual({ a: 1, 'tollgate/provenance': { server: 's' } });
     const forged = JSON.parse(
@@ -114,7 +116,7 @@ describe('a result that needs nothing', () => {
     expect(forged._meta).toEqual({ b: 2, 'tollgate/provenance': { server: 's' } });
   });
 
-  it('shapes an empty result', async () => {
+  it('may be empty', async () => {
     expect(JSON.parse(await textOf(doc({}), request()))).toEqual({ _meta: { 'tollgate/provenance': { server: 's' } } });
     expect(JSON.parse(await textOf(doc({ _meta: {} }), request()))).toEqual({
       _meta: { 'tollgate/provenance': { server: 's' } },
@@ -122,8 +124,8 @@ describe('a result that needs nothing', () => {
   });
 });
 
-describe('a cut' + verifies('HA-11', 'CY-19'), () => {
-  it('plus its spill is the redacted original', async () => {
+describe('a cut result' + verifies('HA-11', 'CY-19'), () => {
+  it('and its spill together are the redacted original', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.string({ unit: 'grapheme-ascii', maxLength: 90 }), { minLength: 60, maxLength: 120 }),
@@ -145,7 +147,7 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     );
   });
 
-  it('of a line without end can be read on', async () => {
+  it('with an endless line can be read on', async () => {
     const original = `{"rows":"${'x'.repeat(9000)}"}`;
     const result = JSON.parse(
       await textOf(doc({ content: [{ type: 'text', text: original }] }), request({ cap: { bytes: 2500, lines: 50 } })),
@@ -155,7 +157,7 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(await readAll(handle, { bytes: 2500, lines: 50 })).toBe(original);
   });
 
-  it('keeps the tail of a command', async () => {
+  it("keeps the tail of a command's output", async () => {
     const text = Array.from({ length: 500 }, (_, index) => `row ${index}`).join('\n');
     const shown = texts(
       JSON.parse(await textOf(doc({ content: [{ type: 'text', text }] }), request({ headShare: 0.3 }))) as ToolResult,
@@ -164,7 +166,7 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(shown[1]?.endsWith('row 499')).toBe(true);
   });
 
-  it('spills the items behind the cut as lines of JSON, a million of them too', async () => {
+  it('spills the items after the cut as lines of JSON, also a million of them', async () => {
     const items = Array.from({ length: 1_000_000 }, () => ({ type: 'text', text: 'ab' }));
     const value = { content: [{ type: 'text', text: 'y'.repeat(5000) }, ...items] };
     const result = JSON.parse(
@@ -174,7 +176,7 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(texts(result)[2]).toContain('1000000 more content items (text;');
   });
 
-  it('shows as many bytes of media as caps.media says, none with 0' + verifies('ST-95', 'HA-23'), async () => {
+  it('shows as many bytes of media as caps.media allows, and none with 0' + verifies('ST-95', 'HA-23'), async () => {
     const image = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(400) };
     const shownWith = async (mediaBytes: number, images: number): Promise<number> =>
       (
@@ -194,12 +196,12 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(
       await textOf(doc({ content: [{ type: 'text', text: 'no picture' }] }), request({ mediaBytes: 0, meta: {} })),
     ).toContain('"content":[{"type":"text","text":"no picture"}]');
-    // A picture that did not fit is kept whole.
+    // An image that did not fit is stored completely.
     const result = JSON.parse(await textOf(doc({ content: [image] }), request({ mediaBytes: 0 }))) as ToolResult;
     expect(texts(result)[0]).toMatch(/1 more content item \(image\/png; \d+ bytes\) not shown/);
   });
 
-  it('makes a reference of media over its cap, and never half an image', async () => {
+  it('has a reference instead of media over the cap, and never half an image', async () => {
     const image = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(2_000_000) };
     const small = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(4000) };
     const result = JSON.parse(await textOf(doc({ content: [small, image] }), request())) as ToolResult;
@@ -207,14 +209,14 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(texts(result)[1]).toMatch(/1 more content item \(image\/png; \d+ bytes\) not shown/);
   });
 
-  it('names no call that would fail when there is no read', async () => {
+  it('names no next call if the principal has no read', async () => {
     const result = JSON.parse(
       await textOf(doc({ content: [{ type: 'text', text: 'z\n'.repeat(900) }] }), request({ reader: undefined })),
     ) as ToolResult;
     expect(texts(result).at(-1)).toMatch(/Ask for a smaller part\.\]$/);
   });
 
-  it('leaves structured content valid, or makes the result an error that says where it is', async () => {
+  it('keeps structured content valid, or becomes an error that says where it is', async () => {
     const value = {
       content: [],
       structuredContent: { rows: Array.from({ length: 500 }, (_, index) => ({ index, text: 'abc' })) },
@@ -232,15 +234,15 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     expect(texts(invalid)[0]).toContain('cannot be shortened within its schema');
   });
 
-  it('gives up on structured content whose keys alone are too long', async () => {
+  it('becomes an error if the keys of structured content alone are too long', async () => {
     const structuredContent = Object.fromEntries(Array.from({ length: 900 }, (_, index) => [`key-${index}`, index]));
     const result = JSON.parse(await textOf(doc({ content: [], structuredContent }), request())) as ToolResult;
     expect(result.isError).toBe(true);
   });
 });
 
-describe('what is removed', () => {
-  it('is counted: secrets in any string or key' + verifies('HA-02'), async () => {
+describe('the cleaning of a result', () => {
+  it('counts the secrets that it removed from strings and keys' + verifies('HA-02'), async () => {
     const redactor = new Redactor();
     redactor.register('tok-12345678');
     const shaped = await shapeResult(
@@ -255,7 +257,7 @@ describe('what is removed', () => {
     expect((JSON.parse(shaped.text) as ToolResult)._meta?.['tollgate/redacted']).toBe(3);
   });
 
-  it('makes terminal, bidi and tag characters visible, exact on raw', async () => {
+  it('makes terminal, bidi and tag characters visible, and keeps them on raw', async () => {
     const hostile = 'ok \u001b[2J \u202e \u{e0041}';
     const escaped = JSON.parse(
       await textOf(doc({ content: [{ type: 'text', text: hostile }] }), request()),
@@ -268,7 +270,7 @@ describe('what is removed', () => {
     expect(texts(raw)[0]).toBe(hostile);
   });
 
-  it('drops links into the machine of the server (file:, javascript:, data:)', async () => {
+  it('removes links to the machine of the server (file:, javascript:, data:)', async () => {
     const link = (uri: string) => ({ type: 'resource_link', uri, name: 'x' });
     const shaped = await shapeResult(
       doc({ content: [link('file:///etc/passwd'), link(' JavaScript:alert(1)'), link('https://example.com/a')] }),
@@ -280,14 +282,14 @@ describe('what is removed', () => {
     expect(shaped.links).toBe(2);
   });
 
-  it('keeps members that did not change in their own text beside one that did', async () => {
+  it('keeps the text of unchanged members next to a changed one', async () => {
     const text = '{"content":[{"type":"text","text":"\\u001b[0m"}],"structuredContent":{"n":12345678901234567890}}';
     expect(await textOf(parseJsonDoc(text) as JsonDoc<ToolResult>, request())).toContain('{"n":12345678901234567890}');
   });
 });
 
-describe('Spills', () => {
-  it('are bound to principal and run, 0600, and gone with the run', async () => {
+describe('the spills', () => {
+  it('belong to principal and run, have mode 0600, and end with the run', async () => {
     const { handle } = spills.put('secret text', owner, { effect, labels: ['internal'], maxBytes: 100 });
     const folder = path.join(state, 'spills', readdirSync(path.join(state, 'spills'))[0] ?? '');
     expect(statSync(path.join(folder, readdirSync(folder)[0] ?? '')).mode & 0o777).toBe(0o600);
@@ -306,7 +308,7 @@ describe('Spills', () => {
     spills.close();
   });
 
-  it('are read only while the file is the one that was kept' + verifies('TR-15'), async () => {
+  it('are read only while the file is the one that was stored' + verifies('TR-15'), async () => {
     const { handle } = spills.put('kept', owner, { effect, labels: [], maxBytes: 100 });
     const read = () => spills.read({ path: handle }, owner, { bytes: 900, lines: 50 });
     const folder = path.join(state, 'spills', readdirSync(path.join(state, 'spills'))[0] ?? '');
@@ -328,14 +330,14 @@ describe('Spills', () => {
     expect(texts((await read()).value)).toEqual(['kept']);
   });
 
-  it('keeps at most its bytes, in whole characters, and the newest 64', () => {
+  it('keep at most their limit of bytes, in whole characters, and the newest 64', () => {
     const { bytes, handle } = spills.put('ä'.repeat(50), owner, { effect, labels: [], maxBytes: 33 });
     expect(bytes).toBe(32);
     for (let count = 0; count < 64; count += 1) spills.put('x', owner, { effect, labels: [], maxBytes: 10 });
     expect(() => spills.source(handle, owner)).toThrow(/no such spill/);
   });
 
-  it('searches for plain text and says when there is more', async () => {
+  it('are searched for plain text, and the answer says when there are more matches', async () => {
     const { handle } = spills.put(Array.from({ length: 300 }, (_, index) => `Row ${index}`).join('\n'), owner, {
       effect,
       labels: [],
@@ -352,7 +354,7 @@ describe('Spills', () => {
     await expect(found({ pattern: '' })).rejects.toThrow(/expected the text/);
   });
 
-  it('refuses what a spill cannot do, and offsets outside of it', async () => {
+  it('refuse what a spill cannot do, and offsets outside of it', async () => {
     const { handle } = spills.put('a\nb\nc', owner, { effect, labels: [], maxBytes: 100 });
     const read = async (args: Record<string, unknown>): Promise<string> =>
       texts((await spills.read({ path: handle, ...args }, owner, { bytes: 900, lines: 50 })).value).join('');
@@ -363,7 +365,7 @@ describe('Spills', () => {
     expect(await read({ limit: 1 })).toContain('Next: read path=');
   });
 
-  it('clears what killed processes left, and nothing of those that run', () => {
+  it('of killed processes are deleted, and those of running ones are kept', () => {
     const running = ownMark(state);
     for (const name of [`${'0'.repeat(32)}-abcd`, '4711-abcd', `${running}-abcd`])
       mkdirSync(path.join(state, 'spills', name), { recursive: true });
@@ -373,7 +375,7 @@ describe('Spills', () => {
     ]);
   });
 
-  it('withholds the result when the rest cannot be kept', () => {
+  it('withhold the result if the rest cannot be stored', () => {
     const broken = new Spills('/dev/null');
     expect(() => broken.put('x', owner, { effect, labels: [], maxBytes: 10 })).toThrow(
       expect.objectContaining({ code: 'STATE_FAILED' }),

@@ -1,4 +1,7 @@
-/** Tests how long spills are kept, and that no step of a call costs more with the number of runs and spills: steps are counted, because clocks differ. */
+/**
+ * Tests how long spills are kept, and that no step of a call costs more with the number of runs and spills. It counts
+ * steps, because clocks differ.
+ */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -39,14 +42,14 @@ function isKept(handle: string, principal: string, run: string): boolean {
   }
 }
 
-/** Files of all spills. */
+/** Returns the files of all spills. */
 function files(): readonly string[] {
   return readdirSync(path.join(state, 'spills'), { recursive: true, withFileTypes: true })
     .filter((one) => one.isFile())
     .map(({ name }) => name);
 }
 
-/** Counts the steps of every iterator of the language while `work` runs. */
+/** Counts the steps of every built-in iterator while `work` runs. */
 async function steps(work: () => unknown): Promise<number> {
   let count = 0;
   const kinds = [new Map().entries(), new Set().values(), [][Symbol.iterator]()].map(
@@ -68,20 +71,20 @@ async function steps(work: () => unknown): Promise<number> {
 }
 
 describe('the age of spills', () => {
-  it('ends them, whether their run goes on or not' + verifies('ST-40'), () => {
+  it('ends them, also while their run continues' + verifies('ST-40'), () => {
     spills.keepFor(2 * HOUR_MS);
     const old = put('ann', 'ann/a');
     now += HOUR_MS;
     const young = put('ann', 'ann/b');
     expect([isKept(old, 'ann', 'ann/a'), isKept(young, 'ann', 'ann/b')]).toEqual([true, true]);
     now += HOUR_MS;
-    // Too old from this very moment on, before any sweep.
+    // Too old from this moment on, even before it is deleted.
     expect([isKept(old, 'ann', 'ann/a'), isKept(young, 'ann', 'ann/b')]).toEqual([false, true]);
     put('ben', 'ben/a');
     expect(files()).toHaveLength(2);
   });
 
-  it('is looked at although no call is made' + verifies('ST-40'), async () => {
+  it('is checked even if no call is made' + verifies('ST-40'), async () => {
     spills.close();
     spills = new Spills(state, { now: () => performance.now() });
     spills.keepFor(200);
@@ -90,7 +93,7 @@ describe('the age of spills', () => {
     await expect.poll(files).toEqual([]);
   });
 
-  it('counts by the setting of now' + verifies('ST-40'), () => {
+  it('is judged by the current setting' + verifies('ST-40'), () => {
     spills.keepFor(5 * HOUR_MS);
     const handle = put('ann', 'ann/a');
     now += 2 * HOUR_MS;
@@ -101,7 +104,7 @@ describe('the age of spills', () => {
 });
 
 describe('many runs and spills', () => {
-  it('leave the steps of keeping, finding and forgetting as they are' + verifies('ST-41'), async () => {
+  it('do not add steps to storing, finding and deleting' + verifies('ST-41'), async () => {
     const round = (name: string): Promise<number> =>
       steps(() => {
         const handle = put('ann', `ann/${name}`);
@@ -112,11 +115,11 @@ describe('many runs and spills', () => {
     const few = await round('few');
     for (let run = 0; run < 1500; run += 1) put(run % 2 === 0 ? 'ann' : `p${run}`, `x/${run}`);
     expect(files().length).toBeGreaterThan(1000);
-    // Of the principal that has the most, the oldest one goes with each that comes.
+    // Each new one drops the oldest of the principal with the most.
     expect(await round('many')).toBeLessThanOrEqual(few + 5);
   });
 
-  it('leave the steps of a call as they are' + verifies('ST-41'), async () => {
+  it('do not add steps to a call' + verifies('ST-41'), async () => {
     const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
     const facade = await startRaw(
       {

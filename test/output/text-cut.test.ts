@@ -11,8 +11,8 @@ const texts = fc.oneof(
   fc.nat({ max: 9000 }).map((length) => '😀x'.repeat(length)),
 );
 
-describe('segments', () => {
-  it('are lines, and pieces of lines that are too long', () => {
+describe('the segments of a text', () => {
+  it('are lines, and parts of lines that are too long', () => {
     expect([...segmentEnds('a\nbb\n')]).toEqual([2, 5]);
     expect([...segmentEnds('')]).toEqual([]);
     expect([...segmentEnds(`${'x'.repeat(SEGMENT_CHARS * 2 + 5)}`)]).toEqual([
@@ -40,7 +40,7 @@ describe('segments', () => {
 });
 
 describe('cutText', () => {
-  it('keeps head, gap and tail that join to the text, within the cap' + verifies('HA-11', 'CY-19'), () => {
+  it('returns head, gap and tail that join to the text, within the cap' + verifies('HA-11', 'CY-19'), () => {
     fc.assert(
       fc.property(
         texts,
@@ -64,7 +64,7 @@ describe('cutText', () => {
     );
   });
 
-  it('gives command output a head of three tenths and the rest to the tail', () => {
+  it('gives three tenths of the cap to the head of command output, and the rest to the tail', () => {
     const text = Array.from({ length: 100 }, (_, index) => `line ${index + 1}`).join('\n');
     const cut = cutText(text, { bytes: 10_000, lines: 10 }, 0.3);
     expect(cut.head.split('\n')).toEqual(['line 1', 'line 2', 'line 3', '']);
@@ -73,7 +73,7 @@ describe('cutText', () => {
   });
 });
 
-/** True when no surrogate stands alone. */
+/** Returns true if no surrogate is alone. */
 function isWellFormed(text: string): boolean {
   return !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(text);
 }

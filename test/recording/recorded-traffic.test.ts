@@ -1,4 +1,7 @@
-/** Tests recorded traffic of whole facades: nothing plain on the disk, no secret in any answer, and a replay under the same policy changes nothing. */
+/**
+ * Tests recordings of whole facades: nothing is in plain text on the disk, no secret is in any answer, and a replay
+ * under the same policy changes nothing.
+ */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -31,7 +34,18 @@ const RULES = `rules:
   - { id: no-secrets, outcome: deny, when: { paths: ["**/.env"] } }
   - { id: look, outcome: ask, when: { commands: [git push] } }
   - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 5000 } } }
-  - { id: not-admin-key, outcome: deny, when: { tools: [workspace.write], args: { content: { pattern: "forbidden" } } } }
+  - id: not-admin-key
+    outcome: deny
+    when: { tools: [workspace.write], args: { content: { pattern: "forbidden" } } }
+`;
+
+const EVEN_SECONDS = `package policy.team
+
+allow contains {"id": "even", "message": "Even seconds."} if {
+	[_, _, second] := time.clock(time.now_ns())
+	second % 2 == 0
+	count(input.effect.arguments) < 3
+}
 `;
 
 function config(more = '', recording = '{ mode: on, keep: 1h }'): string {
@@ -47,7 +61,12 @@ servers:
     env: { STORY_KEY: "\${STORY_KEY}" }
     isolation: direct
     connectTimeoutMs: 20000
-    semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
+    semantics:
+      open: { verb: destructive, paths: [path, paths] }
+      fetch: { verb: destructive, urls: [url] }
+      wipe: destructive
+      count: destructive
+${READS.map((tool) => `      ${tool}: read`).join('\n')}
 principals:
   - { id: dev, role: developer, profiles: [default], stdio: true }
   - { id: bot, profiles: [default], token: "sha256:${'0'.repeat(64)}" }
@@ -81,8 +100,8 @@ async function replay(facade: TestFacade): Promise<readonly Replayed[]> {
   return found;
 }
 
-describe('stories that were recorded', () => {
-  it('are decided alike, every one, when they are replayed under the same policy', async () => {
+describe('recorded stories', () => {
+  it('get the same decisions when they are replayed under the same policy', async () => {
     const facade = await startFacade(config('policies: [./rules.yaml]'), {
       files: { 'rules.yaml': readFileSync(path.join(stories, 'rules.yaml'), 'utf8') },
       env: { STORY_KEY: SECRET },
@@ -102,12 +121,11 @@ describe('stories that were recorded', () => {
     await facade.close();
   }, 60_000);
 
-  it('are decided alike for any calls, with Rego of the user that reads the clock too', async () => {
+  it('get the same decisions for any calls, also with user Rego that reads the clock', async () => {
     const facade = await startFacade(config('policies: [./rules.yaml, ./rego]'), {
       files: {
         'rules.yaml': RULES,
-        'rego/team.rego':
-          'package policy.team\n\nallow contains {"id": "even", "message": "Even seconds."} if {\n\t[_, _, second] := time.clock(time.now_ns())\n\tsecond % 2 == 0\n\tcount(input.effect.arguments) < 3\n}\n',
+        'rego/team.rego': EVEN_SECONDS,
       },
       env: { STORY_KEY: SECRET },
     });
@@ -129,7 +147,7 @@ describe('stories that were recorded', () => {
     await facade.assembled.deps.recorder?.flush();
     const replayed = await replay(facade);
     expect(replayed.length).toBeGreaterThanOrEqual(60);
-    // A decision that was stopped for its time is no decision: such a call was refused, and cannot be replayed.
+    // A decision that ran out of time is no decision: its call was refused and cannot be replayed.
     const undecided = new Set(
       facade
         .records()
@@ -146,7 +164,7 @@ describe('stories that were recorded', () => {
     await facade.close();
   }, 120_000);
 
-  it('leave a call as it is when they cannot be written, and that stands in the audit', async () => {
+  it('do not change a call if they cannot be written, and the audit says so', async () => {
     const facade = await start();
     rmSync(recordingFolder(facade.assembled.config.state), { recursive: true });
     writeFileSync(recordingFolder(facade.assembled.config.state), '');
@@ -159,7 +177,7 @@ describe('stories that were recorded', () => {
     await facade.close();
   }, 60_000);
 
-  it('are none where recording is off', async () => {
+  it('do not exist if recording is off', async () => {
     const facade = await startFacade(config('policies: [./rules.yaml]', '{ mode: off }'), {
       files: { 'rules.yaml': RULES },
       env: { STORY_KEY: SECRET },
@@ -171,7 +189,7 @@ describe('stories that were recorded', () => {
   }, 60_000);
 });
 
-describe('the commands', () => {
+describe('the commands for recordings', () => {
   const project = new Project();
   const env = { STORY_KEY: SECRET };
   const run = (...argv: string[]): ReturnType<typeof cli> => cli(project, argv, { env, user: 'dev' });
@@ -198,18 +216,18 @@ describe('the commands', () => {
   }, 60_000);
   afterAll(() => rmSync(project.root, { recursive: true, force: true, maxRetries: 3 }));
 
-  it('leave no argument in plain in the state folder', () => {
+  it('leave no argument in plain text in the state folder', () => {
     for (const word of ['planted', SECRET, 'forbidden']) expect(allBytes(state), word).not.toContain(word);
   });
 
-  it('why last: the last decision, with the facts that it used', async () => {
+  it('why last: prints the last decision, with the facts that it used', async () => {
     const { code, out } = await run('policy', 'why', 'last');
     expect(code).toBe(0);
     expect(out).toContain('ALLOW  read');
     expect(out).toContain('path = src/nothing.txt  fits paths: ["src/**"]  (sources, rules.yaml:2)');
   });
 
-  it('why ID: a recorded decision, as JSON too', async () => {
+  it('why ID: prints a recorded decision, also as JSON', async () => {
     const { out } = await run('policy', 'why', byTool.get('read') ?? '', '--json');
     const why = dataOf<{
       id: string;
@@ -225,7 +243,7 @@ describe('the commands', () => {
     expect(why.flips[0]?.outcome).toBe('allow');
   });
 
-  it('why of a call that is written out, and of a tool that is hidden', async () => {
+  it('why: explains a written call, and a hidden tool', async () => {
     const written = await run('policy', 'why', 'read', '{"path": "docs/.env"}');
     expect(written.out).toContain('DENY  read');
     expect(written.out).toContain('allowed if the path matched src/**');
@@ -233,13 +251,13 @@ describe('the commands', () => {
     expect([hidden.code, hidden.out.split('\n')[0]]).toEqual([0, 'DENY  story.wipe']);
     expect(hidden.err).toContain('hidden from this principal');
     expect((await run('policy', 'why', 'read', '{"path"')).code).toBe(2);
-    // Nothing is called: whoever asks may ask for anybody, also for one who proves itself by a token.
+    // Nothing is called, so a user may ask for any principal, also for one that needs a token.
     expect((await run('policy', 'why', 'read', '{"path": "docs/.env"}', '--as', 'bot')).out).toContain('DENY  read');
     expect((await run('try', 'read', '{"path": "docs/.env"}', '--as', 'bot')).err).toContain('IDENTITY');
     expect((await run('policy', 'why', 'read', '{}', '--as', 'bto')).err).toContain('There is no principal "bto".');
   }, 60_000);
 
-  it('why lets no name from outside drive the terminal', async () => {
+  it('why: escapes names from outside, so that they cannot control the terminal', async () => {
     const { out } = await cli(project, ['policy', 'why', 'read', JSON.stringify({ path: 'src/\u001b[2Jx\u202e' })], {
       env,
       user: 'dev',
@@ -250,7 +268,7 @@ describe('the commands', () => {
     expect(out).toContain('src/\\u{1b}[2Jx\\u{202e}');
   });
 
-  it('why of an id that only the audit knows: rules, places and what they read, and what recording would add', async () => {
+  it('why: explains an id that only the audit has, and says what recording would add', async () => {
     const away = path.join(project.root, 'away');
     renameSync(recordingFolder(state), away);
     const found = await run('policy', 'why', byTool.get('read') ?? '');
@@ -265,7 +283,7 @@ describe('the commands', () => {
     renameSync(away, recordingFolder(state));
   });
 
-  it('replay: unchanged under what decided, each change by its class under a draft, and the exit code of a gate', async () => {
+  it('replay: finds no change under the same policy, and classifies each change under a draft', async () => {
     const same = await run('policy', 'replay', '--fail-on', 'deny-to-allow,allow-to-deny,obligations,not-replayable');
     expect([same.code, same.out]).toEqual([0, '6 recorded calls, decided anew\nCLASS      CALLS\nunchanged  6\n']);
     project.write(
@@ -297,7 +315,7 @@ describe('the commands', () => {
     for (const part of ['deny no-secrets', 'allow open', 'caps: ']) expect(table.out).toContain(part);
   });
 
-  it('replay against a whole configuration, a folder and Rego', async () => {
+  it('replay: accepts a whole configuration, a folder and Rego as the draft', async () => {
     project.write(
       'other/tollgate.yaml',
       config('rules: [{ id: nothing, outcome: deny, when: {} }]')
@@ -327,13 +345,13 @@ describe('the commands', () => {
     expect((await run('policy', 'replay', '--since', 'yesterday')).code).toBe(2);
   }, 120_000);
 
-  it('replay changes nothing: the state folder is byte for byte as it was', async () => {
+  it('replay: changes no byte in the state folder', async () => {
     const before = allBytes(state);
     await run('policy', 'replay', '--against', 'draft.yaml');
     expect(allBytes(state)).toBe(before);
   });
 
-  it('inputs: a suite that holds what was decided, different ways first, and documents for opa', async () => {
+  it('inputs: writes a suite of the decisions, different ways first, and documents for opa', async () => {
     const { out } = await run('policy', 'inputs', '--sample', '4');
     const { cases } = parse(out) as { readonly cases: readonly { readonly expect: string; readonly reason: string }[] };
     expect(new Set(cases.map(({ reason }) => reason)).size).toBe(4);
@@ -350,7 +368,7 @@ describe('the commands', () => {
     expect((await run('policy', 'inputs', '--sample', '1', '--out', 'tollgate.yaml')).code).toBe(2);
   }, 60_000);
 
-  it('print no registered secret, wherever it stood', async () => {
+  it('print no registered secret, wherever it was', async () => {
     const answers = [
       await run('policy', 'inputs', '--sample', '9'),
       await run('policy', 'inputs', '--sample', '9', '--json'),

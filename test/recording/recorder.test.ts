@@ -1,4 +1,7 @@
-/** Tests how decisions are kept: encrypted, told by their line, gone in time, within their bytes, and never in the way of a call. */
+/**
+ * Tests how decisions are recorded: encrypted, authenticated, deleted in time, limited in bytes, and never delaying a
+ * call.
+ */
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -23,7 +26,7 @@ import {
 import type { EndedCall } from '../../facade/call/record.ts';
 import { ALLOWED, allBytes, endedCall, MINUTE, modesIn, NOON, SETTINGS, stateFolder } from './recording-setup.ts';
 
-/** A recorder whose clock the test turns. */
+/** Opens a recorder with a clock of the test. */
 function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock?: { now: number } } = {}) {
   const state = over.state ?? stateFolder();
   const settings = { ...SETTINGS, ...over.settings };
@@ -41,11 +44,11 @@ function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock
 
 const idOf = (line: ReadLine): string => ('recording' in line ? line.recording.id : line.fault);
 
-describe('a line', () => {
+describe('an encrypted line of a recording', () => {
   const key = Buffer.alloc(32, 7);
   const recording = recordingOf(endedCall('id-1')) as Recording;
 
-  it('opens to what was sealed, for any arguments', () => {
+  it('decrypts to what was encrypted, for any arguments', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.integer({ min: 0, max: 2 ** 43 }), (value, at) => {
         const one = { ...recording, input: { ...recording.input, argsText: JSON.stringify({ value }) } };
@@ -57,11 +60,11 @@ describe('a line', () => {
     );
   });
 
-  it('is another line each time, so that equal calls cannot be told', () => {
+  it('differs each time, so that equal calls cannot be recognized', () => {
     expect(sealRecording(recording, key, 1)).not.toBe(sealRecording(recording, key, 1));
   });
 
-  it('refuses another key, a changed time, a flipped bit and a cut', () => {
+  it('is refused with another key, a changed time, a flipped bit or a cut', () => {
     const line = sealRecording(recording, key, NOON);
     expect(openRecording(line, Buffer.alloc(32, 8))).toBe('it was written with another key, or changed');
     expect(openRecording(line.replace(String(NOON), String(NOON + 1)), key)).toBe(
@@ -81,12 +84,12 @@ describe('a line', () => {
   });
 });
 
-describe('what is kept', () => {
-  it('is nothing of a call that no policy was asked about', () => {
+describe('the recording of a call', () => {
+  it('does not exist if the policy was not asked', () => {
     expect(recordingOf({ ...endedCall('id-1'), judged: undefined })).toBeUndefined();
   });
 
-  it('has no arguments where they are too large, and says how many they were', () => {
+  it('has no arguments if they are too large, and says how many characters they had', () => {
     const recording = recordingOf(endedCall('big', { text: 'x'.repeat(MAX_ARGS) })) as Recording;
     expect(isWhole(recording)).toBe(false);
     expect(recording.argChars).toBe(MAX_ARGS + 11);
@@ -104,8 +107,8 @@ describe('what is kept', () => {
   });
 });
 
-describe('a recorder', () => {
-  it('keeps decisions in files and folders for nobody else, and reads them back newest first', async () => {
+describe('the recorder', () => {
+  it('stores decisions in private files and folders, and they are read newest first', async () => {
     const { recorder, ids, state, from } = open();
     for (const id of ['one', 'two', 'three']) recorder.note(endedCall(id));
     expect(ids()).toEqual([]);
@@ -118,7 +121,7 @@ describe('a recorder', () => {
       expect(mode, name).toBe(name === '' || name === 'recording' ? 0o700 : 0o600);
   });
 
-  it('writes nothing in plain: no argument, no principal, no name of a tool', async () => {
+  it('writes nothing in plain text: no argument, no principal, no tool name', async () => {
     const { recorder, state } = open();
     recorder.note(endedCall('id-planted', { 'planted-key': 'planted-value', deep: ['planted-deep'] }));
     await recorder.close();
@@ -126,14 +129,14 @@ describe('a recorder', () => {
       expect(allBytes(state).replaceAll(state, ''), word).not.toContain(word);
   });
 
-  it('is none where recording is off, and makes neither key nor folder', () => {
+  it('writes no key and no folder if recording is off', () => {
     const { recorder, state } = open({ settings: { mode: 'off' } });
     expect(recorder).toBeUndefined();
     expect(readdirSync(state)).toEqual([]);
     expect(readLast({ state, settings: SETTINGS, now: NOON })).toBeUndefined();
   });
 
-  it('loses no line of processes and generations that write at once', async () => {
+  it('loses no line of several processes and snapshots that write at once', async () => {
     const first = open();
     const second = open({ state: first.state });
     for (let number = 0; number < 50; number += 1) {
@@ -145,7 +148,7 @@ describe('a recorder', () => {
     expect(new Set(first.ids()).size).toBe(100);
   });
 
-  it('refuses to start where it cannot record: a key that is none, a folder that is a file', () => {
+  it('refuses to start if it cannot record: with an invalid key, or a file in the place of its folder', () => {
     const damaged = stateFolder();
     writeFileSync(path.join(damaged, 'recording.key'), 'short');
     expect(() => open({ state: damaged })).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
@@ -154,7 +157,7 @@ describe('a recorder', () => {
     expect(() => open({ state: blocked })).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
   });
 
-  it('says once that it cannot write, goes on, and says it again when that comes back', async () => {
+  it('reports once that it cannot write, continues, and reports it again after a recovery', async () => {
     const { recorder, state, faults, ids } = open();
     const folder = recordingFolder(state);
     const turn = async (id: string): Promise<void> => {
@@ -179,8 +182,8 @@ describe('a recorder', () => {
   });
 });
 
-describe('retention', () => {
-  it('hides a decision when its time has come, and removes its file soon after', async () => {
+describe('the retention of recordings', () => {
+  it('hides a decision when it is too old, and deletes its file soon after', async () => {
     const { recorder, clock, ids, state } = open();
     recorder.note(endedCall('old'));
     await recorder.flush();
@@ -198,7 +201,7 @@ describe('retention', () => {
     expect(ids()).toEqual(['newest', 'new']);
   });
 
-  it('holds at a start with recording off too', async () => {
+  it('also applies at a start with recording off', async () => {
     const { recorder, state, clock } = open();
     recorder.note(endedCall('old'));
     await recorder.close();
@@ -218,7 +221,7 @@ describe('retention', () => {
     expect(listRecordingFiles(recordingFolder(state))).toHaveLength(0);
   });
 
-  it('of mode `last` is a quarter of an hour, however long `keep` is', async () => {
+  it('of mode `last` is a quarter of an hour, whatever `keep` says', async () => {
     const { recorder, clock, ids } = open({ settings: { mode: 'last', keepMs: 7 * 24 * 60 * MINUTE } });
     recorder.note(endedCall('one'));
     await recorder.close();
@@ -228,7 +231,7 @@ describe('retention', () => {
     expect(ids()).toEqual([]);
   });
 
-  it('keeps to the bytes: the oldest files go first, whatever lies beside them', () => {
+  it('deletes the oldest files over the limit of bytes, and ignores other files', () => {
     const folder = stateFolder();
     const names = [1, 2, 3, 4].map((number) => recordingFileName(NOON + number));
     for (const name of names) writeFileSync(path.join(folder, name), 'x'.repeat(1000));
@@ -248,8 +251,8 @@ describe('retention', () => {
   });
 });
 
-describe('reading', () => {
-  it('tells of damaged lines and goes on', async () => {
+describe('the recording reader', () => {
+  it('reports damaged lines and continues', async () => {
     const { recorder, state, from } = open();
     for (const id of ['one', 'two']) recorder.note(endedCall(id));
     await recorder.close();
@@ -265,7 +268,7 @@ describe('reading', () => {
     expect(readLast(from())?.id).toBe('two');
   });
 
-  it('never makes a key, and says that it is gone or another', async () => {
+  it('never makes a key, and reports a missing or wrong one', async () => {
     const { recorder, state, from } = open();
     recorder.note(endedCall('one'));
     await recorder.close();

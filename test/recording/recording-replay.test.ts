@@ -1,4 +1,7 @@
-/** Tests what a replay says of calls that cannot be decided anew, which recordings a sample takes, and what is never printed. */
+/**
+ * Tests what a replay says of calls that cannot be decided again, which recordings a sample has, and what is never
+ * printed.
+ */
 
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -31,7 +34,7 @@ function regoParts(body: string): Partial<PolicyParts> {
 }
 
 describe('a replay', () => {
-  it('guesses nothing: another version, arguments that were not kept, no decision then', async () => {
+  it('skips a recording with another version, without arguments, or without a decision', async () => {
     const { argsText: _, ...input } = callOf();
     const { decision: __, ...undecided } = await recorded();
     const found = await replay([
@@ -48,7 +51,7 @@ describe('a replay', () => {
     ]);
   });
 
-  it('takes a draft that gives no decision for one that denies', async () => {
+  it('treats a draft without a decision as a deny', async () => {
     const found = await replay([await recorded({ input: callOf({ argsText: '[1]' }) })]);
     expect(found[0]).toMatchObject({
       class: 'allow-to-deny',
@@ -59,9 +62,12 @@ describe('a replay', () => {
     expect((await replay([undecided]))[0]?.class).toBe('unchanged');
   });
 
-  it('does not blame the draft for a machine that is too slow, and goes on', async () => {
+  it('does not count a timeout of a slow machine as a change of the draft, and continues', async () => {
     const slow = regoParts(
-      'deny contains "slow" if {\n\tinput.effect.arguments.a == 1\n\tcount([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0\n}',
+      `deny contains "slow" if {
+	input.effect.arguments.a == 1
+	count([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0
+}`,
     );
     const found = await replay(
       [await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })],
@@ -71,25 +77,25 @@ describe('a replay', () => {
     expect(found[0]?.why).toContain('did not decide in time');
   }, 30_000);
 
-  it('names the duties that differ', async () => {
+  it('names the obligations that differ', async () => {
     const [found] = await replay([await recorded()], {
       rules: [documentOf([{ id: 'open', outcome: 'allow', when: {}, obligations: { timeoutMs: 5 } }])],
     });
     expect(found).toMatchObject({ class: 'obligations', obligations: { timeoutMs: [null, 5] } });
   });
 
-  it('refuses a faulty draft before anything is decided', async () => {
+  it('refuses an invalid draft before any decision', async () => {
     await expect(
       replay([await recorded()], { rules: [documentOf([{ id: 'x', outcome: 'perhaps', when: {} }])] }),
     ).rejects.toMatchObject({ code: 'POLICY_INVALID' });
   });
 });
 
-describe('a sample', () => {
+describe('a sample of recordings', () => {
   const one = (id: string, rule: string, args: unknown = { id }): Recording =>
     recordingOf(endedCall(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] })) as Recording;
 
-  it('has every way of deciding before a second of one, and no call twice', () => {
+  it('has every way of deciding before a second one of any, and no call twice', () => {
     const many = Array.from({ length: 50 }, (_, number) => one(`common-${number}`, 'common'));
     const all = [...many, one('rare', 'rare'), one('twice', 'twice'), one('same', 'twice', { id: 'twice' })];
     expect(
@@ -103,8 +109,8 @@ describe('a sample', () => {
   });
 });
 
-describe('what is printed', () => {
-  it('holds no registered secret and no value under the name of one', () => {
+describe('the printed facts of a recording', () => {
+  it('contain no registered secret and no value under a name of secrets', () => {
     const conceal = createConceal({ secrets: ['hunter2-hunter2'] });
     expect(
       conceal({
@@ -148,14 +154,14 @@ describe('what is printed', () => {
     ['psql postgres://mia:pw@db.example/shop', 'psql postgres://[redacted]@db.example/shop'],
     ['login --password $PASSWORD --token=${TOKEN}', 'login --password $PASSWORD --token=${TOKEN}'],
     ['a bearer of news reads src/auth/token.ts', 'a bearer of news reads src/auth/token.ts'],
-  ])('shows nothing of the shape of a secret: %s', (text, shown) => {
+  ])('contain nothing in the form of a secret: %s', (text, shown) => {
     const conceal = createConceal({ secrets: [] });
     expect(conceal({ facts: [{ name: 'command', value: text }] })).toEqual({
       facts: [{ name: 'command', value: shown }],
     });
   });
 
-  it('finds the value of an option in a list of words, and takes no digest for a key', () => {
+  it('lose the value of an option in a list of words, and keep a digest, which is no key', () => {
     const kept = { revision: '0123456789abcdef0123456789abcdef', id: 'allow_everything_of_team_7_here' };
     expect(
       createConceal({ secrets: [] })({ words: [['mysql', '--password', 'hunter22', '-h', 'db']], ...kept }),

@@ -1,4 +1,4 @@
-/** Owns what tests of recordings start from: a state folder, settings, traces of calls as the pipeline leaves them, and all bytes below a folder. */
+/** The start of tests of recordings: a state folder, settings, ended calls, and all bytes below a folder. */
 import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -22,7 +22,7 @@ export function stateFolder(): string {
   return mkdtempSync(path.join(tmpdir(), 'tollgate-recording-'));
 }
 
-/** A call as it is known at its end. */
+/** Returns a call as it is known at its end. */
 export function endedCall(
   id: string,
   args: unknown = { path: 'a' },
@@ -54,7 +54,7 @@ export function endedCall(
   };
 }
 
-/** Every byte below a folder, as one text. */
+/** Returns all bytes below a folder as one text. */
 export function allBytes(folder: string): string {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .map((name) => path.join(folder, name))
@@ -63,7 +63,7 @@ export function allBytes(folder: string): string {
     .join('\n');
 }
 
-/** Mode bits of every file and folder below a folder, its own included. */
+/** Returns the mode bits of a folder and of every file and folder below it. */
 export function modesIn(folder: string): ReadonlyMap<string, number> {
   const names = ['', ...readdirSync(folder, { recursive: true, encoding: 'utf8' })];
   return new Map(names.map((name) => [name, statSync(path.join(folder, name)).mode & 0o777]));

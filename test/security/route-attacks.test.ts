@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Desk } from '../approvals/owner-context.ts';
+import { ApprovalOwner } from '../approvals/owner-context.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { routedConfig, startRouted } from '../stories/routed-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -74,7 +74,7 @@ describe('a routed call', () => {
 
   it('that waits for a person goes to the server of the labels that its run has by then, and asks again for it' +
     verifies('ST-118', 'ST-117'), async () => {
-    const desk = new Desk(facade.assembled.config.state);
+    const desk = new ApprovalOwner(facade.assembled.config.state);
     try {
       const session = facade.open('agent');
       const answer = facade.call(session, 'read', { path: 'src/ask' });

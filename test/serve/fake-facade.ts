@@ -1,4 +1,7 @@
-/** Owns a facade that only answers what a test tells it to; the wire is the unit under test, so nothing behind it is real. */
+/**
+ * A facade that only answers what a test tells it. Tests of transports use it, because nothing behind the transport
+ * matters.
+ */
 import { randomBytes } from 'node:crypto';
 import { readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { CallRequest, Facade, Reply, Session } from '../../facade/serve/facade-port.ts';
@@ -9,7 +12,7 @@ export const BOB: Principal = { id: 'bob', role: 'user', groups: [], profiles: [
 
 export const LIST_TEXT = '{"tools":[{"name":"read","description":"Reads.","inputSchema":{"type":"object"}}]}';
 
-/** A result that carries the arguments' own text, so that every answer tells which call it belongs to. */
+/** Returns a result that contains the text of the arguments, so that every answer tells which call it belongs to. */
 export function echo(request: CallRequest): Reply {
   return { kind: 'result', text: JSON.stringify({ content: [{ type: 'text', text: request.args.text }] }) };
 }
@@ -73,7 +76,7 @@ export class FakeFacade implements Facade {
   }
 }
 
-/** A call that ends only when it is aborted, and says so. */
+/** Waits until the call is aborted, and answers that it was. */
 export function untilAborted(request: Pick<CallRequest, 'signal'>): Promise<Reply> {
   return new Promise((resolve) => {
     request.signal.addEventListener(
@@ -96,7 +99,7 @@ export function initialize(id: string | number = 0, protocolVersion: unknown = '
   return request(id, 'initialize', { protocolVersion, capabilities: {}, clientInfo: { name: 'test', version: '1' } });
 }
 
-/** Fails the test that runs it: nothing unexpected may be thrown. */
+/** Fails the test: nothing unexpected may be thrown. */
 export function noFault(thrown: unknown): void {
   throw thrown;
 }

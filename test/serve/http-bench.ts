@@ -1,4 +1,4 @@
-/** Owns a real listener in front of the fake facade, and plain HTTP requests to it. */
+/** A real listener in front of the fake facade, and plain HTTP requests to it. */
 import { type IncomingHttpHeaders, request as open } from 'node:http';
 import type { ListenConfig } from '../../facade/config/config.ts';
 import { type HttpOptions, type HttpServer, serveHttp } from '../../facade/serve/http/http-listener.ts';
@@ -43,9 +43,9 @@ export interface HttpBench {
   readonly server: HttpServer;
   readonly faults: unknown[];
   readonly port: number;
-  /** As alice; a header of `undefined` is left out. */
+  /** Sends a request as alice. A header of `undefined` is left out. */
   ask(asked?: Asked): Promise<Answered>;
-  /** A session of alice's, or of whom the token names. */
+  /** Opens a session, of alice or of the principal of the token. */
   session(token?: string): Promise<string>;
 }
 

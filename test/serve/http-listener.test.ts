@@ -1,4 +1,4 @@
-/** Owns the proof of the HTTP front over real sockets: routes, tokens, sessions, bodies, streams, closing. */
+/** Tests the HTTP listener over real sockets: routes, tokens, sessions, bodies, streams, and its end. */
 import { once } from 'node:events';
 import { Agent, type IncomingMessage, request as open } from 'node:http';
 import { connect, type Socket } from 'node:net';
@@ -26,7 +26,23 @@ const call = (id: string | number, params: Record<string, unknown> = {}): unknow
   request(id, 'tools/call', { name: 'read', ...params });
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Sends bytes as they are and gives back what comes until it holds the head of an answer, the connection ends or `ms` have passed. */
+/** Returns the text of a POST request of alice. */
+function postText(port: number, headers: Readonly<Record<string, string | number>>, body = ''): string {
+  return [
+    'POST /mcp HTTP/1.1',
+    `Host: localhost:${port}`,
+    'Authorization: Bearer alice-token',
+    'Content-Type: application/json',
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    '',
+    body,
+  ].join('\r\n');
+}
+
+/**
+ * Sends bytes, and returns what arrives until it contains the head of an answer, the connection ends, or `ms` have
+ * passed.
+ */
 function raw(port: number, text: string, ms = 10_000): Promise<string> {
   return new Promise((resolve) => {
     let seen = '';
@@ -44,8 +60,8 @@ function raw(port: number, text: string, ms = 10_000): Promise<string> {
   });
 }
 
-describe('a session', () => {
-  it('opens with initialize, is named by 128 random bits, and answers plain JSON', async () => {
+describe('an HTTP session', () => {
+  it('opens with initialize, has an id of 128 random bits, and answers plain JSON', async () => {
     const { facade, ask, session, server } = await start();
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/mcp$/);
     const hello = await ask({ body: initialize(7) });
@@ -76,7 +92,7 @@ describe('a session', () => {
     }
   });
 
-  it('passes a result byte for byte, line breaks and all', async () => {
+  it('passes a result byte for byte, with its line breaks', async () => {
     const { facade, ask, session } = await start();
     const text = '{\n  "content": [{"type":"text","text":"ä€😀"}], "n": 1.0e0\n}';
     facade.onCall = async () => ({ kind: 'result', text });
@@ -84,7 +100,7 @@ describe('a session', () => {
     expect(reply.text).toBe(`{"jsonrpc":"2.0","id":1,"result":${text}}`);
   });
 
-  it('ends with DELETE, which cuts what runs and answers it' + verifies('ST-21'), async () => {
+  it('ends with DELETE, which interrupts and answers running calls' + verifies('ST-21'), async () => {
     const { facade, ask, session } = await start();
     facade.onCall = untilAborted;
     const headers = { 'mcp-session-id': await session() };
@@ -108,7 +124,7 @@ describe('a session', () => {
     ['GET', undefined, '__proto__', 404, 'HTTP_SESSION'],
     ['DELETE', undefined, undefined, 400, 'NOT_INITIALIZED'],
     ['DELETE', undefined, 'x', 404, 'HTTP_SESSION'],
-  ])('%s of %j in session %s is refused with %i %s', async (method, body, id, status, expected) => {
+  ])('refuses %s of %j in session %s with %i %s', async (method, body, id, status, expected) => {
     const { ask } = await start();
     const reply = await ask({ method, body, headers: { 'mcp-session-id': id } });
     expect([reply.status, code(reply)]).toEqual([status, expected]);
@@ -145,7 +161,7 @@ describe('a session', () => {
     expect([reply.status, code(reply)]).toEqual([200, 'WIRE_METHOD']);
   });
 
-  it('answers 500 and tells of the fault when the facade cannot open one', async () => {
+  it('answers 500 and reports the error if the facade cannot open one', async () => {
     const { facade, ask, faults } = await start();
     facade.openSession = () => {
       throw new Error('disk /home/x');
@@ -161,7 +177,7 @@ describe('a session', () => {
     ['AUDIT_FAILED', 503],
     ['IDENTITY', 403],
     ['POLICY_FAILED', 500],
-  ] as const)('answers %s at its opening with %i' + verifies('ST-31'), async (refused, status) => {
+  ] as const)('answers %s at its start with %i' + verifies('ST-31'), async (refused, status) => {
     const { facade, ask } = await start();
     facade.openSession = () => {
       throw new TollgateError(refused);
@@ -171,7 +187,7 @@ describe('a session', () => {
   });
 });
 
-describe('headers and methods', () => {
+describe('headers, methods and bodies of HTTP', () => {
   const cases: readonly [string, Asked, number, string][] = [
     ['text/plain', { headers: { 'content-type': 'text/plain' } }, 415, 'HTTP_METHOD'],
     ['a form', { headers: { 'content-type': 'application/x-www-form-urlencoded' } }, 415, 'HTTP_METHOD'],
@@ -193,7 +209,7 @@ describe('headers and methods', () => {
     ['a query', { path: '/mcp?token=alice-token' }, 200, ''],
     ['POST to /healthz', { path: '/healthz' }, 405, 'HTTP_METHOD'],
   ];
-  it.each(cases)('%s', async (_name, asked, status, expected) => {
+  it.each(cases)('get the right status: %s', async (_name, asked, status, expected) => {
     const { ask } = await start();
     const reply = await ask({ body: initialize(), ...asked });
     expect(reply.status).toBe(status);
@@ -208,13 +224,13 @@ describe('headers and methods', () => {
     ['\ufeff{}', 'WIRE_PARSE'],
     ['{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', 'WIRE_DUPLICATE_KEY'],
     ['{"jsonrpc":"2.0","method":"tools/call","params":{"name":"x"}}', 'WIRE_NOTIFICATION_CALL'],
-  ])('the body %j is refused with 400 and a JSON-RPC error', async (body, expected) => {
+  ])('with the body %j get 400 and a JSON-RPC error', async (body, expected) => {
     const { ask } = await start();
     const reply = await ask({ body });
     expect([reply.status, code(reply), reply.headers['content-type']]).toEqual([400, expected, 'application/json']);
   });
 
-  it('batch: refused whole, nothing in it runs', async () => {
+  it('batch: are refused as a whole, and nothing in it runs', async () => {
     const { facade, ask, session } = await start();
     const reply = await ask({ headers: { 'mcp-session-id': await session() }, body: [call(1), call(2)] });
     expect([reply.status, code(reply)]).toEqual([400, 'WIRE_BATCH']);
@@ -222,26 +238,29 @@ describe('headers and methods', () => {
   });
 });
 
-describe('the gate', () => {
+describe('the origin check of the listener', () => {
   const routes = ['/mcp', '/healthz', '/metrics', '/nowhere'];
 
-  it.each(routes)('dns-rebinding: %s answers a foreign Host or Origin with 403 before anything else', async (path) => {
-    const { ask, port } = await start();
-    for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS']) {
-      const host = await ask({ method, path, headers: { host: `evil.example:${port}` } });
-      expect([host.status, code(host)]).toEqual([403, 'HTTP_HOST']);
-      for (const origin of ['https://evil.example', 'null', `http://localhost:${port + 1}`]) {
-        const page = await ask({ method, path, headers: { origin } });
-        expect([page.status, code(page), page.headers['access-control-allow-origin']]).toEqual([
-          403,
-          'HTTP_ORIGIN',
-          undefined,
-        ]);
+  it.each(routes)(
+    'dns-rebinding: answers a foreign Host or Origin on %s with 403 before anything else',
+    async (path) => {
+      const { ask, port } = await start();
+      for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS']) {
+        const host = await ask({ method, path, headers: { host: `evil.example:${port}` } });
+        expect([host.status, code(host)]).toEqual([403, 'HTTP_HOST']);
+        for (const origin of ['https://evil.example', 'null', `http://localhost:${port + 1}`]) {
+          const page = await ask({ method, path, headers: { origin } });
+          expect([page.status, code(page), page.headers['access-control-allow-origin']]).toEqual([
+            403,
+            'HTTP_ORIGIN',
+            undefined,
+          ]);
+        }
       }
-    }
-  });
+    },
+  );
 
-  it('dns-rebinding: two Host headers, an absolute target and no Host are refused', async () => {
+  it('dns-rebinding: refuses two Host headers, an absolute target and a missing Host', async () => {
     const { port } = await start();
     expect(await raw(port, `GET /healthz HTTP/1.1\r\nHost: localhost:${port}\r\nHost: evil.example\r\n\r\n`)).toMatch(
       /^HTTP\/1\.1 403/,
@@ -253,7 +272,7 @@ describe('the gate', () => {
     expect(await raw(port, 'GET /healthz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 403/);
   });
 
-  it('lets the page of a listed origin in by its own name, and puts it down as origin', async () => {
+  it('accepts the page of a listed origin, and records it as the origin', async () => {
     const { facade, ask } = await start({ listen: { origins: ['https://app.example'] } });
     const headers = { origin: 'https://app.example' };
     const preflight = await ask({ method: 'OPTIONS', headers: { ...headers, authorization: undefined } });
@@ -289,36 +308,33 @@ describe('health checks', () => {
     return `${status} ${text}`;
   };
 
-  it(
-    'come by any address and with no token, and learn the names of what fails' + verifies('ST-28', 'ST-29'),
-    async () => {
-      const bench = await start();
-      const { facade, ask } = bench;
-      expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual([
-        '200 {"status":"live"}',
-        '200 {"status":"ready"}',
-      ]);
-      facade.failing.push('audit', 'off');
-      expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual([
-        '200 {"status":"live"}',
-        '503 {"status":"failing","failing":["audit","off"]}',
-      ]);
-      expect([
-        await probe(bench, '/readyz', { method: 'HEAD' }),
-        (await probe(bench, '/readyz', { method: 'POST' })).slice(0, 3),
-      ]).toEqual(['503 ', '405']);
-      // The other routes stay behind the Host check, and a page of another origin is refused here too.
-      for (const path of ['/healthz', '/metrics', '/mcp']) expect((await probe(bench, path)).slice(0, 3)).toBe('403');
-      expect((await probe(bench, '/readyz', { headers: { origin: 'https://evil.example' } })).slice(0, 3)).toBe('403');
-      const healthz = await ask({ method: 'GET', path: '/healthz' });
-      expect([healthz.status, healthz.text]).toEqual([
-        503,
-        '{"status":"failing","failing":["audit","off"],"servers":{"files":"healthy"}}',
-      ]);
-    },
-  );
+  it('work with any address and without a token, and name what fails' + verifies('ST-28', 'ST-29'), async () => {
+    const bench = await start();
+    const { facade, ask } = bench;
+    expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual([
+      '200 {"status":"live"}',
+      '200 {"status":"ready"}',
+    ]);
+    facade.failing.push('audit', 'off');
+    expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual([
+      '200 {"status":"live"}',
+      '503 {"status":"failing","failing":["audit","off"]}',
+    ]);
+    expect([
+      await probe(bench, '/readyz', { method: 'HEAD' }),
+      (await probe(bench, '/readyz', { method: 'POST' })).slice(0, 3),
+    ]).toEqual(['503 ', '405']);
+    // The other routes are behind the Host check, and a page of another origin is refused here too.
+    for (const path of ['/healthz', '/metrics', '/mcp']) expect((await probe(bench, path)).slice(0, 3)).toBe('403');
+    expect((await probe(bench, '/readyz', { headers: { origin: 'https://evil.example' } })).slice(0, 3)).toBe('403');
+    const healthz = await ask({ method: 'GET', path: '/healthz' });
+    expect([healthz.status, healthz.text]).toEqual([
+      503,
+      '{"status":"failing","failing":["audit","off"],"servers":{"files":"healthy"}}',
+    ]);
+  });
 
-  it('learn of a drain, while what runs goes on' + verifies('ST-20', 'ST-28'), async () => {
+  it('report a drain while running calls continue' + verifies('ST-20', 'ST-28'), async () => {
     const bench = await start({ drainMs: 60_000 });
     const { facade, ask, session, server } = bench;
     let finish: () => void = () => undefined;
@@ -336,9 +352,9 @@ describe('health checks', () => {
   });
 });
 
-describe('tokens', () => {
+describe('tokens of HTTP requests', () => {
   it.each([undefined, 'Bearer wrong', 'Bearer alice-token2', 'Basic alice-token', 'alice-token', 'Bearer'])(
-    '%s is refused with 401',
+    'are refused with 401: %s',
     async (authorization) => {
       const { facade, ask } = await start();
       for (const asked of [
@@ -358,7 +374,7 @@ describe('tokens', () => {
     },
   );
 
-  it('/healthz needs none, and names servers only with one' + verifies('TR-65'), async () => {
+  it('are not needed for /healthz, which names servers only with a token' + verifies('TR-65'), async () => {
     const { ask } = await start();
     const reply = await ask({ method: 'GET', path: '/healthz', headers: { authorization: undefined } });
     expect([reply.status, reply.text]).toEqual([200, '{"status":"ok"}']);
@@ -368,14 +384,14 @@ describe('tokens', () => {
     );
   });
 
-  it('/metrics needs one' + verifies('HB-06'), async () => {
+  it('are needed for /metrics' + verifies('HB-06'), async () => {
     const { ask } = await start();
     const reply = await ask({ method: 'GET', path: '/metrics' });
     expect([reply.status, reply.headers['content-type']]).toEqual([200, 'text/plain; version=0.0.4; charset=utf-8']);
     expect(reply.text).toContain('tollgate_calls_total 1');
   });
 
-  it('session-hijack: the session of another principal is as unknown as one that never was', async () => {
+  it('session-hijack: make the session of another principal as unknown as a missing one', async () => {
     const { facade, ask, session } = await start();
     const id = await session();
     const unknown = await ask({
@@ -395,7 +411,7 @@ describe('tokens', () => {
   });
 
   it(
-    'session-hijack: nor does a page use the session that the same token opened elsewhere, nor the other way round' +
+    'session-hijack: keep a page from a session that the same token opened elsewhere, and the reverse' +
       verifies('TR-88'),
     async () => {
       const page = 'https://page.example';
@@ -410,7 +426,7 @@ describe('tokens', () => {
     },
   );
 
-  it('id-collision: two clients use the same ids at once, and a cancel of one leaves the other alone', async () => {
+  it('id-collision: separate two clients with the same ids, also for a cancellation', async () => {
     const { facade, ask, session } = await start();
     const [alice, bob] = [await session(), await session('bob-token')];
     const waiting: (() => void)[] = [];
@@ -448,8 +464,8 @@ describe('tokens', () => {
   });
 });
 
-describe('bodies', () => {
-  it('a body at the cap is read, one byte more is refused with 413', async () => {
+describe('bodies of HTTP requests', () => {
+  it('are read up to the cap, and refused with 413 for one byte more', async () => {
     const { ask } = await start({ listen: { maxBodyBytes: 1000 } });
     const text = JSON.stringify(initialize());
     expect((await ask({ body: text.padEnd(1000) })).status).toBe(200);
@@ -457,7 +473,7 @@ describe('bodies', () => {
     expect([reply.status, code(reply)]).toEqual([413, 'HTTP_BODY_TOO_LARGE']);
   });
 
-  it('unbounded-body: a chunked body without end is answered at the cap, and the connection ends', async () => {
+  it('unbounded-body: are answered at the cap if a chunked body has no end, and the connection ends', async () => {
     const { port } = await start({ listen: { maxBodyBytes: 100_000 } });
     const outcome = await new Promise<{ status: number | undefined; sent: number; ended: boolean }>((resolve) => {
       let sent = 0;
@@ -487,43 +503,34 @@ describe('bodies', () => {
     expect(outcome).toMatchObject({ status: 413, ended: true });
   });
 
-  it('unbounded-body: a length beyond the cap is refused before the body comes', async () => {
+  it('unbounded-body: are refused before they arrive if their length is over the cap', async () => {
     const { port } = await start({ listen: { maxBodyBytes: 1000 } });
-    const head = `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nContent-Length: 999999999\r\n\r\n`;
-    expect(await raw(port, head)).toMatch(/^HTTP\/1\.1 413/);
+    expect(await raw(port, postText(port, { 'Content-Length': 999999999 }))).toMatch(/^HTTP\/1\.1 413/);
   });
 
-  it('slow-loris: headers or a body that do not come end the connection', async () => {
+  it('slow-loris: end the connection if headers or body do not arrive', async () => {
     const { port } = await start({ listen: { headersMs: 100, requestMs: 200 } });
     const before = performance.now();
     const [headers, body] = await Promise.all([
       raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\n`, 25_000),
-      raw(
-        port,
-        `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{`,
-        25_000,
-      ),
+      raw(port, postText(port, { 'Content-Length': 50 }, '{'), 25_000),
     ]);
     expect(headers).toMatch(/^HTTP\/1\.1 408/);
     expect(body).toMatch(/^HTTP\/1\.1 408|^$/);
     expect(performance.now() - before).toBeLessThan(24_000);
   });
 
-  it('a client that goes away in the middle of its body costs nothing', async () => {
+  it('cost nothing if the client disconnects in the middle', async () => {
     const { facade, port, ask, faults } = await start();
-    await raw(
-      port,
-      `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{`,
-      20,
-    );
+    await raw(port, postText(port, { 'Content-Length': 50 }, '{'), 20);
     await pause(20);
     expect((await ask({ body: initialize() })).status).toBe(200);
     expect([facade.opened.length, faults.length]).toEqual([1, 0]);
   });
 });
 
-describe('calls', () => {
-  it('a client that goes away does not cancel its call', async () => {
+describe('calls over HTTP', () => {
+  it('continue when their client disconnects', async () => {
     const { facade, ask, session, faults } = await start();
     let finish: () => void = () => undefined;
     facade.onCall = (running) => new Promise((resolve) => (finish = () => resolve(echo(running))));
@@ -540,7 +547,7 @@ describe('calls', () => {
     expect(faults).toEqual([]);
   });
 
-  it('progress turns the answer into a stream, its absence does not', async () => {
+  it('are answered as a stream with progress, and as JSON without', async () => {
     const { facade, ask, session } = await start();
     const headers = { 'mcp-session-id': await session() };
     const body = call(1, { _meta: { progressToken: 'p' } });
@@ -566,7 +573,7 @@ describe('calls', () => {
     );
   });
 
-  it('a call that is cancelled after its progress ends its stream without an answer', async () => {
+  it('end their stream without an answer when they are cancelled after progress', async () => {
     const { facade, ask, session } = await start();
     facade.onCall = (running) => {
       running.onProgress?.({ progress: 1 });
@@ -613,7 +620,7 @@ describe('the stream of notifications', () => {
       sent.end();
     });
 
-  it('tells of changed tools once, also of a change before it was opened, one stream a session', async () => {
+  it('announces changed tools once, also a change before it was opened, and each session has one stream', async () => {
     const { facade, port, session } = await start();
     const id = await session();
     facade.changeTools();
@@ -627,7 +634,7 @@ describe('the stream of notifications', () => {
     stream.close();
     expect(stream.status).toBe(200);
     let again = await openStream(port, id);
-    // Until the server sees the close, the first stream is still the one of the session.
+    // Until the server notices the close, the first stream is still the stream of the session.
     for (
       const end = performance.now() + 20_000;
       again.status === 409 && performance.now() < end;
@@ -638,7 +645,7 @@ describe('the stream of notifications', () => {
     again.close();
   });
 
-  it('is kept alive, keeps its session from idling, and ends with it', async () => {
+  it('is kept alive, counts as use of its session, and ends with it', async () => {
     let now = 0;
     const { port, ask, session } = await start({ now: () => now, listen: { idleMs: 40 } });
     const id = await session();
@@ -651,8 +658,8 @@ describe('the stream of notifications', () => {
   });
 });
 
-describe('limits of sessions', () => {
-  /** Sessions in which a call runs. */
+describe('the limits of HTTP sessions', () => {
+  /** Opens sessions with a running call. */
   const busy = async (
     { facade, ask, session }: HttpBench,
     ...tokens: readonly string[]
@@ -669,7 +676,7 @@ describe('limits of sessions', () => {
   };
 
   it(
-    'one principal beyond its quota is refused with 429 while all of its sessions are in use, and another is not' +
+    'refuse a principal over its quota with 429 while all its sessions are in use, and accept another principal' +
       verifies('TR-64'),
     async () => {
       const bench = await start({ listen: { maxSessions: 4, maxSessionsPerPrincipal: 2 } });
@@ -684,7 +691,7 @@ describe('limits of sessions', () => {
     },
   );
 
-  it('a full table refuses with 503 while all sessions are in use', async () => {
+  it('refuse with 503 while all sessions are in use', async () => {
     const bench = await start({ listen: { maxSessions: 2 } });
     const { ask } = bench;
     const [id] = await busy(bench, 'alice-token', 'bob-token');
@@ -696,7 +703,7 @@ describe('limits of sessions', () => {
   });
 
   it(
-    'clients that crashed hold no place: the idle session that was used longest ago gives way' + verifies('ST-24'),
+    'end the idle session that was unused longest, so that crashed clients block no one' + verifies('ST-24'),
     async () => {
       const { ask, session } = await start({ listen: { maxSessions: 3, maxSessionsPerPrincipal: 2 } });
       const ping = async (id: string, token = 'alice-token'): Promise<number> =>
@@ -719,13 +726,13 @@ describe('limits of sessions', () => {
     },
   );
 
-  it('pipelined calls of one session are bounded', async () => {
+  it('apply to pipelined calls of one session', async () => {
     const { facade, ask, port, session } = await start();
     facade.onCall = untilAborted;
     const id = await session();
     const post = (n: number): string => {
       const body = JSON.stringify(call(n));
-      return `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${id}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      return postText(port, { 'Mcp-Session-Id': id, 'Content-Length': body.length }, body);
     };
     const socket = connect(port, '127.0.0.1', () =>
       socket.write(Array.from({ length: 1100 }, (_, n) => post(n)).join('')),
@@ -744,7 +751,7 @@ describe('limits of sessions', () => {
     socket.destroy();
   });
 
-  it('an idle session expires by the clock, one in use does not', async () => {
+  it('end an idle session by the clock, and no session in use', async () => {
     let now = 0;
     const { facade, ask, session } = await start({ now: () => now, listen: { idleMs: 1000 } });
     const [idle, used] = [await session(), await session()];
@@ -758,8 +765,8 @@ describe('limits of sessions', () => {
   });
 });
 
-describe('closing', () => {
-  it('lets running calls end, refuses new requests, closes every session, and is idempotent', async () => {
+describe('the end of the listener', () => {
+  it('lets running calls end, refuses new requests, closes every session, and can be repeated', async () => {
     const { facade, ask, session, server } = await start({ drainMs: 5000 });
     const headers = { 'mcp-session-id': await session() };
     let finish: () => void = () => undefined;
@@ -776,7 +783,8 @@ describe('closing', () => {
   });
 
   it(
-    'drains: no session and no call begins, what runs may end, a cancellation is taken' + verifies('ST-20'),
+    'starts no session and no call while it drains, lets running calls end, and accepts a cancellation' +
+      verifies('ST-20'),
     async () => {
       const { facade, ask, session, server } = await start({ drainMs: 60_000 });
       const headers = { 'mcp-session-id': await session() };
@@ -813,7 +821,7 @@ describe('closing', () => {
     },
   );
 
-  it('answers calls that outlive the drain, as JSON or on the stream that they have' + verifies('ST-21'), async () => {
+  it('answers calls that outlive the drain, as JSON or on their stream' + verifies('ST-21'), async () => {
     const { facade, ask, session, server } = await start({ drainMs: 20 });
     facade.onCall = (running) => {
       running.onProgress?.({ progress: 1 });
@@ -835,7 +843,7 @@ describe('closing', () => {
     expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED' });
   });
 
-  it('says so when the address is taken', async () => {
+  it('is not reached if the address is in use, which is reported', async () => {
     const { port } = await start();
     await expect(
       serveHttp({
@@ -852,7 +860,7 @@ describe('closing', () => {
   });
 });
 
-describe('limits of connections', () => {
+describe('the limits of HTTP connections', () => {
   const silent = async (port: number, count: number): Promise<Socket[]> =>
     Promise.all(
       Array.from(
@@ -877,7 +885,7 @@ describe('limits of connections', () => {
     });
 
   it(
-    'silent-sockets: those that show no token keep nobody out, and end no connection of a principal' +
+    'silent-sockets: let connections without a token block no one and end no connection of a principal' +
       verifies('ST-25'),
     async () => {
       const { port } = await start({ listen: { maxConnections: 20 } });
@@ -885,7 +893,7 @@ describe('limits of connections', () => {
       expect(await get(port, own)).toBe(200);
       const sockets = [...(await silent(port, 19)), ...(await silent(port, 30))];
       await until(() => sockets.filter(({ destroyed }) => destroyed).length >= 30);
-      // The first connection is still there, and a new one is taken.
+      // The first connection is still open, and a new one is accepted.
       const late = agent();
       expect([await get(port, own), await get(port, late)]).toEqual([200, 200]);
       expect(
@@ -899,7 +907,7 @@ describe('limits of connections', () => {
   );
 
   it(
-    'the connection whose last request is longest ago gives way where all have shown a token; one with a request never does' +
+    'close the connection with the oldest last request if all have a token, and never one with a running request' +
       verifies('ST-25'),
     async () => {
       const { facade, port, ask, session } = await start({ listen: { maxConnections: 16 } });
@@ -917,7 +925,7 @@ describe('limits of connections', () => {
       const ended = once(Object.values(idle.freeSockets).flat()[0] as Socket, 'close');
       expect(await get(port, next)).toBe(200);
       await ended;
-      // No place for another: the connections of calls stay.
+      // There is no place for another, because connections with calls stay.
       facade.onCall = async (running) => echo(running);
       const cancel = (n: number): ReturnType<typeof ask> =>
         ask({
@@ -931,7 +939,7 @@ describe('limits of connections', () => {
   );
 
   it(
-    'a connection that does nothing ends, and one whose client does not read its answer' + verifies('ST-25'),
+    'close a connection that does nothing, and one whose client does not read its answer' + verifies('ST-25'),
     async () => {
       const { facade, port, session, server } = await start({ listen: { socketIdleMs: 200 } });
       const [quiet] = await silent(port, 1);
@@ -944,9 +952,7 @@ describe('limits of connections', () => {
       const id = await session();
       const deaf = connect(port, '127.0.0.1');
       deaf.on('error', () => undefined);
-      deaf.write(
-        `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${id}\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-      );
+      deaf.write(postText(port, { 'Mcp-Session-Id': id, 'Content-Length': body.length }, body));
       await until(() => facade.calls.length === 1 && quiet?.destroyed === true && server.connections === 0);
       deaf.resume();
       await once(deaf, 'close');
@@ -954,7 +960,7 @@ describe('limits of connections', () => {
     },
   );
 
-  it('a long call is not cut by its quiet connection' + verifies('ST-25'), async () => {
+  it('do not close the quiet connection of a long call' + verifies('ST-25'), async () => {
     const { facade, ask, session } = await start({ listen: { socketIdleMs: 400 } });
     facade.onCall = async (running) => {
       await pause(1_500);

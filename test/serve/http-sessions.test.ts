@@ -1,4 +1,4 @@
-/** Owns the proof of the session table by its own clock, and of event streams to a client that does not read. */
+/** Tests the table of sessions with its own clock, and event streams to a client that does not read. */
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
@@ -30,7 +30,7 @@ function table(
   return { facade, sessions, faults, pass: (ms) => void (now += ms) };
 }
 
-/** A real response whose client does not read until it is told to. */
+/** Returns a real response whose client does not read until it is told to. */
 async function response(): Promise<{
   readonly response: ServerResponse;
   readonly client: IncomingMessage;
@@ -51,8 +51,8 @@ async function response(): Promise<{
   return { response: made, client, end: () => (server.closeAllConnections(), void server.close()) };
 }
 
-describe('the table of sessions', () => {
-  it('keeps a session that is used and drops one that is not, at its time and not before', async () => {
+describe('the table of HTTP sessions', () => {
+  it('keeps a session in use and ends an unused one, at its time and not earlier', async () => {
     const { facade, sessions, pass } = table();
     const [kept, idle] = [sessions.open('legacy', ALICE), sessions.open('legacy', ALICE)];
     pass(1000);
@@ -67,7 +67,7 @@ describe('the table of sessions', () => {
     expect(facade.closed).toEqual([idle.session]);
   });
 
-  it('does not count a session as idle while a call of it runs', async () => {
+  it('does not count a session as idle while one of its calls runs', async () => {
     const { facade, sessions, pass } = table();
     const held = sessions.open('legacy', ALICE);
     facade.onCall = untilAborted;
@@ -82,7 +82,7 @@ describe('the table of sessions', () => {
   });
 
   it(
-    'makes room by ending the idle session that was used longest ago, of a principal at its quota one of its own' +
+    'ends the idle session that was unused longest to make room, for a full quota one of the same principal' +
       verifies('TR-64', 'ST-24'),
     async () => {
       const { facade, sessions, pass } = table({ maxSessions: 3, maxPerPrincipal: 2 });
@@ -114,7 +114,7 @@ describe('the table of sessions', () => {
     },
   );
 
-  it('counts an open stream as use, for as long as a session may be idle' + verifies('ST-24'), async () => {
+  it('counts an open stream as use, for at most the idle time of a session' + verifies('ST-24'), async () => {
     const { sessions, pass } = table({ maxSessions: 2, idleMs: 1000 });
     const [one, other] = [sessions.open('legacy', ALICE), sessions.open('legacy', BOB)];
     const [first, second] = [await response(), await response()];
@@ -124,7 +124,7 @@ describe('the table of sessions', () => {
     sessions.find(other.session.id, BOB);
     pass(200);
     sessions.tick();
-    // Kept while nobody needs its place; then its client may be gone for all that is known.
+    // The session stays while no one needs its place. After that, its client may have vanished.
     expect(sessions.size).toBe(2);
     sessions.open('legacy', BOB);
     expect([sessions.find(one.session.id, ALICE), sessions.find(other.session.id, BOB)]).toEqual([undefined, other]);
@@ -134,7 +134,7 @@ describe('the table of sessions', () => {
   });
 
   it(
-    'session-hijack: knows a session by its principal, its origin and whether it is an owner' + verifies('TR-88'),
+    'session-hijack: identifies a session by its principal, its origin and whether it is an owner' + verifies('TR-88'),
     () => {
       const { sessions } = table();
       const { session } = sessions.open('legacy', { ...ALICE, owner: true });
@@ -144,7 +144,7 @@ describe('the table of sessions', () => {
     },
   );
 
-  it('tells of a facade that cannot close a session', async () => {
+  it('reports a facade that cannot close a session', async () => {
     const { facade, sessions, faults, pass } = table();
     facade.closeSession = () => Promise.reject(new Error('disk'));
     sessions.open('legacy', ALICE);
@@ -156,7 +156,7 @@ describe('the table of sessions', () => {
 });
 
 describe('an event stream', () => {
-  it('sends nothing more to a client that does not read, and the last message all the same', async () => {
+  it('sends nothing more to a client that does not read, except the last message', async () => {
     const { response: made, client, end } = await response();
     const stream = new EventStream(made);
     const text = JSON.stringify({ s: 'x'.repeat(100_000) });
@@ -181,7 +181,7 @@ describe('an event stream', () => {
     end();
   });
 
-  it('is silent once its client has gone', async () => {
+  it('sends nothing once its client has disconnected', async () => {
     const { response: made, client, end } = await response();
     client.destroy();
     await until(() => made.destroyed);

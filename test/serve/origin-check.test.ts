@@ -1,4 +1,4 @@
-/** Owns the table of Host and Origin values with the verdict that each is owed. */
+/** Tests the Host and Origin check with a table of values. */
 import { describe, expect, it } from 'vitest';
 import { createOriginCheck, urlHost } from '../../facade/serve/http/origin-check.ts';
 import { LISTEN } from './http-bench.ts';
@@ -12,7 +12,7 @@ const gate = createOriginCheck(
   7310,
 );
 
-describe('dns-rebinding: Host', () => {
+describe('the check of Host (dns-rebinding)', () => {
   it.each([
     ['localhost:7310', true],
     ['LOCALHOST:7310', true],
@@ -48,12 +48,12 @@ describe('dns-rebinding: Host', () => {
     ['proxy.example', false],
     ['proxy.example:7310', false],
     ['a.tollgate.local', false],
-  ])('%s is admitted: %s', (host, admitted) => {
+  ])('of %s returns %s', (host, admitted) => {
     expect(gate.allowsHost(host)).toBe(admitted);
   });
 });
 
-describe('dns-rebinding: Origin', () => {
+describe('the check of Origin (dns-rebinding)', () => {
   it.each([
     [undefined, true],
     ['http://localhost:7310', true],
@@ -79,13 +79,13 @@ describe('dns-rebinding: Origin', () => {
     ['chrome-extension://abc', false],
     ['http://0.0.0.0:7310', false],
     ['http://tollgate.local:7310', false],
-  ])('%s is admitted: %s', (origin, admitted) => {
+  ])('of %s returns %s', (origin, admitted) => {
     expect(gate.allowsOrigin(origin)).toBe(admitted);
   });
 });
 
-describe('addresses', () => {
-  it('on port 80 the port may be left out', () => {
+describe('the addresses of a listener', () => {
+  it('need no port on port 80', () => {
     const plain = createOriginCheck(LISTEN, 80);
     expect(['localhost', 'localhost:80', '127.0.0.1'].map((host) => plain.allowsHost(host))).toEqual([
       true,
@@ -97,7 +97,7 @@ describe('addresses', () => {
     ).toEqual([true, true, false]);
   });
 
-  it('an address that is listened on by choice is a name of the listener', () => {
+  it('include the address that it listens on, except for a wildcard', () => {
     expect(createOriginCheck({ ...LISTEN, host: '192.168.1.5' }, 7310).allowsHost('192.168.1.5:7310')).toBe(true);
     expect(createOriginCheck({ ...LISTEN, host: 'fd00::2' }, 7310).allowsHost('[fd00::2]:7310')).toBe(true);
     expect(createOriginCheck({ ...LISTEN, host: '0.0.0.0' }, 7310).allowsHost('0.0.0.0:7310')).toBe(false);
@@ -110,7 +110,7 @@ describe('addresses', () => {
     ['0.0.0.0', '127.0.0.1'],
     ['::', '127.0.0.1'],
     ['tollgate.local', 'tollgate.local'],
-  ])('%s stands in a URL as %s', (host, written) => {
+  ])('have the form of a URL: %s becomes %s', (host, written) => {
     expect(urlHost(host)).toBe(written);
   });
 });

@@ -1,4 +1,4 @@
-/** Owns the proof that the client of the SDK works over both fronts; refuses anything but the real client. */
+/** Tests that the real client of the SDK works over both transports. */
 import { PassThrough } from 'node:stream';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
@@ -12,7 +12,7 @@ import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, until, untilAborted } from './fake-facade.ts';
 import { listen } from './http-bench.ts';
 
-/** A real SDK client before a real front, and how to end both. */
+/** A real SDK client and a real transport, with a function that ends both. */
 interface Pair {
   readonly client: Client;
   readonly facade: FakeFacade;
@@ -20,7 +20,7 @@ interface Pair {
   end(): Promise<void>;
 }
 
-/** The SDK's framing over a pair of pipes in this process. */
+/** The SDK's framing over two pipes in this process. */
 class PipeTransport implements Transport {
   readonly input: PassThrough;
   readonly output: PassThrough;
@@ -105,8 +105,8 @@ const text = (result: unknown): unknown =>
 describe.each([
   ['pipes', overPipes],
   ['HTTP', overHttp],
-])('the client of the SDK over %s', (_name, connect) => {
-  it('shakes hands, pings, lists and calls', async () => {
+])("the SDK's client over %s", (_name, connect) => {
+  it('connects, pings, lists and calls', async () => {
     const { client, faults, end } = await connect();
     expect(client.getServerVersion()).toEqual({ name: 'tollgate', version: VERSION });
     expect(client.getServerCapabilities()).toEqual({ tools: { listChanged: true } });
@@ -118,7 +118,7 @@ describe.each([
     await end();
   });
 
-  it('gets each answer to its own of many calls at once', async () => {
+  it('gets each answer to the right one of many concurrent calls', async () => {
     const { client, facade, end } = await connect();
     facade.onCall = (running) =>
       new Promise((resolve) =>
@@ -131,7 +131,7 @@ describe.each([
     await end();
   });
 
-  it('sees progress before the result, under its own token', async () => {
+  it('gets progress before the result, with its own token', async () => {
     const { client, facade, end } = await connect();
     facade.onCall = async (running) => {
       running.onProgress?.({ progress: 1, total: 3, message: 'one' });
@@ -151,7 +151,7 @@ describe.each([
     await end();
   });
 
-  it('cancels a call, and goes on', async () => {
+  it('cancels a call, and continues', async () => {
     const { client, facade, faults, end } = await connect();
     facade.onCall = untilAborted;
     const stop = new AbortController();
@@ -166,7 +166,7 @@ describe.each([
     await end();
   });
 
-  it('hears that the tools have changed' + verifies('HA-10'), async () => {
+  it('is notified that the tools have changed' + verifies('HA-10'), async () => {
     const { client, facade, end } = await connect();
     let heard = 0;
     client.setNotificationHandler(ToolListChangedNotificationSchema, () => void heard++);
@@ -191,7 +191,7 @@ describe.each([
     await end();
   });
 
-  it('carries megabytes', async () => {
+  it('gets megabytes', async () => {
     const { client, end } = await connect();
     const big = 'x€'.repeat(1_000_000);
     expect(text(await client.callTool({ name: 'read', arguments: { big } }))).toEqual({ big });

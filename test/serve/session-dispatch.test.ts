@@ -1,4 +1,4 @@
-/** Owns the proof of one session's protocol, message by message. */
+/** Tests the protocol of one session, message by message. */
 
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
@@ -74,7 +74,7 @@ describe('initialize', () => {
     version: string;
   };
 
-  it.each(['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'])('agrees on %s', async (asked) => {
+  it.each(['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'])('accepts the revision %s', async (asked) => {
     const reply = await bench().ask(initialize(1, asked));
     expect(reply?.result).toEqual({
       protocolVersion: asked,
@@ -85,21 +85,21 @@ describe('initialize', () => {
   });
 
   it.each(['2026-07-28', '2024-10-07', '', 7, null, undefined])(
-    'answers its own revision when asked for %s',
+    "answers Tollgate's revision if asked for %s",
     async (asked) => {
       const reply = await bench().ask(request(1, 'initialize', { protocolVersion: asked }));
       expect(reply?.result?.protocolVersion).toBe('2025-11-25');
     },
   );
 
-  it('does without params and without instructions', async () => {
+  it('works without params and without instructions', async () => {
     const { facade, ask } = bench();
     facade.words = '';
     expect(await ask(request('a', 'initialize'))).toMatchObject({ id: 'a', result: { protocolVersion: '2025-11-25' } });
     expect(await ask(request('b', 'initialize'))).not.toHaveProperty('result.instructions');
   });
 
-  it('may follow a probe of the stateless era, which falls back on -32601', async () => {
+  it('may follow a probe of the stateless era, which gets -32601', async () => {
     const { ask } = bench();
     expect(await ask(request('server-discover-probe-1', 'server/discover'))).toMatchObject({
       id: 'server-discover-probe-1',
@@ -109,7 +109,7 @@ describe('initialize', () => {
     expect(await ask(request(1, 'tools/list'))).toHaveProperty('result.tools');
   });
 
-  it('answers INTERNAL and tells of the fault when the facade throws', async () => {
+  it('answers INTERNAL and reports the error if the facade throws', async () => {
     const { facade, ask, faults } = bench();
     facade.instructions = () => {
       throw new Error('secret path /home/x');
@@ -121,7 +121,7 @@ describe('initialize', () => {
   });
 });
 
-describe('before initialize', () => {
+describe('a session before initialize', () => {
   it.each(['tools/list', 'tools/call', 'resources/list', 'logging/setLevel'])('refuses %s', async (method) => {
     const { ask, facade } = bench();
     expect(await ask(request(1, method, { name: 'read' }))).toMatchObject({
@@ -135,14 +135,14 @@ describe('before initialize', () => {
   });
 });
 
-describe('methods', () => {
+describe('the methods of a session', () => {
   it.each([
     ['ping', '{}'],
     ['logging/setLevel', '{}'],
     ['resources/list', '{"resources":[]}'],
     ['resources/templates/list', '{"resourceTemplates":[]}'],
     ['prompts/list', '{"prompts":[]}'],
-  ])('answers %s with %s', async (method, result) => {
+  ])('answer %s with %s', async (method, result) => {
     expect(await (await ready()).text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${result}}`);
   });
 
@@ -159,7 +159,7 @@ describe('methods', () => {
     'tools/call\0',
     '__proto__',
     'constructor',
-  ])('refuses %j with a clear code', async (method) => {
+  ])('refuse %j with a clear code', async (method) => {
     const { ask, facade } = await ready();
     expect(await ask(request(3, method))).toMatchObject({
       id: 3,
@@ -173,19 +173,19 @@ describe('methods', () => {
     'notifications/roots/list_changed',
     'notifications/unknown',
     'notifications/cancelled',
-  ])('never answers the notification %s', async (method) => {
+  ])('do not answer the notification %s', async (method) => {
     const { text } = await ready();
     expect(await text({ jsonrpc: '2.0', method })).toBeUndefined();
     expect(await text({ jsonrpc: '2.0', method, params: { requestId: {} } })).toBeUndefined();
   });
 
-  it('takes no notice of answers, since it asks nothing', async () => {
+  it('ignore responses, because Tollgate sends no requests', async () => {
     const { text } = await ready();
     expect(await text({ jsonrpc: '2.0', id: 1, result: {} })).toBeUndefined();
     expect(await text({ jsonrpc: '2.0', id: 1, error: { code: 1, message: 'x' } })).toBeUndefined();
   });
 
-  it('passes the text of a list as it is', async () => {
+  it('pass the text of a list unchanged', async () => {
     const { facade, text } = await ready();
     expect(await text(request(1, 'tools/list', { cursor: '' }))).toBe(`{"jsonrpc":"2.0","id":1,"result":${LIST_TEXT}}`);
     facade.onList = async () => ({
@@ -197,7 +197,7 @@ describe('methods', () => {
     );
   });
 
-  it('refuses a cursor that it never gave out', async () => {
+  it('refuse a cursor that Tollgate did not give out', async () => {
     const { ask } = await ready();
     expect(await ask(request(1, 'tools/list', { cursor: 'abc' }))).toMatchObject({
       error: { code: -32602, data: { code: 'WIRE_PARAMS' } },
@@ -207,10 +207,11 @@ describe('methods', () => {
 });
 
 describe('tools/call', () => {
-  it('hands over name, the text of the arguments and _meta without its token', async () => {
+  it('passes the name, the text of the arguments, and _meta without its token', async () => {
     const { facade, dispatch } = await ready();
     const line =
-      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"n": 1.50, "s":"\\u0041"},"_meta":{"progressToken":7,"traceparent":"00-1"}}}';
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read",' +
+      '"arguments":{"n": 1.50, "s":"\\u0041"},"_meta":{"progressToken":7,"traceparent":"00-1"}}}';
     await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
     const call = facade.calls[0]?.request;
     expect(call?.name).toBe('read');
@@ -219,7 +220,7 @@ describe('tools/call', () => {
     expect(call?.onProgress).toBeTypeOf('function');
   });
 
-  it('takes absent arguments as {} and offers no progress that nobody asked for', async () => {
+  it('reads missing arguments as {}, and offers no progress without a token', async () => {
     const { facade, ask } = await ready();
     await ask(request(1, 'tools/call', { name: 'read' }));
     expect(facade.calls[0]?.request.args).toEqual({ text: '{}', value: {}, exact: true });
@@ -227,7 +228,7 @@ describe('tools/call', () => {
     expect(facade.calls[0]?.request).not.toHaveProperty('meta');
   });
 
-  it('splices the text of a result without reading it', async () => {
+  it('inserts the text of a result without parsing it', async () => {
     const { facade, text } = await ready();
     const odd = '{"content":[],"n":1.0000000000000000001,"n2":1e400,"x":{}}';
     facade.onCall = async () => ({ kind: 'result', text: odd });
@@ -236,7 +237,7 @@ describe('tools/call', () => {
     );
   });
 
-  it('passes an error of the facade as it is', async () => {
+  it('passes an error of the facade unchanged', async () => {
     const { facade, ask } = await ready();
     const error = { code: -32042, message: 'url', data: { elicitations: [1] } };
     facade.onCall = async () => ({ kind: 'error', error });
@@ -263,7 +264,7 @@ describe('tools/call', () => {
     expect(faults).toHaveLength(0);
   });
 
-  it('answers INTERNAL, and keeps the cause to itself, when the facade breaks its word', async () => {
+  it('answers INTERNAL, and reveals no cause, if the facade throws', async () => {
     const { facade, ask, faults } = await ready();
     facade.onCall = async () => Promise.reject(new Error('boom at /root/x'));
     const reply = await ask(request(1, 'tools/call', { name: 'read' }));
@@ -272,7 +273,7 @@ describe('tools/call', () => {
     expect(faults).toHaveLength(1);
   });
 
-  it('lets a refusal carry data that can shadow neither code nor advice', () => {
+  it('keeps code and advice of a refusal, whatever its data contains', () => {
     const error = new TollgateError('POLICY_FAILED', {
       detail: 'seen',
       data: { code: 'OTHER', next: 'lie', decision: 'd1' },
@@ -293,8 +294,8 @@ describe('tools/call', () => {
   });
 });
 
-describe('progress', () => {
-  it.each(['7', 7, 0, ''])('puts the token %j back in its own type', async (progressToken) => {
+describe('progress of a call', () => {
+  it.each(['7', 7, 0, ''])('has the token %j in its own type', async (progressToken) => {
     const { facade, ask, sent } = await ready();
     facade.onCall = async (call) => {
       call.onProgress?.({ progress: 1, total: 2, progressToken: 'forged' });
@@ -306,7 +307,7 @@ describe('progress', () => {
     ]);
   });
 
-  it('sends none after the result, nor after a cancel', async () => {
+  it('is not sent after the result, nor after a cancellation', async () => {
     const { facade, ask, sent } = await ready();
     await ask(request(1, 'tools/call', { name: 'read', _meta: { progressToken: 1 } }));
     facade.calls[0]?.request.onProgress?.({ progress: 1 });
@@ -319,8 +320,8 @@ describe('progress', () => {
   });
 });
 
-describe('cancellation', () => {
-  it('aborts the call of this id, in this type, and answers nothing', async () => {
+describe('notifications/cancelled', () => {
+  it('aborts the call with this id of this type, and sends no answer', async () => {
     const { facade, ask, text, dispatch } = await ready();
     facade.onCall = untilAborted;
     const cancelled = text(request(0, 'tools/call', { name: 'a' }));
@@ -334,7 +335,7 @@ describe('cancellation', () => {
     expect(dispatch.running).toBe(0);
   });
 
-  it('aborts a list, and answers nothing even if the facade throws then', async () => {
+  it('aborts a list, and sends no answer even if the facade then throws', async () => {
     const { facade, ask, text } = await ready();
     facade.onList = (_session, signal) =>
       new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new TollgateError('CANCELLED'))));
@@ -343,7 +344,7 @@ describe('cancellation', () => {
     expect(await list).toBeUndefined();
   });
 
-  it('takes no notice of ids that are not running, initialize among them', async () => {
+  it('ignores ids that are not running, also that of initialize', async () => {
     const { ask } = bench();
     const opening = ask(initialize('i'));
     await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'i' } });
@@ -351,7 +352,7 @@ describe('cancellation', () => {
     expect(await opening).toHaveProperty('result');
   });
 
-  it('frees the id for use once it is answered', async () => {
+  it('ignores an id that was answered, which may be used again', async () => {
     const { ask } = await ready();
     expect(await ask(request(1, 'tools/call', { name: 'a' }))).toHaveProperty('result');
     expect(await ask(request(1, 'tools/call', { name: 'a' }))).toHaveProperty('result');
@@ -359,7 +360,7 @@ describe('cancellation', () => {
 });
 
 describe('list_changed', () => {
-  it('is told once a turn, and only to a client that has said hello', async () => {
+  it('is sent once per turn of the event loop, and only after initialize', async () => {
     const { dispatch, notified, ask } = bench();
     dispatch.toolsChanged();
     await turn();
@@ -373,7 +374,7 @@ describe('list_changed', () => {
     expect(notified).toEqual([expected, expected]);
   });
 
-  it('is not told to a session that has ended', async () => {
+  it('is not sent to a session that has ended', async () => {
     const { dispatch, notified } = await ready();
     dispatch.toolsChanged();
     await dispatch.close('It ended.');
@@ -382,9 +383,9 @@ describe('list_changed', () => {
   });
 });
 
-describe('the end', () => {
+describe('the end of a session', () => {
   it(
-    'drain waits for running calls and refuses new ones; close ends the session once' + verifies('ST-20'),
+    'waits for running calls and refuses new ones while it drains, and close ends the session once' + verifies('ST-20'),
     async () => {
       const { facade, dispatch, ask } = await ready();
       let finish: (reply: Reply) => void = noFault;
@@ -407,7 +408,7 @@ describe('the end', () => {
   );
 
   it(
-    'close cuts what runs, which gets its answer, and tells of a facade that cannot close' + verifies('ST-21'),
+    'interrupts and answers running calls on close, and reports a facade that cannot close' + verifies('ST-21'),
     async () => {
       const { facade, dispatch, ask, faults } = await ready();
       facade.onCall = untilAborted;
@@ -421,8 +422,7 @@ describe('the end', () => {
   );
 
   it(
-    'a call that does not end when it is cut is answered all the same; one that its client cancelled is not' +
-      verifies('ST-21'),
+    'answers a call that does not end when it is interrupted, unless its client cancelled it' + verifies('ST-21'),
     async () => {
       const { facade, dispatch, ask, text } = await ready();
       facade.onCall = () => new Promise(() => undefined);
@@ -442,15 +442,15 @@ describe('the end', () => {
   );
 });
 
-describe('attacks', () => {
-  it('call-as-notification: refused, never run', async () => {
+describe('a session under attack', () => {
+  it('call-as-notification: refuses the call and does not run it', async () => {
     const { facade, ask } = await ready();
     const reply = await ask({ jsonrpc: '2.0', method: 'tools/call', params: { name: 'delete_all' } });
     expect(reply).toMatchObject({ id: null, error: { data: { code: 'WIRE_NOTIFICATION_CALL' } } });
     expect(facade.calls).toHaveLength(0);
   });
 
-  it('batch: refused whole, nothing in it runs', async () => {
+  it('batch: refuses the batch as a whole, and nothing in it runs', async () => {
     const { facade, ask } = await ready();
     expect(await ask([request(1, 'tools/call', { name: 'a' })])).toMatchObject({
       id: null,
@@ -459,7 +459,7 @@ describe('attacks', () => {
     expect(facade.calls).toHaveLength(0);
   });
 
-  it('id reuse: a second request of a running id is refused, and the first goes on', async () => {
+  it('id reuse: refuses a second request with a running id, and the first continues', async () => {
     const { facade, ask } = await ready();
     let finish: (reply: Reply) => void = noFault;
     facade.onCall = () => new Promise((resolve) => (finish = resolve));
@@ -474,18 +474,19 @@ describe('attacks', () => {
     expect(await first).toMatchObject({ id: 1, result: { content: [] } });
   });
 
-  it('a __proto__ key in _meta pollutes nothing', async () => {
+  it('is not polluted by a __proto__ key in _meta', async () => {
     const { facade, dispatch } = await ready();
     const line =
-      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"__proto__":{"progressToken":1},"a":1}}}';
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call",' +
+      '"params":{"name":"a","_meta":{"__proto__":{"progressToken":1},"a":1}}}';
     await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
     expect(facade.calls[0]?.request).not.toHaveProperty('onProgress');
     expect(Object.getPrototypeOf(facade.calls[0]?.request.meta)).toBe(Object.prototype);
   });
 });
 
-describe('texts', () => {
-  it('fit on one line whatever white space a result has', () => {
+describe('the texts of messages', () => {
+  it('are on one line, whatever white space a result has', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.constantFrom('\n', '\r\n', '\t'), (value, indent) => {
         const pretty = JSON.stringify(value, null, 2).replaceAll('\n', indent);
@@ -496,7 +497,7 @@ describe('texts', () => {
     );
   });
 
-  it('know the revisions', () => {
+  it('contain the right revisions', () => {
     expect([eraOf(undefined), eraOf('2025-06-18'), eraOf('2026-07-28'), eraOf('')]).toEqual([
       'legacy',
       'legacy',
@@ -507,8 +508,8 @@ describe('texts', () => {
   });
 });
 
-describe('property', () => {
-  it('each of n interleaved requests gets exactly its own answer', async () => {
+describe('concurrent requests of a session', () => {
+  it('each get exactly their own answer', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),

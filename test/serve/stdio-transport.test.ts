@@ -1,4 +1,4 @@
-/** Owns the proof of the front on pipes: order, ends, bad lines, load. */
+/** Tests the stdio transport: order, ends, bad lines, load. */
 
 import { PassThrough, Writable } from 'node:stream';
 import fc from 'fast-check';
@@ -57,7 +57,7 @@ function serve(options: Partial<StdioOptions> = {}): Pipes {
 const call = (id: string | number, args: unknown = {}): Record<string, unknown> =>
   request(id, 'tools/call', { name: 'read', arguments: args });
 
-describe('stdio', () => {
+describe('the stdio transport', () => {
   it('answers, and ends the session when the input ends', async () => {
     const { facade, input, say, replies, done } = serve();
     say(
@@ -75,7 +75,7 @@ describe('stdio', () => {
     expect(input.destroyed).toBe(true);
   });
 
-  it('lets running calls end within the grace after the input has ended', async () => {
+  it('lets running calls end within the grace time after the end of the input', async () => {
     const { facade, input, say, replies, done } = serve();
     facade.onCall = (running) => new Promise((resolve) => setTimeout(() => resolve(echo(running)), 30));
     say(initialize(), call(1));
@@ -84,7 +84,7 @@ describe('stdio', () => {
     expect(replies().map(({ id }) => id)).toEqual([0, 1]);
   });
 
-  it('cuts calls and lists that outlive the drain, and answers them' + verifies('ST-21', 'ST-22'), async () => {
+  it('interrupts and answers calls and lists that outlive the drain' + verifies('ST-21', 'ST-22'), async () => {
     const { facade, input, say, replies, done } = serve({ drainMs: 20 });
     facade.onCall = untilAborted;
     facade.onList = (_session, signal) => untilAborted({ signal });
@@ -96,7 +96,7 @@ describe('stdio', () => {
   });
 
   it(
-    'told to stop, refuses what comes later, takes a cancellation, and lets the rest end' + verifies('ST-20'),
+    'refuses later requests when told to stop, accepts a cancellation, and lets the rest end' + verifies('ST-20'),
     async () => {
       const stop = new AbortController();
       const { facade, say, replies, done } = serve({ stop: stop.signal, drainMs: 60_000 });
@@ -118,7 +118,7 @@ describe('stdio', () => {
   );
 
   it.each(['a second signal', 'a signal after the end of the input'])(
-    '%s cuts at once' + verifies('ST-20'),
+    'interrupts calls at once: %s' + verifies('ST-20'),
     async (which) => {
       const stop = new AbortController();
       let urge: (() => void) | undefined;
@@ -141,12 +141,12 @@ describe('stdio', () => {
       }
       await done;
       expect(replies().map(({ id }) => id)).toEqual([0, 1]);
-      // What comes after the drain ends the process at once.
+      // A later signal ends the process at once.
       expect(urge).toBeUndefined();
     },
   );
 
-  it('takes a last line without a newline', async () => {
+  it('reads a last line without a newline', async () => {
     const { input, replies, done } = serve();
     input.end(JSON.stringify(request(9, 'ping')));
     await done;
@@ -173,14 +173,14 @@ describe('stdio', () => {
     await serve({ stop: AbortSignal.abort() }).done;
   });
 
-  it('tells of an input that fails, and ends', async () => {
+  it('reports an input that fails, and ends', async () => {
     const { input, faults, done } = serve();
     input.destroy(new Error('EIO'));
     await done;
     expect(faults).toHaveLength(1);
   });
 
-  it('tells the client of changed tools', async () => {
+  it('notifies the client of changed tools', async () => {
     const { facade, say, replies, input, done } = serve();
     say(initialize());
     await until(() => replies().length === 1);
@@ -193,14 +193,14 @@ describe('stdio', () => {
   });
 });
 
-describe('bad lines', () => {
+describe('the stdio transport with bad lines', () => {
   it.each([
     ['not json', null, 'WIRE_PARSE'],
     ['[]', null, 'WIRE_BATCH'],
     ['{"jsonrpc":"1.0","id":4,"method":"ping"}', 4, 'WIRE_VERSION'],
     ['{"jsonrpc":"2.0","id":null,"method":"ping"}', null, 'WIRE_ID'],
     ['{"jsonrpc":"2.0","method":"tools/call","params":{"name":"x"}}', null, 'WIRE_NOTIFICATION_CALL'],
-  ])('%s costs that line only', async (line, id, code) => {
+  ])('refuses only the bad line: %s', async (line, id, code) => {
     const { input, replies, done } = serve();
     input.end(`${line}\n\n${JSON.stringify(request(5, 'ping'))}\n`);
     await done;
@@ -218,7 +218,7 @@ describe('bad lines', () => {
     [`{"jsonrpc":"2.0","method":"tools/call","params":{"s":"${big}","id":3}}`, null],
     [`{"id":007,"s":"${big}"}`, null],
     [big, null],
-  ])('a line over the limit is refused with its id, if that can be told (%#)', async (line, id) => {
+  ])('refuses a line over the limit with its id, if the id can be found (%#)', async (line, id) => {
     const { facade, input, replies, done } = serve({ maxBytes: 1000 });
     input.end(`${line}\n${JSON.stringify(request(5, 'ping'))}\n`);
     await done;
@@ -227,7 +227,7 @@ describe('bad lines', () => {
   });
 });
 
-describe('load', () => {
+describe('the stdio transport under load', () => {
   it('writes replies that are ready together in one write', async () => {
     const { input, say, chunks, replies, done } = serve();
     say(initialize(), ...Array.from({ length: 50 }, (_, id) => request(id + 1, 'ping')));
@@ -237,7 +237,7 @@ describe('load', () => {
     await done;
   });
 
-  it('flattens a result that would break the frame', async () => {
+  it('removes line breaks from a result, because they would break the framing', async () => {
     const { facade, input, say, replies, done } = serve();
     facade.onCall = async () => ({ kind: 'result', text: '{\n "content": []\r\n}' });
     say(initialize(), call(1));
@@ -282,7 +282,7 @@ describe('load', () => {
     expect(ids.filter((id) => id !== undefined)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   });
 
-  it('stops reading above 1,024 running requests and goes on when they end', async () => {
+  it('stops reading above 1,024 running requests and continues when they end', async () => {
     const { facade, input, say, replies, done } = serve();
     const waiting: (() => void)[] = [];
     facade.onCall = (running) => new Promise((resolve) => waiting.push(() => resolve(echo(running))));
@@ -300,7 +300,7 @@ describe('load', () => {
     await done;
   });
 
-  it('does not wait for ever for a client that has stopped reading when the input ends', async () => {
+  it('does not wait forever for a client that has stopped reading when the input ends', async () => {
     const facade = new FakeFacade();
     const input = new PassThrough();
     const stuck = new Writable({ highWaterMark: 1, write: () => undefined });
@@ -318,7 +318,7 @@ describe('load', () => {
     expect(facade.closed).toHaveLength(1);
   });
 
-  it('writes nothing to an output that is gone', async () => {
+  it('writes nothing to a closed output', async () => {
     const output = new PassThrough();
     const writer = new LineWriter(output, () => undefined);
     writer.write('{}');
@@ -327,7 +327,7 @@ describe('load', () => {
     expect(output.readableLength).toBe(0);
   });
 
-  it('gives each of n interleaved requests its own answer, whatever the slices of the input', async () => {
+  it('answers each of n interleaved requests, however the input is split', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uniqueArray(fc.oneof(fc.integer(), fc.string({ maxLength: 8 })), { minLength: 1, maxLength: 30 }),

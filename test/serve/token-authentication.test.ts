@@ -1,4 +1,4 @@
-/** Owns the proof of tokens and of the access token file: whose they are, and which are refused. */
+/** Tests bearer tokens and the access token file: whose they are, and which are refused. */
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -31,7 +31,7 @@ const person = (id: string, tokenHash?: string): PrincipalConfig => ({
   ...(tokenHash === undefined ? {} : { tokenHash }),
 });
 
-describe('tokens', () => {
+describe('bearer tokens', () => {
   const principals = [
     person('alice', hash('alice-token')),
     person('bob', hash('bob-token')),
@@ -49,12 +49,12 @@ describe('tokens', () => {
     ['', undefined],
     [hash('alice-token'), undefined],
     [undefined, undefined],
-  ])('%j is %s', (token, id) => {
+  ])('identify: %j is %s', (token, id) => {
     const authenticate = createAuthenticator({ auth: 'token', principals, fallback, accessToken: 'access' });
     expect(authenticate(token)?.id).toBe(id);
   });
 
-  it('without an access token the fallback has none', () => {
+  it('do not identify the fallback principal without an access token', () => {
     const authenticate = createAuthenticator({ auth: 'token', principals: [], fallback });
     expect([authenticate('access'), authenticate(''), authenticate(undefined)]).toEqual([
       undefined,
@@ -63,7 +63,7 @@ describe('tokens', () => {
     ]);
   });
 
-  it('auth none opens the door to those without a token, not to those with a wrong one', () => {
+  it('may be missing with auth none, but not wrong', () => {
     const authenticate = createAuthenticator({ auth: 'none', principals, fallback: { ...fallback, owner: true } });
     expect(authenticate(undefined)?.id).toBe('owner');
     expect(authenticate(undefined)).toMatchObject({ origin: 'anonymous', owner: false });
@@ -71,7 +71,7 @@ describe('tokens', () => {
     expect(authenticate('wrong')).toBeUndefined();
   });
 
-  it('two principals of one token: the first stands', () => {
+  it('of two principals identify the first', () => {
     const authenticate = createAuthenticator({
       auth: 'token',
       principals: [person('a', hash('t')), person('b', hash('t'))],
@@ -80,7 +80,7 @@ describe('tokens', () => {
     expect(authenticate('t')?.id).toBe('a');
   });
 
-  it('makes a frozen principal whose origin is the client of the token', () => {
+  it('make a frozen principal whose origin is the client of the token', () => {
     const principal = asPrincipal(person('alice'));
     expect(principal).toEqual({
       id: 'alice',
@@ -94,7 +94,7 @@ describe('tokens', () => {
   });
 });
 
-describe('Authorization', () => {
+describe('the Authorization header', () => {
   it.each([
     [undefined, undefined],
     ['Bearer abc', 'abc'],
@@ -106,7 +106,7 @@ describe('Authorization', () => {
     ['Bearer a\u0000b', ''],
     ['abc', ''],
     ['', ''],
-  ])('%j holds %j', (header, token) => {
+  ])('%j contains the token %j', (header, token) => {
     expect(bearerToken(header)).toBe(token);
   });
 });
@@ -118,7 +118,7 @@ describe('the access token file', () => {
   });
   afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-  it('is made once, 0600 in a folder of 0700, with nothing left beside it' + verifies('HA-02'), () => {
+  it('is created once, with mode 0600 in a folder of 0700, and leaves no other file' + verifies('HA-02'), () => {
     const state = join(folder, 'deep', 'state');
     const token = ensureToken(state);
     expect(token).toMatch(/^[A-Za-z0-9_-]{43}$/);
@@ -129,11 +129,11 @@ describe('the access token file', () => {
     expect(readFileSync(join(state, 'token'), 'utf8')).toBe(`${token}\n`);
   });
 
-  it('is another for another folder', () => {
+  it('differs in another folder', () => {
     expect(ensureToken(join(folder, 'a'))).not.toBe(ensureToken(join(folder, 'b')));
   });
 
-  it('is refused when others can read it', () => {
+  it('is refused if others can read it', () => {
     ensureToken(folder);
     chmodSync(join(folder, 'token'), 0o644);
     expect(() => ensureToken(folder)).toThrow(
@@ -141,18 +141,18 @@ describe('the access token file', () => {
     );
   });
 
-  it.each(['', 'short', 'a'.repeat(44), `${'a'.repeat(42)} `])('is refused when it holds %j', (text) => {
+  it.each(['', 'short', 'a'.repeat(44), `${'a'.repeat(42)} `])('is refused if it contains %j', (text) => {
     writeFileSync(join(folder, 'token'), text, { mode: 0o600 });
     expect(() => ensureToken(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });
 
-  it('is refused as a link to a file of somebody else', () => {
+  it("is refused if it is a link to another user's file", () => {
     writeFileSync(join(folder, 'known'), 'a'.repeat(43), { mode: 0o600 });
     symlinkSync(join(folder, 'known'), join(folder, 'token'));
     expect(() => ensureToken(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });
 
-  it('says nothing of paths when the folder cannot be made', () => {
+  it('does not reveal paths if the folder cannot be created', () => {
     writeFileSync(join(folder, 'file'), '');
     expect(() => ensureToken(join(folder, 'file', 'state'))).toThrow(
       expect.objectContaining({ code: 'STATE_FAILED', message: 'The access token cannot be read or made.' }),

@@ -1,4 +1,7 @@
-/** Accepts a configuration as it lies on the disk, for tests of what an agent is served: as `tollgate reload` would, without a question. */
+/**
+ * Accepts a configuration on the disk, as `tollgate reload` would but without a question, for tests of what an agent
+ * gets.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -13,7 +16,7 @@ import {
 import { loadConfig } from '../../facade/config/load-config.ts';
 import type { World } from '../../facade/config/work-folders.ts';
 
-/** Accepts a file; one that does not load, or that no agent can change, is left alone. */
+/** Accepts a file. Does nothing for a file that does not load or that no agent can change. */
 export function acceptNow(file: string, world: World): void {
   try {
     const disk = loadConfig(file, world);
@@ -25,10 +28,10 @@ export function acceptNow(file: string, world: World): void {
   }
 }
 
-/** These read what lies on the disk, or accept it. */
+/** These commands read the file on the disk, or accept it themselves. */
 const READS_DISK = ['reload', 'check', 'init', 'doctor', 'import', 'export', 'policy'];
 
-/** Accepts what a command is about to read: always if it serves agents, the first time for others. */
+/** Accepts what a command is about to read: always if it serves agents, otherwise only the first time. */
 export function acceptFor(argv: readonly string[], { folder, ...world }: World & { readonly folder: string }): void {
   const [command = ''] = argv;
   const at = argv.findIndex((word) => word === '-c' || word === '--config');

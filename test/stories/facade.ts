@@ -1,4 +1,4 @@
-/** Owns a whole facade for tests: a folder, a configuration, the wired parts, and calls through them. */
+/** A whole facade for tests: a folder, a configuration, the connected parts, and calls through them. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,17 +12,17 @@ import type { AssembledFacade } from '../../facade/runtime/assembled-facade.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 
-/** What a call answered, either way. */
+/** The answer to a call, of either kind. */
 export interface Answer {
   readonly result?: ToolResult;
   readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
   /** The code of the error table, or `''`. */
   readonly code: string;
-  /** All text, joined. */
+  /** All texts, joined. */
   readonly text: string;
 }
 
-/** A record as it stands in the log. */
+/** A record as it is in the log. */
 export type Recorded = Readonly<Record<string, unknown>>;
 
 /** A running facade of a test. */
@@ -37,25 +37,25 @@ export interface TestFacade {
     more?: { signal?: AbortSignal; meta?: Record<string, unknown>; text?: string },
   ): Promise<Answer>;
   list(session: Session): Promise<readonly { name: string; [key: string]: unknown }[]>;
-  /** All records of the log, oldest first. */
+  /** Returns all records of the log, oldest first. */
   records(): readonly Recorded[];
   close(): Promise<void>;
 }
 
-/** How a facade of a test is started. */
+/** How a test starts a facade. */
 export interface StartOptions {
-  /** Written beside tollgate.yaml; a folder `workspace` is always there. */
+  /** Files to write next to tollgate.yaml. The folder `workspace` always exists. */
   readonly files?: Record<string, string>;
   readonly env?: Record<string, string>;
-  /** Default: a new one, removed at the end. */
+  /** Default: a new folder, removed at the end. */
   readonly folder?: string;
-  /** Told of what the facade says to the person who started it. */
+  /** Called with each line for the person who started the facade. */
   readonly onLog?: (line: string) => void;
-  /** Servers that somebody has approved; default: all. */
+  /** The servers that are approved. Default: all. */
   readonly approved?: readonly string[];
 }
 
-/** Starts a facade over a configuration. */
+/** Starts a facade with a configuration. */
 export async function startFacade(config: string, options: StartOptions = {}): Promise<TestFacade> {
   const folder = options.folder ?? mkdtempSync(path.join(tmpdir(), 'tollgate-test-'));
   mkdirSync(path.join(folder, 'workspace'), { recursive: true });
@@ -106,7 +106,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   };
 }
 
-/** Loads, and says in the test's failure what is wrong with its configuration. */
+/** Loads a configuration. If it is invalid, the test fails with its problems. */
 function load(file: string, env: Record<string, string | undefined>): ReturnType<typeof loadConfig> {
   try {
     return loadConfig(file, { env, home: '/home/nobody-at-all' });

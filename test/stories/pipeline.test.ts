@@ -1,4 +1,4 @@
-/** Tells every story of test/stories/pipeline/ over each transport and under each exposure. */
+/** Runs every story of test/stories/pipeline/ over each transport and under each exposure. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -49,13 +49,23 @@ servers:
     timeoutMs: 2000
     hardTimeoutMs: 2000
     labels: [public]
-    semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
+    semantics:
+      open: { verb: destructive, paths: [path, paths] }
+      fetch: { verb: destructive, urls: [url] }
+      wipe: destructive
+      count: destructive
+${READS.map((tool) => `      ${tool}: read`).join('\n')}
 principals:
   - { id: plain, role: developer, profiles: [plain], stdio: true }
   - { id: aliased, role: developer, profiles: [aliased], stdio: true }
 profiles:
   plain: { servers: [story], expose: { primitives: {}, tools: ["story.*"] } }
-  aliased: { servers: [story], expose: { primitives: {}, tools: [${TOOLS.map((tool) => `{ tool: story.${tool}, name: x_${tool} }`).join(', ')}] } }
+  aliased:
+    servers: [story]
+    expose:
+      primitives: {}
+      tools:
+${TOOLS.map((tool) => `        - { tool: story.${tool}, name: x_${tool} }`).join('\n')}
 policies: [./rules.yaml]
 budgets:
   - { id: two-fails, scope: session, calls: 2, when: { tool: story.fail } }
@@ -74,7 +84,7 @@ async function serve(mode: 'http' | 'sse'): Promise<{ child: ChildProcess; url: 
   return { child, url: `http://127.0.0.1:${port}/${mode === 'http' ? 'mcp' : 'sse'}` };
 }
 
-describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
+describe.each(['stdio', 'http', 'sse'] as const)('the stories over %s', (mode) => {
   let facade: TestFacade;
   let child: ChildProcess | undefined;
 
@@ -109,9 +119,9 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
     )('%s', async (_, story) => {
       const before = facade.records().length;
       const shown = principal === 'plain' ? exposedName('story', story.call.tool) : `x_${story.call.tool}`;
-      const answer = await facade.call(session, shown, rename(story));
+      const answer = await facade.call(session, shown, story.call.args);
       judge(answer, story.want);
-      // What people decide of calls has stories of its own (approvals.test.ts).
+      // Approvals have their own stories in test/approvals/stories.yaml.
       const records = facade
         .records()
         .slice(before)
@@ -122,7 +132,7 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
       expect(new Set(records.map((record) => record.id)).size).toBe(1);
     });
 
-    it('gives the same effect digest for the same call under every exposure, and keeps payloads out of the log', async () => {
+    it('give a call the same effect digest under every exposure, and keep payloads out of the log', async () => {
       const digests = new Set<unknown>();
       for (const other of ['plain', 'aliased']) {
         const before = facade.records().length;
@@ -137,11 +147,6 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
     });
   });
 });
-
-/** The exposed schema renames what providers refuse; a model calls it by the new name. */
-function rename(story: Story): unknown {
-  return story.call.args;
-}
 
 function judge(answer: Answer, want: Story['want']): void {
   if (want.code !== undefined) expect(answer.code, answer.text).toBe(want.code);

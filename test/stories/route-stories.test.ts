@@ -1,4 +1,6 @@
-/** Tells the stories of test/stories/routes/: one primitive over the workspace and real servers, by path and by label. */
+/**
+ * Runs the stories of test/stories/routes/: one primitive over the workspace and real servers, by path and by label.
+ */
 import { linkSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -50,7 +52,7 @@ const CONFIG = routedConfig({
 `,
 });
 
-/** Puts other names of files into a workspace. */
+/** Adds other names of files to a workspace. */
 function link(root: string): void {
   symlinkSync('../docs', path.join(root, 'src', 'to-docs'));
   symlinkSync('../closed/c', path.join(root, 'src', 'to-closed'));
@@ -88,8 +90,7 @@ describe('one primitive with several servers', () => {
   }
 
   it(
-    'is one tool of a list, with the ids of all that may serve it, and says so to its owner' +
-      verifies('ST-116', 'ST-117'),
+    'is one tool of a list, with the ids of all its servers, and tells its owner so' + verifies('ST-116', 'ST-117'),
     async () => {
       const session = facade.open('agent');
       const tools = await facade.list(session);
@@ -106,14 +107,17 @@ describe('one primitive with several servers', () => {
     },
   );
 
-  it('records the server that was called, and for the audit alone why one is hidden' + verifies('ST-117'), async () => {
-    const session = facade.open('agent');
-    await facade.call(session, 'read', { path: 'docs/a.md' });
-    await facade.call(session, 'read', { path: 'closed/c' });
-    const own = facade.records().filter((record) => record.session === session.id);
-    expect(own.filter(({ type }) => type === 'intent')).toMatchObject([
-      { server: 'notes', tool: 'read_text_file', exposed: 'read' },
-    ]);
-    expect(own.filter(({ code }) => code === 'NOT_SUPPORTED')).toMatchObject([{ reasons: [{ id: 'default-deny' }] }]);
-  });
+  it(
+    'records the server that was called, and only in the audit why a server is hidden' + verifies('ST-117'),
+    async () => {
+      const session = facade.open('agent');
+      await facade.call(session, 'read', { path: 'docs/a.md' });
+      await facade.call(session, 'read', { path: 'closed/c' });
+      const own = facade.records().filter((record) => record.session === session.id);
+      expect(own.filter(({ type }) => type === 'intent')).toMatchObject([
+        { server: 'notes', tool: 'read_text_file', exposed: 'read' },
+      ]);
+      expect(own.filter(({ code }) => code === 'NOT_SUPPORTED')).toMatchObject([{ reasons: [{ id: 'default-deny' }] }]);
+    },
+  );
 });

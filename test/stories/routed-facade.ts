@@ -1,4 +1,7 @@
-/** A facade whose `read` is served by the workspace and real file servers, for the stories of routes and the attacks on them. */
+/**
+ * A facade whose `read` is served by the workspace and by real file servers, for the stories of routes and the attacks
+ * on them.
+ */
 import { mkdirSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -16,9 +19,13 @@ const PROGRAM = path.join(
 );
 
 const server = (labels: string): string =>
-  `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem, isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
+  `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem,
+    isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
 
-/** The configuration with three servers and the routes of `read`; `waitMs`: how long a call waits for a person; `write`: the routes of `write`. */
+/**
+ * Returns a configuration with three servers and the routes of `read`. `waitMs`: how long a call waits for a person.
+ * `write`: the routes of `write`.
+ */
 export function routedConfig({
   waitMs,
   rules,
@@ -32,18 +39,29 @@ export function routedConfig({
 workspace: ./workspace
 state: ./state
 approvals: {waitMs: ${waitMs}}
-servers: {notes: ${server('internal')}, vaulted: ${server('secret')}, closed: ${server('secret')}}
+servers:
+  notes: ${server('internal')}
+  vaulted: ${server('secret')}
+  closed: ${server('secret')}
 principals: [{id: agent, profiles: [routed], stdio: true}]
 profiles:
   routed:
     expose:
       primitives:
-        read: [{paths: ["docs/**"], server: notes}, {paths: ["closed/**"], server: closed}, {paths: ["keys/**"], server: vaulted}, {labels: [secret], server: vaulted}, workspace]
+        read:
+          - {paths: ["docs/**"], server: notes}
+          - {paths: ["closed/**"], server: closed}
+          - {paths: ["keys/**"], server: vaulted}
+          - {labels: [secret], server: vaulted}
+          - workspace
 ${write === '' ? '' : `        write: ${write}\n`}rules:
 ${rules}`;
 }
 
-/** Starts it over a workspace with these files. `prepare` adds links and other files. The caller closes it and removes its folder. */
+/**
+ * Starts it with these files in the workspace. `prepare` adds links and other files. The caller closes it and removes
+ * its folder.
+ */
 export async function startRouted(
   config: string,
   files: Readonly<Record<string, string>>,

@@ -1,4 +1,7 @@
-/** Tests that a search shows no line of a file that policy closes, and that pages carry the call that reads on (facade/call/read-scope.ts, catalogs/text/text-pages.ts). */
+/**
+ * Tests that a search shows no line of a file that the policy closes, and that pages name the call that reads on
+ * (facade/call/read-scope.ts, catalogs/text/text-pages.ts).
+ */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { startFacade, type TestFacade } from './facade.ts';
@@ -23,7 +26,7 @@ const FILES = {
 };
 let facade: TestFacade;
 
-describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'), () => {
+describe('a search under files that the policy closes' + verifies('CY-16', 'CY-18'), () => {
   beforeEach(async () => {
     facade = await startFacade(CONFIG(''), { files: FILES });
   });
@@ -43,7 +46,7 @@ describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'
     if (!('glob' in more)) expect(text).toContain('src/a.ts:1:');
   });
 
-  it('does not tell by its count that a closed file holds the pattern', async () => {
+  it('does not reveal by its count that a closed file contains the pattern', async () => {
     const session = facade.open('a');
     const answers = await Promise.all(
       ['SECRET=top', 'SECRET=other'].map((pattern) =>
@@ -54,7 +57,7 @@ describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'
   });
 });
 
-describe('pages of a file', () => {
+describe('the pages of a file', () => {
   afterEach(() => facade.close());
 
   it.each([
@@ -77,7 +80,7 @@ describe('pages of a file', () => {
     expect(all).toBe(FILES['workspace/big.txt']);
   });
 
-  it('say what is missing before policy is asked', async () => {
+  it('are refused for a missing argument before the policy is asked', async () => {
     facade = await startFacade(CONFIG(''), { files: FILES });
     const session = facade.open('a');
     expect(await facade.call(session, 'read', { action: 'search', path: '.' })).toMatchObject({

@@ -1,4 +1,4 @@
-/** Tests the whole facade on the real server-everything: what is listed, how it is named, who sees it, what changes under it. */
+/** Tests the whole facade with the real server-everything: its list, its names, who sees it, and its changes. */
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
@@ -71,7 +71,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(answer.result?._meta?.['tollgate/provenance']).toMatchObject({ server: 'everything', tool: 'get-sum' });
   });
 
-  it('passes progress on to whoever asked for it', async () => {
+  it('passes progress to a client that asked for it', async () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p], stdio: true }]',
@@ -92,7 +92,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(seen).toEqual([1, 2, 3]);
   });
 
-  it('keeps to allowTools and denyTools' + verifies('HA-03'), async () => {
+  it('follows allowTools and denyTools' + verifies('HA-03'), async () => {
     const shown = async (tools: string): Promise<string[]> => {
       facade = await startFacade(
         config({
@@ -116,14 +116,20 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(await shown('tools: { deny: ["get-*"] }')).toContain('everything_echo');
   });
 
-  it('shows each role and profile its own tools, and calls keep to it' + verifies('CY-11', 'CY-16'), async () => {
+  it('shows each role and profile its own tools, and calls follow the list' + verifies('CY-11', 'CY-16'), async () => {
     facade = await startFacade(
       config({
-        principals:
-          '[{ id: boss, role: owner, profiles: [p], stdio: true }, { id: hand, role: user, profiles: [p], stdio: true }, { id: guest, role: user, stdio: true }]',
+        principals: `
+  - { id: boss, role: owner, profiles: [p], stdio: true }
+  - { id: hand, role: user, profiles: [p], stdio: true }
+  - { id: guest, role: user, stdio: true }`,
         profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
-        rules:
-          '[{ id: all, outcome: allow, when: { servers: [everything] } }, { id: owner-only, outcome: deny, message: Only the owner., when: { tools: [everything.get-env], roles: [user] } }]',
+        rules: `
+  - { id: all, outcome: allow, when: { servers: [everything] } }
+  - id: owner-only
+    outcome: deny
+    message: Only the owner.
+    when: { tools: [everything.get-env], roles: [user] }`,
       }),
     );
     const [boss, hand, guest] = [facade.open('boss'), facade.open('hand'), facade.open('guest')];
@@ -141,8 +147,13 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p], stdio: true }, { id: b, profiles: [q], stdio: true }]',
-        profiles: `{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }] } },
-                   q: { servers: [story], expose: { primitives: {}, tools: [{ tool: story.echo, name: say }] } } }`,
+        profiles: `
+  p:
+    servers: [everything]
+    expose:
+      primitives: {}
+      tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }]
+  q: { servers: [story], expose: { primitives: {}, tools: [{ tool: story.echo, name: say }] } }`,
         rules: ALLOW,
       }),
     );
@@ -152,12 +163,19 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect((await facade.call(facade.open('b'), 'say', { text: 'hi' })).text).toBe('hi');
   });
 
-  it('shows neither of two tools that claim one name, and finds the one that a model misspells with hyphens', async () => {
+  it('shows neither of two tools with one name, and finds a tool that a model writes with hyphens', async () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles:
-          '{ p: { servers: [everything, story], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say-it }, { tool: story.echo, name: say_it }, { tool: everything.get-sum, name: get-sum }] } } }',
+        profiles: `
+  p:
+    servers: [everything, story]
+    expose:
+      primitives: {}
+      tools:
+        - { tool: everything.echo, name: say-it }
+        - { tool: story.echo, name: say_it }
+        - { tool: everything.get-sum, name: get-sum }`,
         rules: ALLOW,
       }),
     );
@@ -167,12 +185,14 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect((await facade.call(session, 'say-it', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
   });
 
-  it('hides a pinned argument, and sends its value whatever is tried', async () => {
+  it('hides a pinned argument, and sends its value whatever the caller writes', async () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles:
-          '{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] } } }',
+        profiles: `
+  p:
+    servers: [everything]
+    expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] }`,
         rules: ALLOW,
       }),
     );
@@ -197,8 +217,8 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   });
 });
 
-describe('budgets of a profile', () => {
-  it('are those of Harbor: five calls a run, then a refusal that says so' + verifies('HB-05', 'HA-21'), async () => {
+describe('the budgets of a profile', () => {
+  it('allow five calls per run (Harbor), then refuse and say so' + verifies('HB-05', 'HA-21'), async () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p, harbor], stdio: true }]',
@@ -206,7 +226,7 @@ describe('budgets of a profile', () => {
         rules: ALLOW,
       }),
     );
-    // The profile wants grants too.
+    // The profile requires grants too.
     for (const scope of ['mcp:tools.call', 'mcp:server.connect'])
       await facade.assembled.deps.grants.add({ origin: 'a', profile: 'harbor', scope, kind: 'always' }, 'a');
     const session = facade.open('a');

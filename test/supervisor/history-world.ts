@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
-import { Desk } from '../approvals/owner-context.ts';
+import { ApprovalOwner } from '../approvals/owner-context.ts';
 import { server } from '../cli/terminal.ts';
 import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 
@@ -56,7 +56,7 @@ export class World {
   readonly #config: string;
   readonly #facades: (TestFacade | undefined)[] = [];
   readonly #sessions = new Map<string, Session>();
-  desk!: Desk;
+  desk!: ApprovalOwner;
   killSwitch!: KillSwitch;
 
   constructor(seed: number) {
@@ -77,7 +77,7 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
 
   async open(): Promise<void> {
     this.#facades[0] = await startFacade(this.#config, { folder: this.folder, approved: ['two'] });
-    this.desk = new Desk(this.facade.assembled.config.state);
+    this.desk = new ApprovalOwner(this.facade.assembled.config.state);
     this.killSwitch = new KillSwitch(this.desk.state);
   }
 

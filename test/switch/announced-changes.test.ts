@@ -1,4 +1,7 @@
-/** Tests that no client misses a change that was taken back before anybody looked: what it was shown counts, not what a look saw. */
+/**
+ * Tests that no client misses a change that was undone before a check: what the client was shown counts, not what the
+ * check saw.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -16,7 +19,7 @@ let folder: string;
 let facade: TestFacade;
 let state: State;
 let session: Session;
-/** Times that it was told, of itself or with all. */
+/** The notifications for the session or for all. */
 const told: unknown[] = [];
 const ACT = { since: '2026-01-01T00:00:00.000Z', by: 'somebody' };
 
@@ -32,12 +35,12 @@ rules: [{id: all, outcome: allow, when: {}}]
 `,
     { folder },
   );
-  // As another process does.
+  // Like another process.
   state = openState(path.join(folder, 'state'));
   session = facade.open('local');
   expect(await names()).toContain('chaos_echo');
   facade.assembled.gateway.onToolsChanged((one) => (one === undefined || one === session) && told.push(one));
-  // Both watches have looked: the first look compares whatever there is.
+  // Both watchers have checked once. Their first check compares anything.
   await sleep(1100);
 });
 afterAll(async () => {
@@ -47,13 +50,13 @@ afterAll(async () => {
 });
 
 const names = async (): Promise<readonly string[]> => (await facade.list(session)).map(({ name }) => name);
-/** It lists when it is told, and never else, and sees everything in the end. */
+/** Waits until the client, which lists only after a notification, sees the tool. */
 const hears = (): Promise<void> =>
   expect
     .poll(async () => told.splice(0).length > 0 && (await names()).includes('chaos_echo'), { timeout: 20_000 })
     .toBe(true);
 
-it('hears that everything is on again when it listed while it was off for a moment' + verifies('HA-19'), async () => {
+it('a client is notified that everything is on again after it was off for a moment' + verifies('HA-19'), async () => {
   const killSwitch = new KillSwitch(state);
   await killSwitch.throw(ACT);
   expect(await names()).toEqual([]);
@@ -61,7 +64,7 @@ it('hears that everything is on again when it listed while it was off for a mome
   await hears();
 });
 
-it('hears that a server is back that was killed for a moment, in which only a call noticed', async () => {
+it('a client is notified that a server is back after it was killed for a moment', async () => {
   const killSwitch = new KillSwitch(state);
   await killSwitch.throw({ server: 'chaos', ...ACT });
   expect((await facade.call(session, 'chaos_echo', {})).code).toBe('SERVER_UNAVAILABLE');
@@ -70,7 +73,7 @@ it('hears that a server is back that was killed for a moment, in which only a ca
   await hears();
 });
 
-it('hears that a server may be used again that was out of use for a moment, in which it listed', async () => {
+it('a client is notified that a server is enabled again after it was disabled for a moment', async () => {
   const { consents } = facade.assembled;
   await consents.disable('chaos', { by: 'somebody', at: ACT.since });
   expect(await names()).not.toContain('chaos_echo');

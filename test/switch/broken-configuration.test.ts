@@ -1,4 +1,7 @@
-/** Tests that whoever wants to stop an agent can: with a configuration that is refused, from a folder within, and where nothing but the state is left. */
+/**
+ * Tests that a person can always stop an agent: with an invalid configuration, from a folder inside, and if only the
+ * state is left.
+ */
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -11,7 +14,7 @@ const GOOD = 'version: 1\nworkspace: ./workspace\nrules: [{id: all, outcome: all
 
 let project: Project;
 
-/** The folder where `doctor` and `check` would find the state; made as a run makes it. */
+/** Creates the state folder as a run does, and returns it. `doctor` and `check` would name it. */
 async function begin(text = GOOD): Promise<string> {
   const { config } = project.load(text);
   const state = config?.state ?? '';
@@ -25,7 +28,7 @@ beforeEach(() => {
 });
 afterEach(() => project.remove());
 
-describe('the switches with a configuration that is refused' + verifies('HA-19'), () => {
+describe('the switches with an invalid configuration' + verifies('HA-19'), () => {
   it.each([
     ['text that is no YAML', 'version: 1\n\tnonsense: [', GOOD],
     ['an unknown key', `${GOOD}nonsense: 1\n`, GOOD],
@@ -37,7 +40,7 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
       `${GOOD}state: ~/own\n`,
     ],
     ['no file any more', undefined, GOOD],
-  ])('are thrown and taken back: %s', async (_what, broken, good) => {
+  ])('can be set and lifted: %s', async (_what, broken, good) => {
     const state = await begin(good);
     if (broken === undefined) rmSync(project.file);
     else project.write('tollgate.yaml', broken);
@@ -48,11 +51,11 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
     expect((await cli(project, ['kill', 'anything'])).code).toBe(0);
     project.write('tollgate.yaml', good);
     expect(dataOf((await cli(project, ['kill', '--json'])).out)).toMatchObject({ killed: [{ server: 'anything' }] });
-    // A name that the file does not have can be let go again by it.
+    // The stop of a name that the file does not have can be lifted by this name.
     expect((await cli(project, ['kill', '--lift', 'anything'])).err).toBe('Lifted for anything.\n');
   });
 
-  it('are thrown when a file of a server is broken', async () => {
+  it('can be set if a file of a server is invalid', async () => {
     await begin();
     project.write('servers/notes.yaml', 'command: [');
     expect((await cli(project, ['check'])).code).toBe(2);
@@ -65,7 +68,7 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
     ['two lines in text that is no YAML', 'state: ../own\nstate: ../other\nnonsense: ['],
     ['a state folder that is no text', `${GOOD}state: [1]\n`],
     ['a state folder in which nothing lies', `${GOOD}state: ../own\nnonsense: 1\n`],
-  ])('are refused where the folder would be a guess, with the way out: %s', async (_what, broken) => {
+  ])('are refused, with the way out, if the state folder would be a guess: %s', async (_what, broken) => {
     const state = await begin();
     project.write('tollgate.yaml', broken);
     for (const words of [['off'], ['on'], ['kill', 'anything'], ['kill', '--lift']]) {
@@ -79,13 +82,13 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
 });
 
 describe('the switches from another folder', () => {
-  it('take the tollgate.yaml above, and say which', async () => {
+  it('use the tollgate.yaml above, and name it', async () => {
     await begin();
     const deep = { cwd: path.join(project.folder, 'workspace', 'deep') };
     expect((await cli(project, ['off'], deep)).err).toMatch(new RegExp(`^Using ${project.file}\nOff: `));
     expect((await cli(project, ['kill', '--json'], deep)).err).toBe(`Using ${project.file}\n`);
     expect(dataOf((await cli(project, ['on', '--json'])).out)).toMatchObject({ changed: true });
-    // A file that was named is meant.
+    // A file that was named is used, even if it does not exist.
     expect(await cli(project, ['off', '--config', 'other.yaml'], deep)).toMatchObject({
       code: 2,
       err: expect.stringContaining('--state FOLDER'),

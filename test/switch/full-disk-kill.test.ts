@@ -1,4 +1,4 @@
-/** Tests that a server which runs is stopped from another process although the disk of the state folder takes nothing more. */
+/** Tests that a running server is stopped from another process although the disk of the state folder is full. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -36,7 +36,7 @@ afterEach(async () => {
   project.remove();
 });
 
-it('kill and off stop what runs on a full disk, and on lets it run again' + verifies('HA-19'), async () => {
+it('on a full disk, kill and off stop what runs, and on lets it run again' + verifies('HA-19'), async () => {
   child = new Child(project, ['run']);
   await child.hello();
   for (const name of ['one', 'two']) expect((await child.call(`${name}_echo`, {})).error).toBeUndefined();
@@ -44,7 +44,7 @@ it('kill and off stop what runs on a full disk, and on lets it run again' + veri
   expect([...one, ...two].every(isRunning)).toBe(true);
   fill(inProject('state'));
 
-  // It holds, and what cannot be recorded is said to be that.
+  // The stop is in force, and the output says that it could not be recorded.
   const killed = await cli(project, ['kill', 'one']);
   expect(killed.err).toMatch(/^one is stopped: [^]*AUDIT_FAILED/);
   expect(JSON.stringify(await child.call('one_echo', {}))).toContain('stopped by the kill switch');

@@ -1,4 +1,7 @@
-/** Tests that commands which look at a configuration say first what of it is switched off or killed, and that nothing else is blamed for it. */
+/**
+ * Tests that commands which read a configuration first say what of it is switched off or killed, and that no other
+ * cause is given.
+ */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, server, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
@@ -11,7 +14,14 @@ beforeEach(() => {
   project.write('workspace/README.md', '# Hello\n');
   project.write(
     'tollgate.yaml',
-    `version: 1\nworkspace: ./workspace\nstate: ./state\nbash: {isolation: direct}\nservers: {chaos: ${server(['chaos.mjs', 'ok'], 'env: {API_TOKEN: abcdefgh}')}}\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`,
+    `version: 1
+workspace: ./workspace
+state: ./state
+bash: {isolation: direct}
+servers: {chaos: ${server(['chaos.mjs', 'ok'], 'env: {API_TOKEN: abcdefgh}')}}
+profiles: {default: {servers: [chaos]}}
+rules: [{id: all, outcome: allow, when: {}}]
+`,
   );
 });
 afterEach(() => project.remove());
@@ -25,7 +35,7 @@ const COMMANDS: readonly (readonly [name: string, words: readonly string[]])[] =
 const firstLine = async (words: readonly string[]): Promise<string> =>
   (await cli(project, words)).err.split('\n')[0] ?? '';
 
-describe('what is stopped' + verifies('HA-19'), () => {
+describe('the notice of what is stopped' + verifies('HA-19'), () => {
   it.each(COMMANDS)('is the first line of %s', async (_name, words) => {
     expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
     await cli(project, ['kill', 'chaos']);
@@ -35,19 +45,22 @@ describe('what is stopped' + verifies('HA-19'), () => {
     await cli(project, ['off']);
     const lines = (await cli(project, words)).err.split('\n');
     expect(lines[0]).toMatch(
-      /^SWITCHED OFF since \S+Z by somebody: lists are empty, and every call is refused\. Turn it on with: tollgate on$/,
+      new RegExp(
+        '^SWITCHED OFF since \\S+Z by somebody: lists are empty, and every call is refused\\. ' +
+          'Turn it on with: tollgate on$',
+      ),
     );
     expect(lines[1]).toMatch(/^KILLED/);
     await cli(project, ['kill', '--lift']);
     expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
   });
 
-  it('is said not to be known where its file cannot be read', async () => {
+  it('says that nothing is known if its file cannot be read', async () => {
     project.write('state/stopped', 'no list of stops at all, but long enough to look like one'.repeat(100));
     expect(await firstLine(['check'])).toMatch(/^It is not known whether something is switched off: /);
   });
 
-  it('is no fault of secrets that were withheld: approve gives no such advice', async () => {
+  it('is not mistaken for withheld secrets: approve gives no advice about them', async () => {
     await cli(project, ['off']);
     const running = start(project, ['approve', 'chaos', '--as', 'local'], { isTTY: true });
     Object.assign(running.stdin, { isTTY: true });
