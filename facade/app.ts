@@ -180,7 +180,7 @@ function supervised(
   return {
     ...poolBackendMakers(pool),
     warmUp: () => {
-      supervision.tellOthers();
+      supervision.startReporting();
       sweep();
     },
     workspace: (root) => {

@@ -2,7 +2,7 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { capturing } from '../config/reading/file-replacement.ts';
+import { captureWrite } from '../config/reading/file-replacement.ts';
 import { printable } from './print.ts';
 
 /** A file to write. `shown`: its name as the user wrote it. `isNew`: never replace an existing file. */
@@ -24,7 +24,7 @@ export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFil
   try {
     if (isBeside !== true) makeFolder(path.dirname(file));
     isMade = true;
-    capturing(file, content.toString(), () => writeFileSync(file, content, { flag: isNew === true ? 'wx' : 'w' }));
+    captureWrite(file, content.toString(), () => writeFileSync(file, content, { flag: isNew === true ? 'wx' : 'w' }));
     return true;
   } catch (cause) {
     if (isMade && isNew === true && (cause as NodeJS.ErrnoException).code === 'EEXIST') return false;

@@ -6,7 +6,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { capturing, missingFolders, removeIfEmpty, replaceFile } from '../config/reading/file-replacement.ts';
+import { captureWrite, missingFolders, removeIfEmpty, replaceFile } from '../config/reading/file-replacement.ts';
 import { readPrivate, writePrivate } from '../secrets/private-file.ts';
 
 /** A file with its present and its new text. Texts keep a byte order mark. */
@@ -144,7 +144,7 @@ export function writeChanges(
     }
   } catch (thrown) {
     for (const { file, before } of done)
-      if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
+      if (before === undefined) captureWrite(file, undefined, () => unlinkSync(file));
       else place(file, before);
     for (const folder of folders) removeIfEmpty(folder);
     throw thrown;
@@ -189,7 +189,7 @@ export function openUndo(state: string, changer: Changer): Undoing {
   }
   const putBack = (): void => {
     for (const { file, before, mode } of files) {
-      if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
+      if (before === undefined) captureWrite(file, undefined, () => unlinkSync(file));
       else place(file, before, mode);
     }
     for (const folder of folders) removeIfEmpty(folder);

@@ -27,7 +27,7 @@ import { realPath } from './reading/text-files.ts';
 import { defaultState, type World } from './work-folders.ts';
 
 /** Files of a folder that a load reads. Other files there may change freely. */
-const READ = /\.(?:rego|ya?ml|json|toml)$/;
+const LOADED_FILES = /\.(?:rego|ya?ml|json|toml)$/;
 const MAX_FILES = 2000;
 const MAX_DEPTH = 16;
 const MAX_FILE_BYTES = 32 * 1024 * 1024;
@@ -71,7 +71,7 @@ export function acceptedFolder(file: string, world: Pick<World, 'env' | 'home'>)
   return path.join(realPath(defaultState({ ...world, folder })), 'accepted', key);
 }
 
-/** The file that names the copy in force; watch it to notice the next one. */
+/** Returns the file that names the copy in force. It changes when an owner accepts another copy. */
 export function acceptedMarker(folder: string): string {
   return path.join(folder, 'accepted.json');
 }
@@ -82,15 +82,15 @@ export function readAccepted(folder: string): Accepted | undefined {
   if (!existsSync(marker)) return undefined;
   try {
     const { version, hash, places, files } = JSON.parse(readFileSync(marker, 'utf8')) as Manifest;
-    if (version !== 1 || !/^[\da-f]{64}$/.test(hash)) throw new Error('unknown form');
-    const tree = treeOf(folder, hash);
-    const contents = { places, files: new Map(files.map((file) => [file, readFileSync(path.join(tree, file))])) };
-    if (hashOf(contents) !== hash) throw new Error('another content');
-    return viewOf(contents, tree);
+    if (version !== 1 || !/^[\da-f]{64}$/.test(hash)) throw new Error('unknown format');
+    const copy = copyFolder(folder, hash);
+    const contents = { places, files: new Map(files.map((file) => [file, readFileSync(path.join(copy, file))])) };
+    if (hashOf(contents) !== hash) throw new Error('the files do not match the hash');
+    return withLocation(contents, copy);
   } catch (cause) {
     throw new TollgateError('CONFIG_NOT_ACCEPTED', {
       detail: 'The accepted copy of the configuration in the state folder is damaged.',
-      next: 'Look at the configuration, and accept it again with: tollgate reload',
+      next: 'Review the configuration, and accept it again with: tollgate reload',
       cause,
     });
   }
@@ -99,42 +99,43 @@ export function readAccepted(folder: string): Accepted | undefined {
 /** Writes a copy without putting it in force, so that it can be loaded and checked first. */
 export function stageAccepted(folder: string, contents: Contents): Accepted {
   const hash = hashOf(contents);
-  const tree = treeOf(folder, hash);
-  rmSync(tree, { recursive: true, force: true });
-  mkdirSync(tree, { recursive: true, mode: 0o700 });
+  const copy = copyFolder(folder, hash);
+  rmSync(copy, { recursive: true, force: true });
+  mkdirSync(copy, { recursive: true, mode: 0o700 });
   for (const place of contents.places)
-    mkdirSync(path.join(tree, path.dirname(place)), { recursive: true, mode: 0o700 });
+    mkdirSync(path.join(copy, path.dirname(place)), { recursive: true, mode: 0o700 });
   for (const [file, bytes] of contents.files) {
-    mkdirSync(path.join(tree, path.dirname(file)), { recursive: true, mode: 0o700 });
-    writeFileSync(path.join(tree, file), bytes, { mode: 0o600 });
+    mkdirSync(path.join(copy, path.dirname(file)), { recursive: true, mode: 0o700 });
+    writeFileSync(path.join(copy, file), bytes, { mode: 0o600 });
   }
-  return viewOf(contents, tree);
+  return withLocation(contents, copy);
 }
 
 /** Puts a staged copy in force, and removes older ones except the last, because a start may still be reading it. */
 export function acceptStaged(folder: string, { hash, places, files }: Accepted, by: string): void {
   const marker = acceptedMarker(folder);
-  const before = existsSync(marker) ? (JSON.parse(readFileSync(marker, 'utf8')) as Partial<Manifest>).hash : undefined;
+  const previous = existsSync(marker)
+    ? (JSON.parse(readFileSync(marker, 'utf8')) as Partial<Manifest>).hash
+    : undefined;
   const manifest: Manifest = { version: 1, hash, places, files: [...files.keys()], by, time: new Date().toISOString() };
   replaceFile(marker, `${JSON.stringify(manifest)}\n`);
-  const kept = new Set([path.basename(marker), hash, before]);
+  const kept = new Set([path.basename(marker), hash, previous]);
   for (const name of readdirSync(folder))
     if (!kept.has(name)) rmSync(path.join(folder, name), { recursive: true, force: true });
 }
 
 /** Removes a staged copy that was not accepted. */
 export function dropStaged(folder: string, { hash }: Accepted): void {
-  if (readMarker(folder) !== hash) rmSync(treeOf(folder, hash), { recursive: true, force: true });
+  if (readMarker(folder) !== hash) rmSync(copyFolder(folder, hash), { recursive: true, force: true });
 }
 
-/** Ends the use of copies, because no agent can change any file of the configuration. */
+/** Removes all accepted copies. Use it if no agent can change any file of the configuration. */
 export function forgetAccepted(folder: string): void {
   rmSync(folder, { recursive: true, force: true });
 }
 
 /**
- * Returns the files that a load has read and that an agent could change: through the workspace, and through what
- * sandboxes may write.
+ * Returns the files of a load that an agent could change: in the workspace, or in a folder that a sandbox may write.
  */
 export function exposedReads({
   reads,
@@ -142,8 +143,8 @@ export function exposedReads({
   bash,
   servers,
 }: Pick<Config, 'reads' | 'workspace' | 'bash' | 'servers'>): readonly string[] {
-  const given = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowWrite ?? []);
-  const roots = [...new Set([workspace, ...given.map(realPath)])];
+  const writable = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowWrite ?? []);
+  const roots = [...new Set([workspace, ...writable.map(realPath)])];
   return reads.filter((file) => isExposed(file, roots));
 }
 
@@ -172,13 +173,13 @@ export function changedFiles(before: Contents, after: Contents): readonly string
     .sort();
 }
 
-function viewOf(contents: Contents, tree: string): Accepted {
+function withLocation(contents: Contents, copy: string): Accepted {
   const at = (file: string): string =>
-    contents.places.some((place) => isPathWithin(file, place)) ? path.join(tree, file) : file;
-  return { ...contents, hash: path.basename(tree), at };
+    contents.places.some((place) => isPathWithin(file, place)) ? path.join(copy, file) : file;
+  return { ...contents, hash: path.basename(copy), at };
 }
 
-function treeOf(folder: string, hash: string): string {
+function copyFolder(folder: string, hash: string): string {
   return path.join(folder, hash);
 }
 
@@ -196,22 +197,20 @@ function hashOf({ places, files }: Contents): string {
     .digest('hex');
 }
 
-/**
- * Returns the file itself, or the files of a folder that a load could read, and links to folders, which a load refuses.
- */
+/** Returns the file itself, or the files of a folder that a load could read. Links are listed and not followed. */
 function filesAt(place: string, depth = 0): readonly string[] {
   const found = statSync(place, { throwIfNoEntry: false });
   if (found === undefined) return [];
   if (!found.isDirectory()) return [place];
   if (depth > MAX_DEPTH) return [place];
-  return listed(place).flatMap((entry) => {
+  return entriesIn(place).flatMap((entry) => {
     const file = path.join(place, entry.name);
     if (entry.isDirectory()) return filesAt(file, depth + 1);
-    return READ.test(entry.name) || entry.isSymbolicLink() ? [file] : [];
+    return LOADED_FILES.test(entry.name) || entry.isSymbolicLink() ? [file] : [];
   });
 }
 
-function listed(folder: string): readonly Dirent[] {
+function entriesIn(folder: string): readonly Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true }).filter(({ name }) => !name.startsWith('.'));
   } catch {
@@ -220,7 +219,7 @@ function listed(folder: string): readonly Dirent[] {
   }
 }
 
-/** Undefined for a file that is not plain, or too large for a load. Never blocks on a pipe. */
+/** Returns the content; undefined if the file is not plain or is too large for a load. Never blocks on a pipe. */
 function contentOf(file: string): Buffer | undefined {
   let opened: number | undefined;
   try {
@@ -228,7 +227,7 @@ function contentOf(file: string): Buffer | undefined {
     const status = fstatSync(opened);
     return status.isFile() && status.size <= MAX_FILE_BYTES ? readFileSync(opened) : undefined;
   } catch {
-    // It was removed meanwhile, or may not be read; a load would not read it either.
+    // The file was removed meanwhile, or may not be read. A load could not read it either.
     return undefined;
   } finally {
     if (opened !== undefined) closeSync(opened);

@@ -17,14 +17,19 @@ export interface Change {
 type Plain = Readonly<Record<string, unknown>>;
 
 /** Lists in which an additional entry allows more. */
-const GIVING = new Set(['allowRead', 'allowWrite', 'allowedDomains', 'origins', 'hosts', 'profiles', 'servers']);
+const ALLOW_LISTS = new Set(['allowRead', 'allowWrite', 'allowedDomains', 'origins', 'hosts', 'profiles', 'servers']);
 /** Lists in which an additional entry forbids more. */
-const CLOSING = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
-/** Parts whose values may contain keys or tokens, or mean nothing to a reader: only their names are shown. */
-const UNSHOWN = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
+const DENY_LISTS = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
+/** Settings that may contain keys or tokens, or that mean nothing to a reader: only their names are shown. */
+const CONFIDENTIAL = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
 /** Sections of numbers in which less is stricter. */
-const LIMITS =
-  /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
+const LIMIT_SECTIONS =
+  /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.[^.]+$/;
+/** The numbers of these sections. */
+const LIMIT_KEYS = new RegExp(
+  '^(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|' +
+    'memoryMb|processes|fileMb|cpuSeconds)$',
+);
 
 /**
  * Returns all differences, those that may allow more first. Values of variables, headers and arguments are never shown.
@@ -37,7 +42,7 @@ export function compareConfigs(before: Config, after: Config): readonly Change[]
   return [...changes.filter(({ widens }) => widens), ...changes.filter(({ widens }) => !widens)];
 }
 
-/** Returns the differences in policy files and in all other files whose content is no setting. */
+/** Returns the differences in policy files, and in all other files except tollgate.yaml and `servers/`. */
 export function compareFiles(before: Accepted, after: Contents, { file, folder, reads }: Config): readonly Change[] {
   const settings = [file, path.join(folder, 'servers')];
   return changedFiles(before, after)
@@ -53,7 +58,7 @@ export function compareFiles(before: Accepted, after: Contents, { file, folder, 
     });
 }
 
-/** Returns the sections by names: lists of named entries become maps. */
+/** Returns the settings as one map. Lists of named entries become maps from their names. */
 function settingsOf(config: Config): Plain {
   const {
     workspace,
@@ -114,28 +119,29 @@ function compareValues(at: string, before: unknown, after: unknown): readonly Ch
       compareValues(at === '' ? name : `${at}.${name}`, before[name], after[name]),
     );
   }
-  if (Array.isArray(before) && Array.isArray(after) && (GIVING.has(key) || CLOSING.has(key)))
+  if (Array.isArray(before) && Array.isArray(after) && (ALLOW_LISTS.has(key) || DENY_LISTS.has(key)))
     return compareLists(at, before, after);
   if (after === undefined)
     return [{ what: `${at}: removed`, widens: !isEntry(at) || /^(?:budgets|policies)\./.test(at) }];
   if (before === undefined)
     return [
       {
-        what: `${at}: new${isEntry(at) ? summaryOf(after) : shownAs(at, after, ', ')}`,
+        what: `${at}: new${isEntry(at) ? summaryOf(after) : valueText(at, after, ', ')}`,
         widens: !/^budgets\.[^.]+$/.test(at),
       },
     ];
-  const isLess = LIMITS.test(at) && typeof before === 'number' && typeof after === 'number' && after < before;
+  const isLimit = LIMIT_SECTIONS.test(at) && LIMIT_KEYS.test(key);
+  const isLess = isLimit && typeof before === 'number' && typeof after === 'number' && after < before;
   const isIsolated = key === 'isolation' && before === 'direct';
   return [
     {
-      what: `${at}:${shownAs(at, before, ' ')}${shownAs(at, after, ' → ') || ' changed'}`,
+      what: `${at}:${valueText(at, before, ' ')}${valueText(at, after, ' → ') || ' changed'}`,
       widens: !isLess && !isIsolated,
     },
   ];
 }
 
-/** A complete server, profile, principal, budget or policy. */
+/** Returns whether a path names a complete server, profile, principal, budget, policy or secret source. */
 function isEntry(at: string): boolean {
   return /^(?:servers|profiles|principals|budgets|policies|secretSources)\.[^.]+$/.test(at);
 }
@@ -153,15 +159,19 @@ function compareLists(at: string, before: readonly unknown[], after: readonly un
     Set<string>,
     Set<string>,
   ];
-  const closes = CLOSING.has(at.split('.').at(-1) ?? '');
-  const added = [...now].filter((one) => !old.has(one)).map((one) => ({ what: `${at}: + ${one}`, widens: !closes }));
-  const removed = [...old].filter((one) => !now.has(one)).map((one) => ({ what: `${at}: - ${one}`, widens: closes }));
+  const isDenyList = DENY_LISTS.has(at.split('.').at(-1) ?? '');
+  const added = [...now]
+    .filter((one) => !old.has(one))
+    .map((one) => ({ what: `${at}: + ${one}`, widens: !isDenyList }));
+  const removed = [...old]
+    .filter((one) => !now.has(one))
+    .map((one) => ({ what: `${at}: - ${one}`, widens: isDenyList }));
   return added.length + removed.length === 0
     ? [{ what: `${at}: another order`, widens: true }]
     : [...added, ...removed];
 }
 
-/** Adding a rule that denies, or removing one that allows, keeps the outcome of every call or makes it stricter. */
+/** A new rule that denies, or a removed rule that allows, can only make outcomes stricter. */
 function compareRules(file: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
   const byId = (rules: readonly unknown[]): Map<string, Plain> =>
     new Map(rules.filter(isMap).map((rule, index) => [typeof rule.id === 'string' ? rule.id : `#${index + 1}`, rule]));
@@ -169,18 +179,18 @@ function compareRules(file: string, before: readonly unknown[], after: readonly 
   const named = (id: string, { outcome }: Plain): string =>
     `${file}: rule ${id} (${typeof outcome === 'string' ? outcome : 'no outcome'})`;
   return [...new Set([...old.keys(), ...now.keys()])].flatMap((id): readonly Change[] => {
-    const [was, is] = [old.get(id), now.get(id)];
-    if (isDeepEqual(was, is)) return [];
-    if (was === undefined && is !== undefined)
-      return [{ what: `${named(id, is)} is new`, widens: is.outcome !== 'deny' }];
-    if (was !== undefined && is === undefined)
+    const [previous, current] = [old.get(id), now.get(id)];
+    if (isDeepEqual(previous, current)) return [];
+    if (previous === undefined && current !== undefined)
+      return [{ what: `${named(id, current)} is new`, widens: current.outcome !== 'deny' }];
+    if (previous !== undefined && current === undefined)
       return [
         {
-          what: `${named(id, was)} is removed`,
-          widens: was.outcome !== 'allow' || was.obligations !== undefined,
+          what: `${named(id, previous)} is removed`,
+          widens: previous.outcome !== 'allow' || previous.obligations !== undefined,
         },
       ];
-    return [{ what: `${named(id, is ?? {})} is changed`, widens: true }];
+    return [{ what: `${named(id, current ?? {})} is changed`, widens: true }];
   });
 }
 
@@ -190,8 +200,8 @@ function rulesIn(bytes: Buffer | undefined): readonly unknown[] {
   return Array.isArray(rules) ? rules : [];
 }
 
-function shownAs(at: string, value: unknown, before: string): string {
-  return UNSHOWN.test(at) || value === undefined ? '' : `${before}${JSON.stringify(value).slice(0, 200)}`;
+function valueText(at: string, value: unknown, before: string): string {
+  return CONFIDENTIAL.test(at) || value === undefined ? '' : `${before}${JSON.stringify(value).slice(0, 200)}`;
 }
 
 function isDeepEqual(one: unknown, other: unknown): boolean {

@@ -1,4 +1,4 @@
-/** Loads the configuration in force: what an owner accepted, wherever an agent could have changed the files. */
+/** Loads the configuration in force. If an agent could change its files, this is the copy that an owner accepted. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
@@ -24,16 +24,16 @@ export interface InForce {
 }
 
 /**
- * Loads what an owner accepted; files that no agent can change are read from the disk. Throws CONFIG_NOT_ACCEPTED if an
+ * Loads the accepted copy; files that no agent can change are read from the disk. Throws CONFIG_NOT_ACCEPTED if an
  * agent can change a file that no owner has accepted, and CONFIG_INVALID.
  */
 export function loadInForce(file: string, world: World): InForce {
   const accepted = readAccepted(acceptedFolder(file, world));
-  if (accepted === undefined) return { config: refuseLoose(loadConfig(file, world), new Set()), differing: [] };
+  if (accepted === undefined) return { config: refuseUnaccepted(loadConfig(file, world), new Set()), differing: [] };
   const differing = differingFiles(accepted, path.dirname(path.resolve(file)));
   try {
     return {
-      config: refuseLoose(loadConfig(file, { ...world, at: accepted.at }), new Set(accepted.places)),
+      config: refuseUnaccepted(loadConfig(file, { ...world, at: accepted.at }), new Set(accepted.places)),
       accepted,
       differing,
     };
@@ -52,30 +52,38 @@ export function differingFiles(accepted: Accepted, folder: string): readonly str
   );
 }
 
-/** Returns one line about files that are not in force; undefined if there are none. At most eight are named. */
+/** Returns one line about files that are not in force, at most eight by name; undefined if there are none. */
 export function differenceNote(differing: readonly string[]): string | undefined {
   if (differing.length === 0) return undefined;
   const more = differing.length > 8 ? ` and ${differing.length - 8} more` : '';
-  return `Not in force: ${differing.slice(0, 8).join(', ')}${more} ${differing.length === 1 ? 'differs' : 'differ'} from what an owner accepted. Read the changes, then accept them with: tollgate reload`;
+  return (
+    `Not in force: ${differing.slice(0, 8).join(', ')}${more} ${differing.length === 1 ? 'differs' : 'differ'} ` +
+    'from what an owner accepted. Read the changes, then accept them with: tollgate reload'
+  );
 }
 
-function refuseLoose(config: Config, accepted: ReadonlySet<string>): Config {
-  const loose = exposedReads(config)
+function refuseUnaccepted(config: Config, accepted: ReadonlySet<string>): Config {
+  const unaccepted = exposedReads(config)
     .filter((file) => !accepted.has(file))
     .map((file) => (isPathWithin(file, config.folder) ? path.relative(config.folder, file) : file));
-  if (loose.length === 0) return config;
-  const some = loose.length > 4 ? `${loose.slice(0, 4).join(', ')} and ${loose.length - 4} more` : loose.join(', ');
+  if (unaccepted.length === 0) return config;
+  const names =
+    unaccepted.length > 4
+      ? `${unaccepted.slice(0, 4).join(', ')} and ${unaccepted.length - 4} more`
+      : unaccepted.join(', ');
   throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-    detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it is' : 'they are'} in the workspace or in a folder that a sandbox may write.`,
+    detail:
+      `No owner has accepted ${names}, which an agent could have written: ` +
+      `${unaccepted.length === 1 ? 'it is' : 'they are'} in the workspace or in a folder that a sandbox may write.`,
   });
 }
 
-/** The disk may have the corrected file already. */
+/** Adds a hint to the error of an accepted copy, because the file on the disk may be corrected already. */
 function withHint(thrown: unknown, differing: readonly string[]): unknown {
   if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID' || differing.length === 0) return thrown;
   return new TollgateError('CONFIG_INVALID', {
-    detail: `${thrown.message} This is the accepted configuration; ${differing.join(', ')} on the disk differs.`,
-    next: 'Correct what is named, then accept the files on the disk with: tollgate reload',
+    detail: `${thrown.message} This is the accepted configuration. The disk differs: ${differing.join(', ')}.`,
+    next: 'Correct the named problems, then accept the files on the disk with: tollgate reload',
     data: thrown.data,
     cause: thrown,
   });

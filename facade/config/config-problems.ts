@@ -16,7 +16,7 @@ export interface ConfigPath {
   readonly column: number;
 }
 
-/** A file whose values know their place. */
+/** A file that knows the place of each of its values. */
 export interface Located {
   readonly file: string;
   /** Returns the place of a value, or of its key; that of the nearest parent if it has none itself. */
@@ -33,13 +33,13 @@ export class ProblemReport {
   readonly problems: Problem[] = [];
   readonly warnings: Problem[] = [];
   readonly #located: Located;
-  readonly #taken = new Set<string>();
+  readonly #reported = new Set<string>();
 
   constructor(located: Located) {
     this.#located = located;
   }
 
-  /** Adds an error of the value at `path`. Messages are public and never contain a substituted value. */
+  /** Adds an error of the value at `path`. A message must never contain the value of a variable. */
   refuse(path: Path, message: string): void {
     this.#add(path, 'value', message);
   }
@@ -61,8 +61,8 @@ export class ProblemReport {
 
   #add(path: Path, part: 'key' | 'value', message: string): void {
     const id = pathId(path);
-    if (this.#taken.has(id)) return;
-    this.#taken.add(id);
+    if (this.#reported.has(id)) return;
+    this.#reported.add(id);
     this.problems.push({ file: this.fileOf(path), ...this.#located.placeOf(path, part), message });
   }
 }
@@ -83,7 +83,7 @@ export function showPath(path: Path): string {
   }, '');
 }
 
-/** Returns a name from outside, quoted, short and without control characters. */
+/** Returns a name from a file or caller in quotes: at most 40 characters, without control characters. */
 export function quote(name: string): string {
   return JSON.stringify(name.length > 40 ? `${name.slice(0, 40)}…` : name).replace(
     /[\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g,
@@ -127,6 +127,6 @@ export interface Problem {
   readonly line: number;
   readonly column: number;
   readonly message: string;
-  /** Something that is not taken from a client's file; reported by checks, not at each start. */
+  /** A setting of a client file that has no effect. Checks report it, starts do not. */
   readonly minor?: true;
 }

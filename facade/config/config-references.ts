@@ -1,7 +1,4 @@
-/**
- * Checks the names by which parts of tollgate.yaml refer to each other. Names of nothing, and rules that can never
- * match, are refused.
- */
+/** Checks the names by which parts of tollgate.yaml refer to each other, and refuses names that do not exist. */
 import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { toolMatcher } from '../exposure/served-server.ts';
@@ -13,7 +10,7 @@ import { splitToolId, WORKSPACE } from './servers/server-names.ts';
 import { checkOrigin } from './settings/origins.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose } from './written-config.ts';
 
-/** What the names are checked against. */
+/** The names that exist, and where to report errors. */
 export interface ReferenceContext {
   readonly report: ProblemReport;
   /** Names under `servers`, including refused entries. */
@@ -27,15 +24,15 @@ export interface ReferenceContext {
 
 const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
 
-/** Labels that always exist; policies/rules/configured-names.ts has the same ones. */
+/** Labels that always exist. Keep them equal to those of policies/rules/configured-names.ts. */
 const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
-/** Within one profile, a server either serves primitives or shows its tools (CY-07). */
-const TWICE = 'one effect could then be reached in two ways, and only one of them has a second check';
+/** Why a server of one profile either serves primitives or shows its tools (CY-07). */
+const TWO_WAYS = 'one effect could then be reached in two ways, and only one of them has a second check';
 
-/** Reports every name of nothing, every collision, and every pattern that is too broad. */
+/** Reports every name that does not exist, every collision, and every pattern that is too broad. */
 export function checkReferences(written: WrittenConfig, context: ReferenceContext): void {
   const checker = new ReferenceChecker(written, context);
   checker.principals();
@@ -76,11 +73,12 @@ class ReferenceChecker {
       });
       const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
       const backends = new Set(stacked.flatMap(backendsOf));
-      const both = stacked.flatMap(shownServers).find((server) => backends.has(server));
-      if (profiles.length > 1 && both !== undefined)
+      const doubled = stacked.flatMap(shownServers).find((server) => backends.has(server));
+      if (profiles.length > 1 && doubled !== undefined)
         this.#report.refuse(
           ['principals', index, 'profiles'],
-          `one of these profiles serves primitives by server ${quote(both)}, and one shows its tools: ${TWICE}; remove one of them`,
+          `one of these profiles serves primitives by server ${quote(doubled)}, and one shows its tools: ` +
+            `${TWO_WAYS}; remove one of them`,
         );
     });
   }
@@ -104,7 +102,8 @@ class ReferenceChecker {
       if (!/^[a-z][a-z0-9-]{0,63}$/.test(name))
         this.#report.refuseKey(
           path,
-          `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; rename it`,
+          `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; ` +
+            'rename it',
         );
       (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
       for (const key of ['lifetimes', 'starts'] as const)
@@ -126,40 +125,39 @@ class ReferenceChecker {
       if (known?.has(label) === false)
         this.#report.refuse(
           ['labels', 'sticky', at],
-          `label ${quote(label)}: no server and no rule adds it, so it would have no effect; ${didYouMean(label, known)}`,
+          `label ${quote(label)}: no server and no rule adds it, so it would have no effect; ` +
+            `${didYouMean(label, known)}`,
         );
     });
   }
 
-  /**
-   * All labels that a call can bring in. Absent if policies are in separate files, because a label may come from there;
-   * then labels are not checked.
-   */
+  /** All labels that a result can get. Undefined if policies are in separate files, because these may add labels. */
   #labels(): ReadonlySet<string> | undefined {
     const { policies, rules = [], servers = {} } = this.#written;
     if (policies !== undefined) return undefined;
-    const given = rules.flatMap(
+    const addedByRules = rules.flatMap(
       (rule) =>
         (rule as { readonly obligations?: { readonly labels?: readonly string[] } } | null)?.obligations?.labels ?? [],
     );
-    return new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...given]);
+    return new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...addedByRules]);
   }
 
   joining(): void {
-    for (const [server, profiles] of this.#joining()) {
+    for (const [server, profiles] of this.#profilesByServer()) {
       profiles.forEach((name, at) => {
         this.#profile(name, ['servers', server, 'profiles', at]);
         const { expose = this.#written.expose ?? {} } = this.#written.profiles?.[name] ?? {};
         if (backendsOf(expose).includes(server))
           this.#report.refuse(
             ['servers', server, 'profiles', at],
-            `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot be shown too: ${TWICE}; remove the line`,
+            `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot be ` +
+              `shown too: ${TWO_WAYS}; remove the line`,
           );
       });
     }
   }
 
-  #joining(): readonly (readonly [string, readonly string[]])[] {
+  #profilesByServer(): readonly (readonly [string, readonly string[]])[] {
     return Object.entries(this.#written.servers ?? {}).flatMap(([name, { profiles = [] }]) =>
       profiles.length === 0 ? [] : [[name, profiles] as const],
     );
@@ -189,8 +187,8 @@ class ReferenceChecker {
     });
   }
 
-  /** `reached` are the servers of the profile; absent for the `expose` of the file, see sharedExpose. */
-  expose(expose: WrittenExpose, path: Path, reached?: ReadonlySet<string>): void {
+  /** `reachable`: the servers of the profile; absent for the `expose` of the file (see sharedExpose). */
+  expose(expose: WrittenExpose, path: Path, reachable?: ReadonlySet<string>): void {
     const { primitives, tools = [] } = expose;
     if (primitives !== undefined)
       checkRoutes(primitives, [...path, 'primitives'], {
@@ -203,12 +201,13 @@ class ReferenceChecker {
     tools.forEach((entry, index) => {
       const at = [...path, 'tools', index];
       const { tool, name } = typeof entry === 'string' ? { tool: entry, name: undefined } : entry;
-      this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reached);
-      const wrapped = backendsOf(expose).find((backend) => backend === splitToolId(tool)?.server);
-      if (wrapped !== undefined)
+      this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reachable);
+      const mappedServer = backendsOf(expose).find((backend) => backend === splitToolId(tool)?.server);
+      if (mappedServer !== undefined)
         this.#report.refuse(
           typeof entry === 'string' ? at : [...at, 'tool'],
-          `server ${quote(wrapped)} serves primitives here, and shows its tools: ${TWICE}; write the line in another profile, or choose other primitives`,
+          `server ${quote(mappedServer)} serves primitives here, and shows its tools: ${TWO_WAYS}; write the line in ` +
+            'another profile, or choose other primitives',
         );
       if (typeof entry !== 'string') this.schemaProfile(entry.schemaProfile, [...at, 'schemaProfile']);
       if (name === undefined) return;
@@ -225,34 +224,32 @@ class ReferenceChecker {
     });
   }
 
-  /**
-   * The tools of the file are only shown in profiles without their own `expose` that reach the server; without such a
-   * profile the line has no effect.
-   */
+  /** Tools of the file's own `expose` are shown only in profiles that have no `expose` and reach the server. */
   sharedExpose(): void {
     const { expose = {}, profiles = {} } = this.#written;
     const inheriting = Object.values(profiles).filter((profile) => profile.expose === undefined);
-    const reached = new Set([
+    const reachable = new Set([
       ...backendsOf(expose),
       ...inheriting.flatMap(({ servers = [] }) => servers),
-      ...this.#joining().map(([server]) => server),
+      ...this.#profilesByServer().map(([server]) => server),
     ]);
     (expose.tools ?? []).forEach((entry, index) => {
       const server = splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server;
       if (
         server === undefined ||
-        reached.has(server) ||
+        reachable.has(server) ||
         Object.keys(profiles).length < Object.keys(this.#context.profileKeys).length
       )
         return;
       this.#report.refuse(
         ['expose', 'tools', index],
-        `no profile that uses this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`,
+        `no profile that uses this expose reaches server ${quote(server)}, so the line shows nothing; write ` +
+          `profiles: {default: {servers: [${server}]}}`,
       );
     });
   }
 
-  /** The profiles that ship as data. A missing one would only be noticed when an agent lists its tools. */
+  /** Checks a schema profile now, because otherwise the error would appear when an agent lists its tools. */
   schemaProfile(name: string | undefined, path: Path): void {
     const known = readdirSync(SCHEMA_PROFILES)
       .filter((file) => file.endsWith('.json'))
@@ -261,12 +258,13 @@ class ReferenceChecker {
       this.#report.refuse(path, `schema profile ${quote(name)} does not exist; ${didYouMean(name, known)}`);
   }
 
-  #tool(tool: string, path: Path, reached: ReadonlySet<string> | undefined): void {
+  #tool(tool: string, path: Path, reachable: ReadonlySet<string> | undefined): void {
     const id = splitToolId(tool);
     if (id === undefined)
       return this.#report.refuse(
         path,
-        `${quote(tool)} does not name a tool of one server, so it could show unintended tools; write server.tool, or server.* for all tools of a server`,
+        `${quote(tool)} does not name a tool of one server, so it could show unintended tools; write ` +
+          'server.tool, or server.* for all tools of a server',
       );
     if (id.server === WORKSPACE)
       return this.#report.refuse(
@@ -275,19 +273,20 @@ class ReferenceChecker {
       );
     this.#server(id.server, path);
     this.#internalTool(id, path);
-    if (reached?.has(id.server) === false)
+    if (reachable?.has(id.server) === false)
       this.#report.refuse(
         path,
-        `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the servers of the profile`,
+        `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the ` +
+          'servers of the profile',
       );
   }
 
-  /** The tools of Tollgate itself are known without asking; if there is no other server, so is every tool. */
+  /** Checks a tool name that must belong to an internal server. If no other server exists, every tool name must. */
   #internalTool({ server, tool }: { readonly server: string | undefined; readonly tool: string }, path: Path): void {
-    const isAlone = this.#context.serverNames.size === 0 && this.#context.included.size === 0;
+    const hasNoOtherServer = this.#context.serverNames.size === 0 && this.#context.included.size === 0;
     const servers =
       server === undefined
-        ? isAlone
+        ? hasNoOtherServer
           ? [WORKSPACE, ...SHIPPED.keys()]
           : []
         : server === WORKSPACE || SHIPPED.has(server)
@@ -299,7 +298,8 @@ class ReferenceChecker {
     if (known.length === 0 || tool.includes('.') || known.some(toolMatcher(tool))) return;
     this.#report.refuse(
       path,
-      `${server === undefined ? 'there is' : `server ${quote(server)} has`} no tool ${quote(tool)}; ${didYouMean(tool, known)}`,
+      `${server === undefined ? 'there is' : `server ${quote(server)} has`} no tool ${quote(tool)}; ` +
+        `${didYouMean(tool, known)}`,
     );
   }
 
@@ -307,8 +307,7 @@ class ReferenceChecker {
     const { serverNames, included } = this.#context;
     if (serverNames.has(name) || SHIPPED.has(name)) return;
     const file = included.get(name);
-    // A client's file must not decide whether this one loads, so its servers must be named here before they are used
-    // here.
+    // A client file must not decide whether this one loads, so its servers must be named here before they are used.
     const advice =
       file === undefined
         ? didYouMean(name, serverNames)

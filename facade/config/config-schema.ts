@@ -8,7 +8,7 @@ import { listNames, nearest, type Path, type ProblemReport, quote, showPath } fr
 /** The published schema, in a file next to this one; `tollgate init` copies it into new projects. */
 export const SCHEMA_FILE = new URL('./tollgate.schema.json', import.meta.url);
 
-/** Keys of other products, and the key of Tollgate with the same meaning. */
+/** Keys of other products → the key of Tollgate with the same meaning. */
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['type', 'transport'],
   ['endpoint', 'url'],
@@ -39,7 +39,7 @@ interface SchemaNode {
 const require = createRequire(import.meta.url);
 let compiled: ValidateFunction | undefined;
 
-/** Expensive, so only if something is wrong. */
+/** Compiles the schema. This is expensive, so it happens only if something is wrong. */
 function compileSchema(): ValidateFunction {
   const { Ajv } = require('ajv') as typeof import('ajv');
   return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(
@@ -59,7 +59,7 @@ export function checkShape(value: unknown, raw: unknown, report: ProblemReport):
   for (const error of validate.errors ?? []) {
     if (error.propertyName !== undefined) continue;
     const path = pathOf(error, value);
-    explain(error, { path, raw, report });
+    reportFault(error, { path, raw, report });
     remove(copy, error.keyword === 'additionalProperties' ? path : entryOf(path));
   }
   return typeof copy === 'object' && copy !== null && !Array.isArray(copy) ? copy : {};
@@ -86,7 +86,9 @@ function entryOf(path: Path): Path {
   return path.slice(0, ENTRY_SECTIONS.has(String(path[0])) ? 2 : 1);
 }
 
-/** Deletes in place. In lists this leaves a hole, which `forEach` and `map` skip while later indices stay the same. */
+/**
+ * Deletes in place. In a list this leaves a hole, so that later entries keep their index; `forEach` and `map` skip it.
+ */
 function remove(root: unknown, path: Path): void {
   const parent = path
     .slice(0, -1)
@@ -101,7 +103,7 @@ interface Fault {
   readonly report: ProblemReport;
 }
 
-function explain(error: ErrorObject, { path, raw, report }: Fault): void {
+function reportFault(error: ErrorObject, { path, raw, report }: Fault): void {
   const node = (error.parentSchema ?? {}) as SchemaNode;
   const where = showPath(path);
   if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node));
@@ -114,18 +116,24 @@ function explain(error: ErrorObject, { path, raw, report }: Fault): void {
       `${where} has no ${missing}, which is required; add ${missing}${example(node.properties?.[missing], missing)}`,
     );
   }
-  report.refuse(path, `${where} is ${seen(path, raw)}: ${demand(error)}${meaning(node)}${advice(error, node)}`);
+  report.refuse(
+    path,
+    `${where} is ${describeValue(path, raw)}: ${requirementOf(error)}${purposeOf(node)}${adviceFor(error, node)}`,
+  );
 }
 
 function unknownKey(path: Path, node: SchemaNode): string {
   const key = String(path.at(-1));
   if (key === 'approved' && path[0] === 'servers')
-    return `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
+    return (
+      `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned ` +
+      `project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``
+    );
   const known = Object.keys(node.properties ?? {});
   const synonym = SYNONYMS.get(key);
   const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);
-  const todo = meant === undefined ? `the keys here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
-  return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: it would have no effect; ${todo}`;
+  const adviceText = meant === undefined ? `the keys here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
+  return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: it would have no effect; ${adviceText}`;
 }
 
 const KINDS: Readonly<Record<string, string>> = {
@@ -137,7 +145,7 @@ const KINDS: Readonly<Record<string, string>> = {
   number: 'a number',
 };
 
-function demand(error: ErrorObject): string {
+function requirementOf(error: ErrorObject): string {
   const params = error.params as {
     type?: string | string[];
     allowedValues?: string[];
@@ -168,12 +176,12 @@ function demand(error: ErrorObject): string {
   }
 }
 
-/** The purpose of the key, from the schema: the same text that the editor shows. */
-function meaning(node: SchemaNode): string {
+/** Returns the description of the key in the schema: the same text that the editor shows. */
+function purposeOf(node: SchemaNode): string {
   return node.description === undefined ? '' : ` (${node.description.replace(/\.$/, '')})`;
 }
 
-function advice(error: ErrorObject, node: SchemaNode): string {
+function adviceFor(error: ErrorObject, node: SchemaNode): string {
   if (error.keyword === 'uniqueItems') return '; remove it';
   const [first] = node.examples ?? [];
   return first === undefined ? '; correct it' : `; write for example ${JSON.stringify(first)}`;
@@ -189,8 +197,8 @@ function example(node: SchemaNode | undefined, key: string): string {
 /** Places that may contain a literal secret; their values are never shown. */
 const CONFIDENTIAL: ReadonlySet<string | number> = new Set(['env', 'headers', 'token', 'url', 'args', 'pins']);
 
-/** Returns the value as it is in the file, before variables were filled in, never the value of a variable. */
-function seen(path: Path, raw: unknown): string {
+/** Describes the value as it is in the file, before variables were filled in. Never shows the value of a variable. */
+function describeValue(path: Path, raw: unknown): string {
   const value = path.reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined | null)?.[key], raw);
   if (value === null || value === undefined) return 'empty';
   if (Array.isArray(value)) return 'a list';

@@ -1,5 +1,4 @@
 /** The types of a loaded configuration: complete, frozen, with every default filled in. */
-
 import type { ServerLifetime, ServerSettings } from '../../adapters/port.ts';
 import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
 import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
@@ -9,7 +8,7 @@ import type { OutsideValues } from './reading/outside-values.ts';
 import type { BashConfig, SandboxConfig } from './servers/isolation-settings.ts';
 import type { KnowledgeConfig } from './settings/knowledge-settings.ts';
 
-/** When a server starts: before the first call, or with it. */
+/** When a server starts: `lazy` with its first use, `eager` with Tollgate. */
 export type Start = 'lazy' | 'eager';
 
 /** One configured server. The workspace, which runs in this process, is not one of them. */
@@ -19,14 +18,14 @@ export interface ServerConfig
   readonly description?: string;
   /** The sources of the secrets that it uses, except those in the vault. */
   readonly secretSources?: Readonly<Record<string, SecretSource>>;
-  /** Absent: it is given nothing. Paths are absolute and real. */
+  /** What the server gets in its sandbox. Absent: nothing. Paths are absolute and real. */
   readonly sandbox?: SandboxConfig;
   readonly tools: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   /** Tool name or pattern → what a call does; unclassified tools count as `destructive`. First match in order. */
   readonly semantics: readonly { readonly pattern: string; readonly semantics: Semantics }[];
   /** Id of a mapping under catalogs/primitives/ that lets this server serve primitives. */
   readonly mapping?: string;
-  /** The owner confirms what the server says about its tools. */
+  /** True if the owner has confirmed the annotations of the server about its tools. */
   readonly trustHints: boolean;
   readonly start: Start;
   readonly lifetime: ServerLifetime;
@@ -57,7 +56,10 @@ export interface PrincipalConfig {
   readonly registers: readonly string[];
 }
 
-/** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. `host`: see host-profiles.ts. */
+/**
+ * A profile names servers and overrides settings; stacked profiles take the union, later overrides win. `host`: see
+ * host-profiles.ts.
+ */
 export interface ProfileConfig {
   readonly name: string;
   /** Servers written there, and the external ones that serve its primitives. */
@@ -72,14 +74,19 @@ export interface ProfileConfig {
   /** Server → when it starts for this profile: with each of its sessions, or not before its use. */
   readonly starts: Readonly<Record<string, Start>>;
   readonly schemaProfile?: string;
-  /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false. */
+  /**
+   * Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false.
+   */
   readonly plan: boolean;
   /** `required`: nothing without a grant; one profile of several suffices. */
   readonly grants: 'optional' | 'required';
   readonly host: boolean;
 }
 
-/** A server behind a primitive, and the calls that it serves; without a condition all. `workspace` is the internal server. */
+/**
+ * A server behind a primitive, and the calls that it serves; without a condition all. `workspace` is the internal
+ * server.
+ */
 export interface Route {
   readonly server: string;
   /** Globs, relative to the workspace: all names of the file must match one. */

@@ -1,4 +1,4 @@
-/** Loads a file into a frozen configuration. If it has any error it is refused, with all its problems at once. */
+/** Loads tollgate.yaml into a frozen configuration. A file with errors is refused, with all its problems at once. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
@@ -14,20 +14,20 @@ import { buildPrincipals } from './principals.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { placesOf } from './reading/control-files.ts';
 import { readText, realPath } from './reading/text-files.ts';
-import { fill } from './reading/variable-fields.ts';
+import { fillVariables } from './reading/variable-fields.ts';
 import type { Variables } from './reading/variable-substitution.ts';
 import { readYaml, type YamlFile } from './reading/yaml-document.ts';
 import { buildServers } from './servers/configured-servers.ts';
 import { checkPrograms, writableFolders } from './servers/helper-program-settings.ts';
-import { addAbsent, includeRegistered, includeServers } from './servers/included-servers.ts';
-import { NO_OTHERS, placeOtherWorkspaces } from './servers/other-workspaces.ts';
-import { countingRegistrations, registeredFolder } from './servers/registered-servers.ts';
+import { addUndefined, includeRegistered, includeServers } from './servers/included-servers.ts';
+import { NO_OTHER_WORKSPACES, placeOtherWorkspaces } from './servers/other-workspaces.ts';
+import { registeredFolder, validRegistrations } from './servers/registered-servers.ts';
 import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } from './servers/sandbox-settings.ts';
-import { joinServerFiles, SERVER_FOLDER, strayServerFiles } from './servers/server-files.ts';
+import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { buildApprovals } from './settings/approval-settings.ts';
 import { KNOWLEDGE_DEFAULTS } from './settings/knowledge-settings.ts';
-import { controlFilesOf, placePolicies, strayRego } from './settings/policy-sources.ts';
+import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
 import { buildRecording, buildRuns } from './settings/recording-settings.ts';
 import { buildSecretSources } from './settings/secret-sources.ts';
 import { PROGRAM, placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
@@ -62,8 +62,8 @@ const LISTEN: ListenConfig = {
 };
 const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
 /**
- * The defaults of `serve`: its servers work for many agents, and 20 s with the 8 s in which servers end fit into the 30
- * s that Kubernetes grants.
+ * The defaults of `serve`, whose servers work for many agents. The 20 s for running calls and the 8 s in which servers
+ * end fit into the 30 s that Kubernetes grants.
  */
 const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
 const ROTATE_BYTES = 67_108_864;
@@ -108,11 +108,11 @@ function refusal(file: string, problems: readonly Problem[]): TollgateError {
 }
 
 /** Whether hosts may register servers. */
-function mayRegister(principals: Config['principals']): boolean {
+function canRegister(principals: Config['principals']): boolean {
   return principals.some(({ registers }) => registers.length > 0);
 }
 
-/** One load: what the steps share. */
+/** One load. Its fields are what the steps share. */
 class Loader {
   readonly #yaml: YamlFile;
   readonly #raw: unknown;
@@ -159,7 +159,7 @@ class Loader {
     const programs = written.programs ?? {};
     const listen = this.#listen(written);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
-    const reads = [...this.#reads(written, policies), ...(mayRegister(principals) ? [registeredFolder(state)] : [])];
+    const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
     if (workspace === undefined || this.#report.problems.length > 0)
@@ -189,8 +189,8 @@ class Loader {
         ...this.#report.warnings,
         ...warnings,
         ...broad,
-        ...strayServerFiles(this.#world.at(path.join(this.#folder, SERVER_FOLDER))),
-        ...strayRego(this.#folder, policies),
+        ...ignoredServerFiles(this.#world.at(path.join(this.#folder, SERVER_FOLDER))),
+        ...ignoredRego(this.#folder, policies),
       ],
     });
   }
@@ -226,7 +226,8 @@ class Loader {
     if (workspace !== undefined && isPathWithin(accepted, workspace))
       this.#report.refuse(
         ['workspace'],
-        'the workspace contains the folder of accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
+        'the workspace contains the folder of accepted configurations, so an agent could accept its own; name ' +
+          'another workspace, or set XDG_STATE_HOME to a folder outside it',
       );
     return { ...places, acceptedFolder: accepted };
   }
@@ -245,7 +246,7 @@ class Loader {
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
   }
 
-  /** Places the folders of other workspaces, and checks that no agent can replace a helper program. */
+  /** Checks that no agent can replace a helper program, and returns the folders of other workspaces. */
   #otherWorkspaces(
     written: WrittenConfig,
     guarded: Guarded,
@@ -256,9 +257,13 @@ class Loader {
       readonly workspace: string | undefined;
     },
   ): OtherWorkspaces {
-    if (workspace === undefined) return NO_OTHERS;
+    if (workspace === undefined) return NO_OTHER_WORKSPACES;
     const { bash, servers, programs } = config;
-    checkPrograms(programs, writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHERS }), this.#report);
+    checkPrograms(
+      programs,
+      writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHER_WORKSPACES }),
+      this.#report,
+    );
     return placeOtherWorkspaces(written.otherWorkspaces, {
       ...guarded,
       resolve: this.#resolve,
@@ -280,7 +285,7 @@ class Loader {
     ];
   }
 
-  /** The workspace comes first, because every other text may name it. */
+  /** Returns the variables of the file. The workspace comes first, because every other text may name it. */
   #variables(): Variables {
     const folders = new Map([
       ['userHome', this.#world.home],
@@ -305,7 +310,7 @@ class Loader {
   }
 
   #fill(value: unknown, at: Path, variables: Variables): unknown {
-    return fill(value, at, { variables, report: this.#report, secrets: this.#secrets });
+    return fillVariables(value, at, { variables, report: this.#report, secrets: this.#secrets });
   }
 
   #servers(
@@ -333,7 +338,8 @@ class Loader {
     if (servers.size > limit)
       this.#report.refuse(
         ['servers'],
-        `${servers.size} servers, and ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`,
+        `${servers.size} servers, and ${limit} are allowed: each costs memory and the model's attention; ` +
+          'remove some, or raise limits.servers',
       );
     const files = (written.include ?? []).map((file, index) => ({
       file: this.#resolve(file),
@@ -352,16 +358,17 @@ class Loader {
       limit,
     };
     const warnings = includeServers(files, context);
-    const hosts = countingRegistrations(variables.folders.get('stateFolder') ?? '', {
+    const registrations = validRegistrations(variables.folders.get('stateFolder') ?? '', {
       principals,
       project: this.#folder,
     });
-    warnings.push(...hosts.warnings, ...includeRegistered(hosts.counting, context));
-    for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
-      if (written.include !== undefined || mayRegister(principals))
+    warnings.push(...registrations.warnings, ...includeRegistered(registrations.valid, context));
+    for (const name of addUndefined({ servers, written: entries, base }, this.#yaml.file)) {
+      if (written.include !== undefined || canRegister(principals))
         this.#report.warn(
           ['servers', name],
-          `server ${quote(name)} is in none of the included files, and no host registered it, so it cannot be used; add command or url, or correct include`,
+          `server ${quote(name)} is in none of the included files, and no host registered it, so it cannot be ` +
+            'used; add command or url, or correct include',
         );
       else
         this.#report.refuse(
@@ -369,8 +376,8 @@ class Loader {
           `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`,
         );
     }
-    this.#checkKept(servers, written.limits?.connections ?? this.#limits.connections);
-    const joined = hosts.counting
+    this.#checkKeepAlive(servers, written.limits?.connections ?? this.#limits.connections);
+    const joined = registrations.valid
       .filter(({ name, client }) => servers.get(name)?.source === client.file)
       .map(
         ({ name, profiles }) =>
@@ -380,13 +387,14 @@ class Loader {
   }
 
   /** A keep-alive server never gives up its connection, so with too many of them no other server could start. */
-  #checkKept(servers: ReadonlyMap<string, ServerConfig>, connections: number): void {
-    const kept = [...servers.values()].filter(({ lifetime }) => lifetime === 'keep-alive').map(({ name }) => name);
-    const last = kept[connections];
-    if (last !== undefined)
+  #checkKeepAlive(servers: ReadonlyMap<string, ServerConfig>, connections: number): void {
+    const keepAlive = [...servers.values()].filter(({ lifetime }) => lifetime === 'keep-alive').map(({ name }) => name);
+    const excess = keepAlive[connections];
+    if (excess !== undefined)
       this.#report.refuse(
-        ['servers', last, 'lifetime'],
-        `${kept.length} servers have lifetime keep-alive, and limits.connections allows ${connections}; raise it above their number, or use keep-alive for fewer`,
+        ['servers', excess, 'lifetime'],
+        `${keepAlive.length} servers have lifetime keep-alive, and limits.connections allows ${connections}; raise ` +
+          'it above their number, or use keep-alive for fewer',
       );
   }
 
@@ -396,31 +404,31 @@ class Loader {
     if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined)
       this.#report.refuse(
         ['listen', 'maxSessionsPerPrincipal'],
-        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all principals (listen.maxSessions), so it would limit no one; write a smaller number, or remove it`,
+        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all principals ` +
+          '(listen.maxSessions), so it would limit no one; write a smaller number, or remove it',
       );
     if (listen.headersMs > listen.requestMs)
       this.#report.refuse(
         ['listen', written.listen?.headersMs === undefined ? 'requestMs' : 'headersMs'],
-        `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request would end before its headers; write a smaller headersMs, or a larger requestMs`,
+        `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request ` +
+          'would end before its headers; write a smaller headersMs, or a larger requestMs',
       );
     const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
     if (listen.auth === 'none' && !loopback)
       this.#report.refuse(
         ['listen', 'auth'],
-        'auth none on an address that others can reach: anyone there could call every tool; write auth: token, or host: 127.0.0.1',
+        'auth none on an address that others can reach: anyone there could call every tool; write auth: token, ' +
+          'or host: 127.0.0.1',
       );
     return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
   }
 
-  /** A list as it is in the file. Messages show what was written there, never the value of a variable. */
+  /** Returns a list as it is in the file, for messages, which never show the value of a variable. */
   #rawList(section: 'include'): readonly unknown[] {
     return (this.#raw as Record<string, readonly unknown[]>)[section] ?? [];
   }
 
-  /**
-   * Names of a section as they are in the file, including refused entries, so that an error in an entry does not make
-   * its name unknown.
-   */
+  /** Returns the names of a section, including refused entries, so that an error in an entry causes no second one. */
   #keysOf(section: 'servers' | 'profiles'): readonly string[] {
     const value: unknown = (this.#raw as Record<string, unknown> | null)?.[section];
     return typeof value === 'object' && value !== null ? Object.keys(value) : [];

@@ -1,7 +1,4 @@
-/**
- * Finds the files that a configuration names, even one that cannot be loaded, so that the correction of a named file is
- * noticed.
- */
+/** Finds the files that a configuration names, even if it cannot be loaded, so that their correction is noticed. */
 import path from 'node:path';
 import { readText } from './reading/text-files.ts';
 import { readYaml } from './reading/yaml-document.ts';

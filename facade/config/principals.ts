@@ -1,13 +1,13 @@
-/** Reads principals and their tokens. Tokens in clear, weak tokens, and two owners of one token are refused. */
+/** Reads principals and their tokens. Literal tokens, weak tokens and tokens of two principals are refused. */
 import { createHash } from 'node:crypto';
 import type { PrincipalConfig } from './config.ts';
 import { type Path, type ProblemReport, quote } from './config-problems.ts';
 import type { WrittenPrincipal } from './written-config.ts';
 
-/** A shorter token can be guessed; 16 characters of hex are 64 bits. */
+/** The shortest token, in characters. 16 hexadecimal digits are 64 bits; a shorter token could be guessed. */
 const MIN_TOKEN = 16;
 
-/** The caller if the file names none: the person who started Tollgate. */
+/** The only principal if the file defines none: the person who started Tollgate. */
 const LOCAL: PrincipalConfig = {
   id: 'local',
   role: 'user',
@@ -19,10 +19,7 @@ const LOCAL: PrincipalConfig = {
   registers: [],
 };
 
-/**
- * Checks and completes the principals. `raw` is the file before variables were filled in: it tells a pasted token from
- * a variable.
- */
+/** Checks and completes the principals. `raw`: the file before variables were filled in, to find literal tokens. */
 export function buildPrincipals(
   written: readonly WrittenPrincipal[] | undefined,
   raw: unknown,
@@ -87,21 +84,24 @@ function readToken(
     if (/^[0-9a-f]{64}$/i.test(hash)) return hash.toLowerCase();
     report.refuse(
       path,
-      'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: printf %s "$TOKEN" | sha256sum',
+      'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: printf %s ' +
+        '"$TOKEN" | sha256sum',
     );
     return undefined;
   }
   if (!raw.includes('${')) {
     report.refuse(
       path,
-      'the token is in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as sha256:<64 hex digits>',
+      'the token is in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as ' +
+        'sha256:<64 hex digits>',
     );
     return undefined;
   }
   if (token.length < MIN_TOKEN) {
     report.refuse(
       path,
-      `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: openssl rand -hex 32`,
+      `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: ` +
+        'openssl rand -hex 32',
     );
     return undefined;
   }

@@ -1,4 +1,4 @@
-/** Profiles: the two built-in ones, the defaults of the others, and how stacked profiles become one (HA-21). */
+/** Builds the profiles: the two built-in ones, the defaults of the others, and stacked profiles as one (HA-21). */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { quote } from './config-problems.ts';
@@ -21,7 +21,7 @@ const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
   },
 };
 
-/** The part of a profile that says what the agent sees. */
+/** The part of a profile that defines what the agent sees. */
 type Exposed = Pick<ProfileConfig, 'primitives' | 'expose'>;
 
 /** Returns the names that a principal may have: the built-in ones and those of the file. */
@@ -30,22 +30,22 @@ export function profileNames(written: Readonly<Record<string, unknown>>): Readon
 }
 
 /**
- * Returns all profiles, complete. Those without an `expose` take that of the file, without the tools of servers that
- * they do not reach.
+ * Returns all profiles, complete. A profile without `expose` uses that of the file, without the tools of servers that
+ * the profile does not reach.
  */
 export function buildProfiles({
   profiles = {},
   servers = {},
   expose,
 }: Pick<WrittenConfig, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
-  const joining = (profile: string): readonly string[] =>
+  const joined = (profile: string): readonly string[] =>
     Object.entries(servers)
       .filter(([, server]) => server.profiles?.includes(profile))
       .map(([server]) => server);
   return new Map(
     Object.entries({ ...BUILT_IN, ...profiles }).map(([name, profile]) => [
       name,
-      buildProfile(name, profile, { base: expose, joining: joining(name) }),
+      buildProfile(name, profile, { base: expose, joined: joined(name) }),
     ]),
   );
 }
@@ -64,14 +64,11 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
   return { ...written, when: written.when ?? {} };
 }
 
-/**
- * `joining`: servers that name this profile themselves. All of their tools are shown, unless `expose` chooses among
- * them.
- */
+/** `joined`: servers that name this profile themselves. All of their tools are shown, unless `expose` lists some. */
 function buildProfile(
   name: string,
   written: WrittenProfile,
-  { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] },
+  { base, joined }: { readonly base: WrittenExpose | undefined; readonly joined: readonly string[] },
 ): ProfileConfig {
   const { host = false } = written;
   // Primitives work in a sandbox, so a host profile has none.
@@ -79,19 +76,19 @@ function buildProfile(
     ? { ...buildExpose(written.expose ?? base), primitives: {} }
     : buildExpose(written.expose ?? base);
   const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);
-  const servers = [...new Set([...(written.servers ?? []), ...joining, ...backends])];
-  const chosen = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
-  const whole = joining
-    .filter((server) => !chosen.some(({ tool }) => serverOf(tool) === server))
+  const servers = [...new Set([...(written.servers ?? []), ...joined, ...backends])];
+  const selected = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
+  const complete = joined
+    .filter((server) => !selected.some(({ tool }) => serverOf(tool) === server))
     .map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
-  const reached = [...chosen, ...whole];
+  const shown = [...selected, ...complete];
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
   return {
     name,
     servers,
     primitives,
-    expose: reached,
+    expose: shown,
     budgets,
     caps: written.caps ?? {},
     lifetimes: written.lifetimes ?? {},
@@ -137,9 +134,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
   };
 }
 
-/**
- * Returns the servers that start with Tollgate: the eager ones, except those that no profile wants before their use.
- */
+/** Returns the servers that start with Tollgate: the eager ones, unless all their profiles say `lazy`. */
 export function eagerServers({ servers, profiles }: Pick<Config, 'servers' | 'profiles'>): readonly string[] {
   const wanting = (name: string): readonly ProfileConfig[] =>
     [...profiles.values()].filter((profile) => profile.servers.includes(name));
@@ -158,7 +153,7 @@ function exposedName({ tool, name }: ExposeRule): string {
   return name ?? tool;
 }
 
-/** Each key once, with its last value, in the order of first appearance. */
+/** Returns each key once, with its last value, in the order of first appearance. */
 function lastOf<T>(items: readonly T[], keyOf: (item: T) => string): readonly T[] {
   return [...new Map(items.map((item) => [keyOf(item), item])).values()];
 }

@@ -1,11 +1,8 @@
-/**
- * Finds the state folder of a configuration that is refused, for the switches that must work anyway. It does not guess
- * if the file may name another folder.
- */
+/** Finds the state folder of a configuration that cannot be loaded, so that `off` and `kill` work anyway. */
 import path from 'node:path';
 import { ProblemReport } from './config-problems.ts';
 import { readText, realPath } from './reading/text-files.ts';
-import { fill } from './reading/variable-fields.ts';
+import { fillVariables } from './reading/variable-fields.ts';
 import { readYaml } from './reading/yaml-document.ts';
 import { resolver, stateFolder, type World } from './work-folders.ts';
 
@@ -22,9 +19,9 @@ export interface GuessedFolders {
 }
 
 /**
- * Returns the state and audit folders of a file that may be broken or missing. `state` and `audit.folder` are read if
- * the file parses as YAML, otherwise `state` from its own line; a file without it has the default one. Undefined if
- * that cannot be known, for example with a variable that is not set.
+ * Returns the state and audit folders of a file that may be broken or missing. Reads `state` and `audit.folder` if the
+ * file parses as YAML, otherwise only the line of `state`. A file without `state` has the default folder. Returns
+ * undefined if the folder cannot be known, for example because a variable is not set.
  */
 export function guessFolders(file: string, world: World): GuessedFolders | undefined {
   const folder = realPath(path.dirname(path.resolve(file)));
@@ -36,7 +33,11 @@ export function guessFolders(file: string, world: World): GuessedFolders | undef
     ['userHome', world.home],
     ['configDir', folder],
   ]);
-  const filled = fill(written, [], { report, secrets: new Set(), variables: { env: world.env, folders } }) as Keys;
+  const filled = fillVariables(written, [], {
+    report,
+    secrets: new Set(),
+    variables: { env: world.env, folders },
+  }) as Keys;
   if (report.problems.length > 0 || (filled.state !== undefined && typeof filled.state !== 'string')) return undefined;
   const state = stateFolder(filled.state, { ...world, folder, resolve });
   const audit = filled.audit?.folder;
@@ -51,10 +52,10 @@ interface Keys {
   readonly audit?: { readonly folder?: unknown };
 }
 
-/** Returns the two keys as they are written; undefined if the first may be there and cannot be read. */
+/** Returns the two keys as they are written; undefined if there may be a `state` that cannot be read. */
 function readKeys(file: string): Keys | undefined {
   const read = readText(file, MAX_BYTES);
-  // A missing file named no other folder. Whether its default folder was in use shows in the folder's content.
+  // A missing file names no other folder, so the default folder is used.
   if (!read.ok) return {};
   const yaml = readYaml(file, read.text);
   if (yaml.problems.length === 0) return pick(yaml.value);

@@ -1,7 +1,4 @@
-/**
- * Finds the principal of the caller over stdio. It never guesses. Callers over HTTP are identified by their tokens, see
- * facade/serve/http/token-authentication.ts.
- */
+/** Finds the principal of the caller over stdio. For HTTP, see facade/serve/http/token-authentication.ts. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { asPrincipal } from '../serve/http/token-authentication.ts';
@@ -17,8 +14,8 @@ export interface StdioCaller {
 }
 
 /**
- * Returns the principal over stdio: the one of `--as` if it is allowed, else the one with the name of the OS user, else
- * the only one that anyone may be. Throws IDENTITY. Nothing that the client sends matters.
+ * Returns the principal over stdio: that of `--as` if it is allowed, else the one with the name of the OS user, else
+ * the only one that this user may be. Nothing that the client sends is used. Throws IDENTITY.
  */
 export function principalForStdio(config: Pick<Config, 'principals'>, { as, user }: StdioCaller): Principal {
   const allowed = config.principals.filter((principal) => mayBe(principal, user));
@@ -28,16 +25,16 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
       ? (allowed.find(({ id }) => id === user) ?? (others.length === 1 ? others[0] : undefined))
       : allowed.find(({ id }) => id === as);
   if (found !== undefined) return asPrincipal(found);
-  const choice =
+  const next =
     allowed.length === 0
       ? 'Add a principal with `stdio: true` to tollgate.yaml.'
       : `Use --as with one of: ${listNames(allowed.map(({ id }) => id))}.`;
   throw new TollgateError('IDENTITY', {
     detail:
       as === undefined
-        ? 'No principal of tollgate.yaml matches the user who started this.'
+        ? 'No principal of tollgate.yaml matches the user who started Tollgate.'
         : `Principal ${quote(as)} is not available to this user over stdio.`,
-    next: choice,
+    next,
   });
 }
 

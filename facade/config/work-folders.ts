@@ -1,7 +1,4 @@
-/**
- * Determines the folders in which Tollgate works. It refuses a workspace that is too large, and state or audit that an
- * agent could write.
- */
+/** Determines the workspace and the state and audit folders. Refuses those that would give an agent too much. */
 import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import path from 'node:path';
@@ -23,11 +20,13 @@ export interface World {
   readonly isShared?: boolean;
 }
 
-const HERE = path.join(import.meta.dirname, '..', '..');
-/** The folder of Tollgate's own programs: the built one, even if the sources run. */
-export const PROGRAM = path.basename(HERE) === 'dist' ? HERE : path.join(HERE, 'dist');
+const BUILD_ROOT = path.join(import.meta.dirname, '..', '..');
+/** The folder of Tollgate's own programs: always the built one, even if the sources run. */
+export const PROGRAM = path.basename(BUILD_ROOT) === 'dist' ? BUILD_ROOT : path.join(BUILD_ROOT, 'dist');
 
-/** Makes a path of the file absolute: `~/` is the home folder, every other path is relative to the file. */
+/**
+ * Returns a function that makes a path of the file absolute: `~/` is the home folder, others are relative to `folder`.
+ */
 export function resolver(folder: string, home: string): (written: string) => string {
   return (written) =>
     written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written);
@@ -77,14 +76,15 @@ export function placeState(
     written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder),
   );
   const { workspace } = context;
-  const exposed = (folder: string): boolean =>
+  const isExposed = (folder: string): boolean =>
     workspace !== undefined && (isPathWithin(folder, workspace) || isPathWithin(workspace, folder));
-  if (exposed(state))
+  if (isExposed(state))
     context.report.refuse(
       ['state'],
-      'the state folder is in the workspace, or contains it: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project',
+      'the state folder is in the workspace, or contains it: an agent could rewrite budgets and approvals; ' +
+        'name a folder outside it, for example ~/.local/state/tollgate/my-project',
     );
-  else if (exposed(auditFolder))
+  else if (isExposed(auditFolder))
     context.report.refuse(
       ['audit', 'folder'],
       'the audit folder is in the workspace, or contains it: an agent could rewrite the log; name a folder outside it',
@@ -102,9 +102,9 @@ export function stateFolder(
 
 /** Returns the state folder of a configuration that names none: one per folder of a configuration. */
 export function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
-  const wanted = env.XDG_STATE_HOME ?? '';
+  const configured = env.XDG_STATE_HOME ?? '';
   // The XDG specification says that relative values are ignored.
-  const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
+  const base = path.isAbsolute(configured) ? configured : path.join(home, '.local', 'state');
   const digest = createHash('sha256').update(folder).digest('hex').slice(0, 12);
   return path.join(base, 'tollgate', `${toSlug(path.basename(folder))}-${digest}`);
 }

@@ -1,6 +1,7 @@
 /**
  * The shape of tollgate.yaml as people write it, after its variables are filled in. The loader fills in defaults.
- * Generated from tollgate.schema.json by `npm run generate`; do not edit it. A list has a hole where an entry was refused.
+ * Generated from tollgate.schema.json by `npm run generate`; do not edit it.
+ * A list has a hole where an entry was refused.
  */
 /** A verb (read, write, destructive, execute), or a verb with the meaning of arguments. */
 export type WrittenSemantics =
@@ -37,8 +38,8 @@ export type WrittenRoute =
       readonly labels?: readonly string[];
     };
 /**
- * A server of bash with the calls that it serves, or only its name for all other calls. A command opens files that
- * it does not name, so `paths` is not possible.
+ * A server of bash with the calls that it serves, or only its name for all other calls. A command opens
+ * files that it does not name, so `paths` is not possible.
  */
 export type WrittenBashRoute =
   | string
@@ -76,8 +77,8 @@ export type WrittenPolicy =
       /** A bundle that is fetched: https, or http on the loopback address. */
       readonly url?: string;
       /**
-       * enforce applies the policy, warn allows the call and warns the caller, shadow only records, off ignores the
-       * policy. deny and dryrun are Gatekeeper's names for enforce and shadow.
+       * enforce applies the policy, warn allows the call and warns the caller, shadow only records, off ignores
+       * the policy. deny and dryrun are Gatekeeper's names for enforce and shadow.
        */
       readonly mode?: 'enforce' | 'warn' | 'shadow' | 'off' | 'deny' | 'dryrun';
       /** Other modes for the callers of a profile or an origin. The first entry that matches applies. */
@@ -89,7 +90,7 @@ export type WrittenPolicy =
         /** The mode for them. */
         readonly mode: 'enforce' | 'warn' | 'shadow' | 'off' | 'deny' | 'dryrun';
       }[];
-      /** How often to look for a newer bundle: a number with s, m or h. */
+      /** How often to check for a newer bundle: a number with s, m or h. */
       readonly poll?: string;
       /** Bearer token for the address, from a variable. */
       readonly token?: string;
@@ -104,9 +105,9 @@ export type WrittenPolicy =
 
 /**
  * tollgate.yaml: the servers behind Tollgate, who may use them, and within which limits. Paths, commands,
- * addresses, variables, headers, tokens and pins may contain ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR},
- * ${secret:NAME} (env and headers of servers), ${workspaceFolder}, ${userHome}, ${configDir}, ${stateFolder} and
- * ${tollgateFolder}; $$ is a plain $.
+ * addresses, variables, headers, tokens and pins may contain ${VAR}, ${VAR:-default}, ${VAR:?message},
+ * ${env:VAR}, ${secret:NAME} (env and headers of servers), ${workspaceFolder}, ${userHome}, ${configDir},
+ * ${stateFolder} and ${tollgateFolder}; $$ is a plain $.
  */
 export interface WrittenConfig {
   /** Version of this format. */
@@ -119,8 +120,8 @@ export interface WrittenConfig {
    */
   readonly state?: string;
   /**
-   * Folders outside the workspace that read, write and edit can reach after an owner has added the capability
-   * cross_workspace.
+   * Folders outside the workspace that read, write and edit can reach after an owner has added the
+   * capability cross_workspace.
    */
   readonly otherWorkspaces?: {
     /** Folders whose files may be read; relative to this file. */
@@ -128,20 +129,23 @@ export interface WrittenConfig {
     /** Folders whose files may be read and changed; relative to this file. */
     readonly write?: readonly string[];
   };
-  /** Servers behind Tollgate by name. An entry without command and url adds settings to a server of an included file. */
+  /**
+   * Servers behind Tollgate by name. An entry without command and url adds settings to a server of an
+   * included file.
+   */
   readonly servers?: {
     readonly [k: string]: WrittenServer;
   };
   /** How the commands of bash in the workspace run. */
   readonly bash?: {
     /**
-     * `sandbox` gives commands the workspace and what is listed here; `direct` gives them all of your rights. Default:
-     * `sandbox`.
+     * `sandbox` gives commands the workspace and what is listed here; `direct` gives them all of your rights.
+     * Default: `sandbox`.
      */
     readonly isolation?: 'direct' | 'sandbox';
     /**
-     * On a platform where a path cannot be resolved to a descriptor (not Linux), bash is refused together with rules on
-     * paths, unless this is true. Default: false.
+     * On a platform where a path cannot be resolved to a descriptor (not Linux), bash is refused together with
+     * rules on paths, unless this is true. Default: false.
      */
     readonly acceptPathRaces?: boolean;
     readonly filesystem?: WrittenFilesystem;
@@ -149,8 +153,9 @@ export interface WrittenConfig {
     readonly limits?: WrittenLimits;
   };
   /**
-   * The paths of programs that Tollgate itself runs: absolute, and outside all folders that agents may write. A
-   * program that is not named is searched for in folders that only the system can change. Changes need a restart.
+   * The paths of programs that Tollgate itself runs: absolute, and outside all folders that agents may
+   * write. A program that is not named is searched for in folders that only the system can change. Changes
+   * need a restart.
    */
   readonly programs?: {
     /** The program bash. */
@@ -179,20 +184,20 @@ export interface WrittenConfig {
     readonly 'xdg-open'?: string;
   };
   /**
-   * Files of Claude, VS Code, Cursor, Windsurf or Gemini that define servers. They never grant trust and never stop
-   * the start.
+   * Files of Claude, VS Code, Cursor, Windsurf or Gemini that define servers. They never grant trust and
+   * never stop the start.
    */
   readonly include?: readonly string[];
   /**
-   * The sources of secrets that are not in the vault, by name. Servers use a secret as ${secret:NAME} in env or
-   * headers.
+   * The sources of secrets that are not in the vault, by name. Servers use a secret as ${secret:NAME} in env
+   * or headers.
    */
   readonly secrets?: {
-    /** One of the three. */
+    /** The source: exactly one of env, exec and keychain. */
     readonly [k: string]: {
       /** A variable of Tollgate's own environment, read when a server starts. */
       readonly env?: string;
-      /** A program and its arguments, without a shell; what it prints within 10 seconds is the value. */
+      /** A program and its arguments, without a shell. Its output within 10 seconds is the value. */
       readonly exec?: readonly string[];
       /** An entry of the keychain of the operating system: service/account. */
       readonly keychain?: string;
@@ -201,8 +206,8 @@ export interface WrittenConfig {
   /** The callers. Default: one principal `local` for the person who starts Tollgate. */
   readonly principals?: readonly WrittenPrincipal[];
   /**
-   * Named selections of servers with their own settings. `default` (no server) and `harbor` (small budgets, and
-   * nothing without a grant) are built in.
+   * Named selections of servers with their own settings. `default` (no server) and `harbor` (small budgets,
+   * and nothing without a grant) are built in.
    */
   readonly profiles?: {
     readonly [k: string]: WrittenProfile;
@@ -229,8 +234,8 @@ export interface WrittenConfig {
     /** How many bytes of images, audio and blobs of one result are shown; the rest is spilled and named. */
     readonly media?: number;
     /**
-     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict (refuse the
-     * result).
+     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict
+     * (refuse the result).
      */
     readonly validateOutput?: 'off' | 'warn' | 'strict';
     /** Calls of one session that run at once; more wait for their turn. */
@@ -248,16 +253,16 @@ export interface WrittenConfig {
   /** Approvals of calls by a person. */
   readonly approvals?: {
     /**
-     * How long a call waits for its approval before it is refused, ms; 0: it does not wait. Keep it below the timeout
-     * of your client.
+     * How long a call waits for its approval before it is refused, ms; 0: it does not wait. Keep it below the
+     * timeout of your client.
      */
     readonly waitMs?: number;
     /** How long a request, an approval and a denial are valid, ms. */
     readonly expireMs?: number;
   };
   /**
-   * Records the input and the decision of the policy for each call, encrypted, so that decisions can be explained and
-   * replayed. Results are never recorded.
+   * Records the input and the decision of the policy for each call, encrypted, so that decisions can be
+   * explained and replayed. Results are never recorded.
    */
   readonly recording?: {
     /** `off` records nothing, `last` the decisions of the last 15 minutes, `on` those of the time in `keep`. */
@@ -273,8 +278,8 @@ export interface WrittenConfig {
     readonly keep?: string;
   };
   /**
-   * How much one turn of a conversation may ask of the internal server `knowledge`. Profiles that list the server can
-   * use it.
+   * How much one turn of a conversation may ask of the internal server `knowledge`. Profiles that list the
+   * server can use it.
    */
   readonly knowledge?: {
     /** Questions of one turn. */
@@ -287,8 +292,8 @@ export interface WrittenConfig {
   /** Which labels of results stay after their session. */
   readonly labels?: {
     /**
-     * Labels that stay with the principal, in all of its sessions and runs, until an owner clears them with `tollgate
-     * labels clear`.
+     * Labels that stay with the principal, in all of its sessions and runs, until an owner clears them with
+     * `tollgate labels clear`.
      */
     readonly sticky: readonly string[];
   };
@@ -309,34 +314,43 @@ export interface WrittenConfig {
     /** The most parallel sessions. One more ends the idle session that was unused longest. */
     readonly maxSessions?: number;
     /**
-     * The most parallel sessions of one principal; if `maxSessions` is less, that is the limit. One more ends the
-     * principal's idle session that was unused longest.
+     * The most parallel sessions of one principal; if `maxSessions` is less, that is the limit. One more ends
+     * the principal's idle session that was unused longest.
      */
     readonly maxSessionsPerPrincipal?: number;
     /**
-     * Milliseconds after which an idle session ends. One with an open stream stays, but may be ended for a new session
-     * after this time.
+     * Milliseconds after which an idle session ends. One with an open stream stays, but may be ended for a new
+     * session after this time.
      */
     readonly idleMs?: number;
     /**
-     * The most parallel connections. One more closes an idle one: the oldest without a token, else the one whose last
-     * request is longest ago.
+     * The most parallel connections. One more closes an idle one: the oldest without a token, else the one
+     * whose last request is longest ago.
      */
     readonly maxConnections?: number;
     /** Milliseconds in which the headers of a request must arrive. */
     readonly headersMs?: number;
     /** Milliseconds in which a complete request must arrive. */
     readonly requestMs?: number;
-    /** Milliseconds after which a connection is closed that has no request, or whose client does not read its answer. */
+    /**
+     * Milliseconds after which a connection is closed that has no request, or whose client does not read its
+     * answer.
+     */
     readonly socketIdleMs?: number;
   };
   /** Limits of the whole facade. */
   readonly limits?: {
     /** The most configured servers; included servers above it are left out. */
     readonly servers?: number;
-    /** The most servers that are connected at once, over all processes of a state folder. Default for `serve`: 20. */
+    /**
+     * The most servers that are connected at once, over all processes of a state folder. Default for `serve`:
+     * 20.
+     */
     readonly connections?: number;
-    /** Milliseconds that running calls may continue after a signal or the end of the input. Default for `serve`: 20000. */
+    /**
+     * Milliseconds that running calls may continue after a signal or the end of the input. Default for
+     * `serve`: 20000.
+     */
     readonly drainMs?: number;
   };
   /** Which JSON Schema features the model sees. */
@@ -347,8 +361,8 @@ export interface WrittenServer {
   /** Its purpose, in one line, for people; no model reads it. */
   readonly description?: string;
   /**
-   * Profiles that reach it and show all of its tools, as if the profile named it. If the profile lists some of its
-   * tools under `expose`, only those are shown.
+   * Profiles that reach it and show all of its tools, as if the profile named it. If the profile lists some
+   * of its tools under `expose`, only those are shown.
    */
   readonly profiles?: readonly string[];
   /** How it is reached. Default: stdio with `command`, http with `url`. */
@@ -376,8 +390,8 @@ export interface WrittenServer {
   /** The client with which `tollgate login` signs in to a remote server. Default: Tollgate registers one. */
   readonly oauth?: {
     /**
-     * `authorization_code`: a person consents in a browser. `client_credentials`: the client itself has the permission;
-     * for machines.
+     * `authorization_code`: a person consents in a browser. `client_credentials`: the client itself has the
+     * permission; for machines.
      */
     readonly grant?: 'authorization_code' | 'client_credentials';
     /** Address of the issuer with which the client is registered. No one else gets the client and its secret. */
@@ -388,12 +402,15 @@ export interface WrittenServer {
     readonly clientSecret?: string;
     /** The only scopes that are requested. Default: those that the server names. */
     readonly scopes?: readonly string[];
-    /** Port of 127.0.0.1 to which the browser returns, if the client was registered with one. Default: any free port. */
+    /**
+     * Port of 127.0.0.1 to which the browser returns, if the client was registered with one. Default: any free
+     * port.
+     */
     readonly callbackPort?: number;
   };
   /**
-   * `sandbox` (Linux) and `container` give the server only what `sandbox` names; `direct` starts it with all of your
-   * rights. Default: `sandbox`.
+   * `sandbox` (Linux) and `container` give the server only what `sandbox` names; `direct` starts it with all
+   * of your rights. Default: `sandbox`.
    */
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: WrittenSandbox;
@@ -408,7 +425,10 @@ export interface WrittenServer {
     /** Never these tools; takes precedence over allow. */
     readonly deny?: readonly string[];
   };
-  /** What the tools do, by name or pattern. The first match applies, and a tool without a match counts as destructive. */
+  /**
+   * What the tools do, by name or pattern. The first match applies, and a tool without a match counts as
+   * destructive.
+   */
   readonly semantics?: {
     readonly [k: string]: WrittenSemantics;
   };
@@ -421,20 +441,20 @@ export interface WrittenServer {
   /** Milliseconds after which a call always ends. */
   readonly hardTimeoutMs?: number;
   /**
-   * Restarts after a crash that the calls of one session may cause within ten minutes. For a remote server: attempts
-   * to connect again, default 10.
+   * Restarts after a crash that the calls of one session may cause within ten minutes. For a remote server:
+   * attempts to connect again, default 10.
    */
   readonly maxRetries?: number;
   /**
-   * true: you have checked what the server says about its tools (readOnlyHint, destructiveHint), and it counts for
-   * tools that semantics does not list.
+   * true: you have checked what the server says about its tools (readOnlyHint, destructiveHint), and it
+   * counts for tools that semantics does not list.
    */
   readonly trustHints?: boolean;
   /** lazy starts the server with its first use, eager with Tollgate. */
   readonly start?: 'lazy' | 'eager';
   /**
-   * ephemeral: runs until it was idle for a minute or its sessions have ended; on-demand: until Tollgate ends or
-   * another server needs its connection; keep-alive: always, and it is restarted after a crash.
+   * ephemeral: runs until it was idle for a minute or its sessions have ended; on-demand: until Tollgate
+   * ends or another server needs its connection; keep-alive: always, and it is restarted after a crash.
    */
   readonly lifetime?: 'ephemeral' | 'on-demand' | 'keep-alive';
   /** Milliseconds between two pings of an idle remote server (30000 by default); 0: none. */
@@ -451,10 +471,13 @@ export interface WrittenSandbox {
   readonly filesystem?: WrittenFilesystem;
   readonly network?: WrittenNetwork;
   readonly limits?: WrittenLimits;
-  /** Image of a container, best with its digest. */
+  /** Image of a container, with its digest if possible. */
   readonly image?: string;
 }
-/** Folders and files that are visible in addition to the system's programs and its own; relative to the workspace. */
+/**
+ * Folders and files that are visible in addition to the system's programs and its own; relative to the
+ * workspace.
+ */
 export interface WrittenFilesystem {
   /** Visible, and read-only. */
   readonly allowRead?: readonly string[];
@@ -462,22 +485,31 @@ export interface WrittenFilesystem {
   readonly allowWrite?: readonly string[];
   /** Hidden, although allowed by the other two. A path that does not exist at the start is not hidden. */
   readonly denyRead?: readonly string[];
-  /** Never writable, even if allowWrite allows it. A path that does not exist at the start can still be created. */
+  /**
+   * Never writable, even if allowWrite allows it. A path that does not exist at the start can still be
+   * created.
+   */
   readonly denyWrite?: readonly string[];
 }
 /** What the program can reach over the network. */
 export interface WrittenNetwork {
   /** Hosts, or *.example.org for all names below it, with :port if it is not 80 or 443. */
   readonly allowedDomains?: readonly string[];
-  /** Hosts, written like allowed ones, that are never reached, even if they are allowed; without :port on every port. */
+  /**
+   * Hosts that are never reached, even if they are allowed, written like the allowed ones; without :port on
+   * every port.
+   */
   readonly deniedDomains?: readonly string[];
 }
 /**
- * The limits of an isolated program. Defaults for a server: 256 MB per process, 64 processes, files of 256 MB. For
- * bash: 4096 MB, 512, 2048 MB, one hour of CPU time.
+ * The limits of an isolated program. Defaults for a server: 256 MB of memory, 64 processes, files of 256
+ * MB. For bash: 4096 MB, 512, 2048 MB, one hour of CPU time.
  */
 export interface WrittenLimits {
-  /** Megabytes of data of one process; in a container, of all processes together. */
+  /**
+   * Megabytes of memory of all processes together; if no control group is available, of data of each
+   * process.
+   */
   readonly memoryMb?: number;
   /** The number of processes and threads together. Node has about seven threads. */
   readonly processes?: number;
@@ -496,13 +528,16 @@ export interface WrittenPrincipal {
   readonly groups?: readonly string[];
   /** Profiles, stacked in this order. Default: `default`. */
   readonly profiles?: readonly string[];
-  /** Bearer token for HTTP: its hash (sha256: and 64 hex digits), or ${env:NAME} that holds the token or its hash. */
+  /**
+   * Bearer token for HTTP: its hash (sha256: and 64 hex digits), or ${env:NAME} that holds the token or its
+   * hash.
+   */
   readonly token?: string;
   /** The client that has the token; it is the origin of its calls. Default: the id. */
   readonly client?: string;
   /**
-   * true: every user who starts Tollgate over stdio may be this principal; false: no one. Default: true without a
-   * token, else only the OS user with this name.
+   * true: every user who starts Tollgate over stdio may be this principal; false: no one. Default: true
+   * without a token, else only the OS user with this name.
    */
   readonly stdio?: boolean;
   /** May approve, and may change grants. */
@@ -510,8 +545,8 @@ export interface WrittenPrincipal {
   /** The space of its data in internal servers. Principals with the same space share it. Default: the id. */
   readonly space?: string;
   /**
-   * Profiles in which this principal may register servers through the host API. Each server still needs an owner's
-   * approval.
+   * Profiles in which this principal may register servers through the host API. Each server still needs an
+   * owner's approval.
    */
   readonly registers?: readonly string[];
 }
@@ -535,8 +570,8 @@ export interface WrittenProfile {
     /** How many bytes of images, audio and blobs of one result are shown; the rest is spilled and named. */
     readonly media?: number;
     /**
-     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict (refuse the
-     * result).
+     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict
+     * (refuse the result).
      */
     readonly validateOutput?: 'off' | 'warn' | 'strict';
     /** Calls of one session that run at once; more wait for their turn. */
@@ -557,26 +592,27 @@ export interface WrittenProfile {
   /** Like schemaProfile of the file. */
   readonly schemaProfile?: string;
   /**
-   * true: the servers of this profile act on the machine itself, outside every sandbox (`isolation: direct`). They
-   * are off until an owner adds `desktop` with `tollgate upgrades enable desktop`, and may be in no other profile.
+   * true: the servers of this profile act on the machine itself, outside every sandbox (`isolation:
+   * direct`). They are off until an owner adds `desktop` with `tollgate upgrades enable desktop`, and may be
+   * in no other profile.
    */
   readonly host?: boolean;
   /**
-   * true: only reading runs until an owner has approved the plan of the run. It is enough if one of several profiles
-   * says so.
+   * true: only reading runs until an owner has approved the plan of the run. It is enough if one of several
+   * profiles says so.
    */
   readonly plan?: boolean;
   /**
-   * required: nothing is listed, called or started without a grant of an owner to the caller's origin. It is enough
-   * if one of several profiles says so.
+   * required: nothing is listed, called or started without a grant of an owner to the caller's origin. It is
+   * enough if one of several profiles says so.
    */
   readonly grants?: 'optional' | 'required';
 }
 /** What the agent sees. A profile with its own `expose` does not use that of the file. */
 export interface WrittenExpose {
   /**
-   * The server of read, write, edit and bash: `workspace`, a server with a mapping, or one for each. A primitive that
-   * a map leaves out is not shown.
+   * The server of read, write, edit and bash: `workspace`, a server with a mapping, or one for each. A
+   * primitive that a map leaves out is not shown.
    */
   readonly primitives?:
     | string

@@ -27,15 +27,17 @@ export interface AssembledFacade {
   /** Logs an unexpected error completely, with secrets redacted. The caller gets only INTERNAL. */
   readonly onFault: (thrown: unknown) => void;
   /**
-   * Reads a configuration, compiles it, and puts all of it in force at once; returns what is new to say about it. If it
-   * throws, nothing has changed, and the audit records it. Throws as `Assemble`, and CONFIG_INVALID for what a running
-   * process cannot change: state, audit, limits, and the address while it is `listening`. Reloads run one after the
-   * other.
+   * Reads and compiles a configuration, puts it in force at once, and returns new notices for a person. If it throws,
+   * nothing has changed, and the audit records it. Throws the errors of `AssembleFacade`, and CONFIG_INVALID if the
+   * file changes what a running process cannot change: state, audit, limits, programs, and the address while it is
+   * `listening`. Reloads run one after the other.
    */
   readonly reload: (read: () => Config, listening: boolean) => Promise<readonly string[]>;
 }
 
-/** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */
+/**
+ * Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED.
+ */
 export type AssembleFacade = (
   config: Config,
   options: { readonly opa?: string; readonly onLog?: (line: string) => void },
@@ -50,16 +52,14 @@ export interface CheckedPolicy {
   readonly rules: number;
   /** Rules on paths or hosts that do not bind commands and servers, in one or several lines. */
   readonly unbound: readonly string[];
-  /** Servers without approval, of which nothing is known that rules name: one line each. */
+  /** Servers whose tools cannot be compared with the rules, because they are not approved: one line each. */
   readonly unjudged: readonly string[];
   /** Members of `expose` in Rego that show nothing, by the approved definitions: one line each. */
   readonly unshown: readonly string[];
 }
 
-/**
- * The servers of a configuration by name, none of them started: what their tools do, for calls that are only recorded.
- */
+/** Returns the servers of a configuration by name without starting any, to judge calls that are not made. */
 export type ServeOffline = (config: Config) => Promise<ReadonlyMap<string, ServedServer>>;
 
-/** Compiles the policy of a configuration without starting or writing anything. Throws as `Assemble`. */
+/** Compiles the policy of a configuration without starting or writing anything. Throws as `AssembleFacade`. */
 export type CheckPolicy = (config: Config, options: { readonly opa?: string }) => Promise<CheckedPolicy>;

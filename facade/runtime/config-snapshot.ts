@@ -1,6 +1,4 @@
-/**
- * One snapshot: everything that follows from one configuration, immutable, from its first call to the end of its last.
- */
+/** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
@@ -42,19 +40,19 @@ import type { SharedServices } from './shared-services.ts';
 export interface SnapshotParts {
   readonly config: Config;
   readonly policy: Policy;
-  /** The servers of the configuration. Called last, because its changes cannot be undone. */
+  /** Returns the servers of the configuration. Called last, because its changes cannot be undone. */
   readonly serve: () => ReadonlyMap<string, ServedServer>;
   /** Definitions of the primitives. */
   readonly primitives: readonly RawTool[];
   /** Rules that do not bind programs, a line each. */
   readonly unbound: readonly string[];
-  /** The snapshot before. What it knows of unchanged servers is taken over. */
+  /** The previous snapshot. What it knows of unchanged servers is carried over. */
   readonly before?: Snapshot;
   /** Called when a server reports that its list has changed. */
   readonly onChange: () => void;
 }
 
-/** What one snapshot works with: the dependencies of its calls, and what else hosts and commands use. */
+/** The services of one snapshot: the dependencies of its calls, and those of hosts and commands. */
 export type SnapshotServices = CallDependencies & {
   readonly nameTables: NameTables;
   readonly preconditions: Preconditions;
@@ -67,7 +65,7 @@ export type SnapshotServices = CallDependencies & {
   readonly recorder?: Recorder;
 };
 
-/** One configuration at work. */
+/** A configuration in use. */
 export class Snapshot {
   /** The number of the snapshot in its facade, from 1. */
   readonly number: number;
@@ -80,8 +78,8 @@ export class Snapshot {
   readonly #approvals: ApprovalQueue;
   readonly #expiry: RunExpiry;
   readonly #warned = new Set<string>();
-  #inside = 0;
-  #onEmpty: (() => void) | undefined;
+  #users = 0;
+  #onUnused: (() => void) | undefined;
 
   /** Opens the recorder. Throws STATE_FAILED if recordings are configured and cannot be kept. */
   constructor(shared: SharedServices, parts: SnapshotParts) {
@@ -91,7 +89,7 @@ export class Snapshot {
     this.config = config;
     this.policy = policy;
     this.unbound = parts.unbound;
-    this.#recorder = recorderOf(config, shared);
+    this.#recorder = openConfiguredRecorder(config, shared);
     const names = namePrecondition(config, { entriesOf: (server) => this.catalog.entries(server) });
     const { catalog, onListed } = this.#createCatalog(shared, parts, names);
     this.catalog = catalog;
@@ -115,7 +113,7 @@ export class Snapshot {
       controlFilePrecondition(config),
       shared.hiddenServers,
     ]);
-    this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
+    this.#approvals = openApprovals(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = this.#createServices(shared, parts, { runs, grants, preconditions });
   }
 
@@ -123,14 +121,14 @@ export class Snapshot {
     shared: SharedServices,
     { config, policy, before, serve, onChange }: SnapshotParts,
     names: ReturnType<typeof namePrecondition>,
-  ): { readonly catalog: Catalog; readonly onListed: (server: string, isKept?: boolean) => void } {
+  ): { readonly catalog: Catalog; readonly onListed: (server: string, isCarriedOver?: boolean) => void } {
     const { state, consents, audit, log, digest, redactor } = shared;
     const notices = createNameNotices(policy, (line) => log.warn(line));
-    const onListed = (server: string, isKept = false): void => {
-      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
+    const onListed = (server: string, isCarriedOver = false): void => {
+      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isCarriedOver || isIdle !== true);
       for (const { file, line, column, message } of unknown)
         this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
-      // Rules were checked against the servers that ship with Tollgate when the policy was loaded.
+      // For servers that ship with Tollgate, this was done when the policy was loaded.
       if (config.servers.has(server))
         void notices
           .judge(server, this.catalog.entries(server))
@@ -161,11 +159,11 @@ export class Snapshot {
     { config, policy, primitives, onChange }: SnapshotParts,
     { runs, grants, preconditions }: Pick<SnapshotServices, 'runs' | 'grants' | 'preconditions'>,
   ): SnapshotServices {
-    const { audit, digest, budgets, spills, redactor, metrics, gateOf, state, hiddenServers } = shared;
+    const { audit, digest, budgets, spills, redactor, metrics, concurrencyGateOf, state, hiddenServers } = shared;
     const { catalog } = this;
     const refresh = (): Promise<void> | undefined => state.refresh();
     const serversOf = (principal: Principal): readonly string[] => this.serversOf(principal);
-    const capsOf = perObject(
+    const capsOf = memoize(
       (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
     );
     return {
@@ -176,7 +174,7 @@ export class Snapshot {
         policy: () => policy,
         primitives,
         serversOf,
-        routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
+        routesOf: memoize((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
         maxArgBytes: (principal) => capsOf(principal).argBytes,
         view: preconditions.view,
         refresh,
@@ -200,16 +198,13 @@ export class Snapshot {
       capsOf,
       now: Date.now,
       newId: randomUUID,
-      concurrencyLimitOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
+      concurrencyLimitOf: (session) => concurrencyGateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder !== undefined && { recorder: this.#recorder }),
-      onEnd: (end) => noteEnd(shared, end),
+      onEnd: (end) => reportEnd(shared, end),
     };
   }
 
-  /**
-   * Reports a member of `expose` in Rego that shows nothing: once in the log and once in the audit, because the owner's
-   * policy did not do what it says.
-   */
+  /** Reports a member of `expose` in Rego that shows no tool, once in the log and once in the audit. */
   #noteUnshown({ line, place, tool }: UnshownExposure, shared: SharedServices): void {
     if (!this.#warned.has(line))
       appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
@@ -221,7 +216,7 @@ export class Snapshot {
     this.#warned.add(line);
   }
 
-  /** Names of the servers in a principal's profiles, and of those that serve its primitives. */
+  /** Returns the servers in the profiles of a principal, and those that serve its primitives. */
   serversOf(principal: Principal): readonly string[] {
     const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
     return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]))];
@@ -235,13 +230,13 @@ export class Snapshot {
       .map(({ tool }) => tool.slice(0, tool.indexOf('.')));
   }
 
-  /** Tells the servers of a session how long it needs them (CY-23). */
+  /** Tells the servers of a session how long the session needs them (CY-23). */
   demand({ id, principal }: OpenSession): void {
     const { lifetimes } = mergeProfiles(this.config, principal.profiles);
     for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
   }
 
-  /** Returns the servers that the profile of a session wants started with it, if they may be. Throws STATE_FAILED. */
+  /** Returns the servers that start with a session, if they may start. Throws STATE_FAILED. */
   startsWith(session: OpenSession): readonly string[] {
     const { starts } = mergeProfiles(this.config, session.principal.profiles);
     const wanted = this.serversOf(session.principal).filter((name) => starts[name] === 'eager');
@@ -250,25 +245,25 @@ export class Snapshot {
     return off === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
   }
 
-  /** Does work that keeps this snapshot alive until it has ended. */
+  /** Runs work. The snapshot stays open until the work has ended. */
   async within<T>(work: (deps: SnapshotServices) => Promise<T>): Promise<T> {
-    this.#inside += 1;
+    this.#users += 1;
     try {
       return await work(this.deps);
     } finally {
-      this.#inside -= 1;
-      if (this.#inside === 0) this.#onEmpty?.();
+      this.#users -= 1;
+      if (this.#users === 0) this.#onUnused?.();
     }
   }
 
-  /** Another snapshot replaces this one: no call waits for a person here any more. */
+  /** Ends all waits for a person, because another snapshot replaces this one. */
   retire(): void {
     this.#approvals.end();
   }
 
-  /** Resolves when nothing uses it; for after its replacement. */
+  /** Resolves when no call uses the snapshot. Call it after the replacement. */
   async empty(): Promise<void> {
-    if (this.#inside > 0) await new Promise<void>((resolve) => (this.#onEmpty = resolve));
+    if (this.#users > 0) await new Promise<void>((resolve) => (this.#onUnused = resolve));
   }
 
   /** Closes the policy and the recordings. Can be called again. */
@@ -280,7 +275,7 @@ export class Snapshot {
 }
 
 /** Counts, announces and logs the end of a call. */
-function noteEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
+function reportEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
   const { error, id } = end;
   const event = callEvent(end, Date.now());
   metrics.onEnd(end, Date.now());
@@ -290,8 +285,8 @@ function noteEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
     log.error({ decision: id, correlation: event.correlation, err: error.cause ?? error }, error.code);
 }
 
-/** Makes something once for each object, because principals and sessions live long, and calls do not. */
-function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
+/** Caches a result for each object, because principals and sessions live longer than calls. */
+function memoize<K extends object, V>(make: (key: K) => V): (key: K) => V {
   const known = new WeakMap<K, V>();
   return (key) => {
     const value = known.get(key) ?? make(key);
@@ -300,7 +295,7 @@ function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
   };
 }
 
-function approvalsOf(
+function openApprovals(
   config: Config,
   { state, audit, digest, redactor, tell, metrics, consents }: SharedServices,
   { catalog, isAsleep }: { readonly catalog: Catalog; readonly isAsleep: (server: string) => boolean },
@@ -329,7 +324,7 @@ function approvalsOf(
   });
 }
 
-function recorderOf(config: Config, { log, audit }: SharedServices): Recorder | undefined {
+function openConfiguredRecorder(config: Config, { log, audit }: SharedServices): Recorder | undefined {
   return openRecorder({
     state: config.state,
     settings: config.recording,

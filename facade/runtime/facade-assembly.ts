@@ -1,7 +1,4 @@
-/**
- * Makes a running facade from a configuration, and puts the next configuration in its place. It knows implementations
- * only by their ports.
- */
+/** Assembles a running facade from a configuration, and replaces the configuration at a reload. */
 import path from 'node:path';
 import type { StartInspector } from '../../adapters/port.ts';
 import { asTollgateError, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -29,7 +26,7 @@ export interface Implementations {
 
 type Options = Parameters<AssembleFacade>[1];
 
-/** Makes `assemble` (see Assemble in facade/runtime/assembled-facade.ts) from the implementations. */
+/** Returns the `AssembleFacade` function for these implementations. */
 export function createFacadeAssembly(make: Implementations): AssembleFacade {
   return async (config, options) => {
     const shared = await openSharedServices(config, {
@@ -51,7 +48,7 @@ class Assembly {
   readonly #shared: SharedServices;
   #backends: Backends | undefined;
   #gateway: Gateway | undefined;
-  /** Reloads run one after the other, so the one that was asked for last is in force at the end. */
+  /** The last requested reload. Reloads run one after the other, so its configuration is in force at the end. */
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(make: Implementations, options: Options, shared: SharedServices) {
@@ -62,26 +59,26 @@ class Assembly {
 
   async start(config: Config): Promise<AssembledFacade> {
     const backends = (this.#backends = new Backends(
-      this.#make.openBackends(this.#shared, () => this.#gateway?.generation.config ?? config),
+      this.#make.openBackends(this.#shared, () => this.#gateway?.snapshot.config ?? config),
     ));
-    const generation = await this.#generate(config, 'loaded');
-    const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, generation }));
+    const snapshot = await this.#load(config, 'loaded');
+    const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, snapshot }));
     return {
       gateway,
       get config() {
-        return gateway.generation.config;
+        return gateway.snapshot.config;
       },
       get catalog() {
-        return gateway.generation.catalog;
+        return gateway.snapshot.catalog;
       },
       get deps() {
-        return gateway.generation.deps;
+        return gateway.snapshot.deps;
       },
       consents: this.#shared.consents,
       feed: this.#shared.feed,
       warmUp: () => backends.warmUp(),
-      serversOf: (principal) => gateway.generation.serversOf(principal),
-      notices: noticesOf(generation),
+      serversOf: (principal) => gateway.snapshot.serversOf(principal),
+      notices: noticesOf(snapshot),
       onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
       reload: (read, listening) => {
         const done = this.#last.then(() => this.#reload(gateway, read, listening));
@@ -92,38 +89,38 @@ class Assembly {
   }
 
   async #reload(gateway: Gateway, read: () => Config, listening: boolean): Promise<readonly string[]> {
-    const before = gateway.generation;
+    const before = gateway.snapshot;
     let config: Config;
     try {
       config = read();
-      refuseMoved(before.config, config, listening);
+      refuseFixedChanges(before.config, config, listening);
     } catch (thrown) {
       this.#recordRefusal(thrown);
       throw thrown;
     }
-    const next = await this.#generate(config, 'reloaded', before);
+    const next = await this.#load(config, 'reloaded', before);
     const ended = gateway.swap(next);
     const known = new Set(noticesOf(before));
     const lost = ended.map((id) => `A session of ${id} has ended: the principal was removed, or has another token.`);
     return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
   }
 
-  /** The audit also records a refused configuration, because someone tried to use it. */
-  async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Snapshot): Promise<Snapshot> {
+  /** Makes the next snapshot. The audit also records a refused configuration. */
+  async #load(config: Config, event: 'loaded' | 'reloaded', before?: Snapshot): Promise<Snapshot> {
     let policy: Policy | undefined;
     try {
       useProgramsOf(config);
       policy = await this.#make.loadPolicy(config, { ...this.#options, busy: before !== undefined });
-      const loaded = policy;
+      const compiled = policy;
       const primitives = await this.#backends!.primitives(config);
       registerSecrets(this.#shared.redactor, config);
-      const unbound = await findUnboundPrograms(config, loaded);
-      // What cannot be recorded does not become active.
+      const unbound = await findUnboundPrograms(config, compiled);
+      // A configuration that cannot be recorded does not take effect.
       this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
       return new Snapshot(this.#shared, {
         config,
         policy,
-        serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)),
+        serve: () => this.#backends!.serve(config, (server) => compiled.confinement(server)),
         unbound,
         primitives,
         onChange: () => this.#gateway?.noteChange(),
@@ -150,8 +147,10 @@ class Assembly {
   }
 }
 
-/** Refuses what a running process cannot change: open files, and the address that clients know. */
-function refuseMoved(before: Config, after: Config, listening: boolean): void {
+/**
+ * Throws CONFIG_INVALID for changes that a running process cannot make: open files, and the address of the listener.
+ */
+function refuseFixedChanges(before: Config, after: Config, listening: boolean): void {
   const problems: Problem[] = [];
   const compare = (at: readonly string[], pick: (config: Config) => unknown): void => {
     if (JSON.stringify(pick(before)) === JSON.stringify(pick(after))) return;
@@ -162,14 +161,14 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
     });
   };
   compare(['state'], ({ state }) => state);
-  // Unless another folder is named, the log is in the state folder: one change, one problem.
+  // By default the log is in the state folder, so a changed `state` is reported once.
   if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
   if (listening) compare(['listen'], ({ listen }) => listen);
   if (problems.length > 0)
     throw new TollgateError('CONFIG_INVALID', {
-      detail: `${path.basename(after.file)} changes what is fixed at the start.`,
+      detail: `${path.basename(after.file)} changes settings that are fixed while Tollgate runs.`,
       data: { problems },
     });
 }

@@ -1,4 +1,4 @@
-/** Notices edits: files and folders whose content has changed. It waits until nothing is being written. */
+/** Detects changes of the content of files and folders, and reports them when writing has stopped. */
 import { createHash } from 'node:crypto';
 import { type FSWatcher, watch } from 'node:fs';
 import { lstat, readdir, readFile, stat } from 'node:fs/promises';
@@ -15,26 +15,24 @@ export interface FileWatchOptions {
   readonly pollMs?: number;
 }
 
-/** The look of a path: `stat` says that it may have changed, `hash` whether it did. */
+/** The state of a path. If `stat` differs, the content may have changed; if `hash` differs, it has. */
 interface Stamp {
   readonly stat: string;
   readonly hash: string;
 }
 
-/**
- * The most files of a folder that are checked, and the most folders that are listened to. The rest is left to `pollMs`,
- * or is no policy.
- */
+/** The most files of a folder that are checked. A folder with more is not a policy. */
 const MAX_FILES = 10_000;
 /** No load reads a larger file. */
 const MAX_BYTES = 32 * 1024 * 1024;
+/** The most folders with a watcher. Changes in others are found by polling. */
 const MAX_FOLDERS = 256;
-/** After so many checks, a file that never stays the same is taken as it is. */
-const MAX_LOOKS = 50;
+/** After this many checks, a change is reported even if the file still changes. */
+const MAX_CHECKS = 50;
 
 /**
- * Watches paths, whether they exist or not. Events of the system only start a check, which compares content, because
- * some editors replace a file and others only touch it.
+ * Watches paths, which need not exist. Events of the system only start a check, which compares content, because some
+ * editors replace a file and others only touch it.
  */
 export class FileWatch {
   readonly #options: Required<FileWatchOptions>;
@@ -42,23 +40,20 @@ export class FileWatch {
   readonly #watchers = new Map<string, FSWatcher>();
   readonly #poll: NodeJS.Timeout;
   #quiet: NodeJS.Timeout | undefined;
-  #looking = false;
+  #isChecking = false;
   #closed = false;
 
   constructor(options: FileWatchOptions) {
     this.#options = { quietMs: 100, pollMs: 2000, ...options };
-    this.#poll = setInterval(() => void this.#look(), this.#options.pollMs).unref();
+    this.#poll = setInterval(() => void this.#check(), this.#options.pollMs).unref();
   }
 
-  /**
-   * Watches these paths from now on. Paths that were watched before keep their state, so that no edit in between is
-   * lost.
-   */
+  /** Watches these paths from now on. Paths that were watched before keep their state, so no edit is missed. */
   async target(paths: readonly string[]): Promise<void> {
     const wanted = new Set(paths);
     for (const known of this.#stamps.keys()) if (!wanted.has(known)) this.#stamps.delete(known);
-    for (const one of wanted) if (!this.#stamps.has(one)) this.#stamps.set(one, await stampOf(one));
-    await this.#listen();
+    for (const watched of wanted) if (!this.#stamps.has(watched)) this.#stamps.set(watched, await stampOf(watched));
+    await this.#watchFolders();
   }
 
   close(): void {
@@ -68,12 +63,12 @@ export class FileWatch {
     for (const watcher of this.#watchers.values()) watcher.close();
   }
 
-  /** The folders of the watched files, because replacing a file is an event of its folder. */
-  async #listen(): Promise<void> {
+  /** Watches the folders of the files, because replacing a file is an event of its folder. */
+  async #watchFolders(): Promise<void> {
     const folders = new Set<string>();
-    for (const one of this.#stamps.keys()) {
-      folders.add(path.dirname(one));
-      for (const { name, isFolder } of await entriesOf(one)) if (isFolder) folders.add(name);
+    for (const watched of this.#stamps.keys()) {
+      folders.add(path.dirname(watched));
+      for (const { name, isFolder } of await entriesOf(watched)) if (isFolder) folders.add(name);
     }
     for (const [folder, watcher] of this.#watchers) {
       if (folders.has(folder)) continue;
@@ -81,54 +76,54 @@ export class FileWatch {
       this.#watchers.delete(folder);
     }
     for (const folder of [...folders].slice(0, MAX_FOLDERS))
-      if (!this.#closed && !this.#watchers.has(folder)) this.#open(folder);
+      if (!this.#closed && !this.#watchers.has(folder)) this.#watchFolder(folder);
   }
 
-  #open(folder: string): void {
-    const drop = (): void => {
+  #watchFolder(folder: string): void {
+    const unwatch = (): void => {
       this.#watchers.get(folder)?.close();
       this.#watchers.delete(folder);
     };
     try {
       const watcher = watch(folder, { persistent: false }, () => {
         clearTimeout(this.#quiet);
-        this.#quiet = setTimeout(() => void this.#look(), this.#options.quietMs).unref();
+        this.#quiet = setTimeout(() => void this.#check(), this.#options.quietMs).unref();
       });
-      this.#watchers.set(folder, watcher.on('error', drop));
+      this.#watchers.set(folder, watcher.on('error', unwatch));
     } catch {
       // The folder does not exist yet, or the system has no more watches. Polling finds the change.
-      drop();
+      unwatch();
     }
   }
 
   /** Never rejects. */
-  async #look(): Promise<void> {
-    if (this.#looking || this.#closed) return;
-    this.#looking = true;
+  async #check(): Promise<void> {
+    if (this.#isChecking || this.#closed) return;
+    this.#isChecking = true;
     try {
-      if (await this.#settled()) this.#options.onChange();
+      if (await this.#waitUntilStable()) this.#options.onChange();
     } finally {
-      this.#looking = false;
+      this.#isChecking = false;
     }
   }
 
-  /** Returns whether anything changed, once it stays the same. */
-  async #settled(): Promise<boolean> {
+  /** Waits until nothing changes any more. Returns whether anything has changed. */
+  async #waitUntilStable(): Promise<boolean> {
     let changed = false;
-    for (let looks = 0; looks < MAX_LOOKS && (await this.#restamp()) && !this.#closed; looks += 1) {
+    for (let checks = 0; checks < MAX_CHECKS && (await this.#readStamps()) && !this.#closed; checks += 1) {
       changed = true;
       await sleep(this.#options.quietMs, undefined, { ref: false });
     }
-    if (changed) await this.#listen();
+    if (changed) await this.#watchFolders();
     return changed && !this.#closed;
   }
 
-  async #restamp(): Promise<boolean> {
+  async #readStamps(): Promise<boolean> {
     let changed = false;
-    for (const [one, before] of [...this.#stamps]) {
-      const now = await stampOf(one, before);
-      if (!this.#stamps.has(one)) continue;
-      this.#stamps.set(one, now);
+    for (const [watched, before] of [...this.#stamps]) {
+      const now = await stampOf(watched, before);
+      if (!this.#stamps.has(watched)) continue;
+      this.#stamps.set(watched, now);
       changed ||= now.hash !== before.hash;
     }
     return changed;
@@ -138,17 +133,17 @@ export class FileWatch {
 /**
  * Returns the state of a path. Content is read only if it may differ from `before`. An unreadable file is a state too.
  */
-async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
-  const files = (await entriesOf(one)).filter(({ isFolder }) => !isFolder);
-  const text = files.map(({ name, stat: seen }) => `${name}\0${seen}`).join('\n');
+async function stampOf(watched: string, before?: Stamp): Promise<Stamp> {
+  const files = (await entriesOf(watched)).filter(({ isFolder }) => !isFolder);
+  const text = files.map(({ name, stat: status }) => `${name}\0${status}`).join('\n');
   if (text === before?.stat) return before;
   const hash = createHash('sha256');
-  for (const { name, isPlain, stat: seen } of files) {
-    // Opening a pipe could wait for ever, and an agent may have made one.
+  for (const { name, isPlain, stat: status } of files) {
+    // Opening a pipe could wait forever, and an agent may have made one.
     const bytes = isPlain
       ? await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`))
-      : Buffer.from(`not read: ${seen}`);
-    hash.update(`${path.relative(one, name)}\0${bytes.byteLength}\0`).update(bytes);
+      : Buffer.from(`not read: ${status}`);
+    hash.update(`${path.relative(watched, name)}\0${bytes.byteLength}\0`).update(bytes);
   }
   return { stat: text, hash: hash.digest('hex') };
 }
@@ -156,7 +151,7 @@ async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
 interface Entry {
   readonly name: string;
   readonly isFolder: boolean;
-  /** Returns whether a load would read a file of this size. */
+  /** True for a plain file that is small enough for a load. */
   readonly isPlain: boolean;
   readonly stat: string;
 }
@@ -165,23 +160,23 @@ interface Entry {
  * Returns the path itself, or all files of a folder except hidden ones; nothing if it does not exist. Links to files
  * are followed; in a folder, links to folders are not.
  */
-async function entriesOf(one: string): Promise<readonly Entry[]> {
+async function entriesOf(watched: string): Promise<readonly Entry[]> {
   const found: Entry[] = [];
   const visit = async (name: string, depth: number): Promise<void> => {
-    const seen = await stat(name, { bigint: true }).catch(() => undefined);
-    if (seen === undefined || found.length >= MAX_FILES || depth > 16) return;
+    const status = await stat(name, { bigint: true }).catch(() => undefined);
+    if (status === undefined || found.length >= MAX_FILES || depth > 16) return;
     const isLink =
-      depth > 0 && seen.isDirectory() && (await lstat(name).catch(() => undefined))?.isSymbolicLink() === true;
+      depth > 0 && status.isDirectory() && (await lstat(name).catch(() => undefined))?.isSymbolicLink() === true;
     found.push({
       name,
-      isFolder: seen.isDirectory() && !isLink,
-      isPlain: seen.isFile() && seen.size <= MAX_BYTES,
-      stat: `${seen.ino}:${seen.size}:${seen.mtimeNs}:${seen.ctimeNs}`,
+      isFolder: status.isDirectory() && !isLink,
+      isPlain: status.isFile() && status.size <= MAX_BYTES,
+      stat: `${status.ino}:${status.size}:${status.mtimeNs}:${status.ctimeNs}`,
     });
-    if (!seen.isDirectory() || isLink) return;
+    if (!status.isDirectory() || isLink) return;
     for (const entry of (await readdir(name).catch(() => [])).sort())
       if (!entry.startsWith('.')) await visit(path.join(name, entry), depth + 1);
   };
-  await visit(one, 0);
+  await visit(watched, 0);
   return found;
 }

@@ -1,4 +1,4 @@
-/** The running facade: sessions, and the snapshot that answers. The stages of a call do everything else. */
+/** The running facade: its sessions, and the snapshot that answers them. */
 import { isDeepStrictEqual } from 'node:util';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -17,60 +17,60 @@ import { createReadiness } from './readiness.ts';
 import type { Backends } from './servers/backends.ts';
 import { closeSharedServices, type SharedServices } from './shared-services.ts';
 
-/** The implementation of Facade. Sessions are identified by their object, so a foreign object is refused. */
+/** Implements Facade. */
 export class Gateway implements Facade {
   readonly #shared: SharedServices;
   readonly #backends: Backends;
   readonly #sessions = new Set<OpenSession>();
   /** Snapshots that have been replaced and still have calls. */
   readonly #retiring = new Set<Snapshot>();
-  #generation: Snapshot;
+  #snapshot: Snapshot;
   readonly #announcer: Announcer;
   readonly readiness: Facade['readiness'];
 
-  constructor({ shared, backends, generation }: { shared: SharedServices; backends: Backends; generation: Snapshot }) {
+  constructor({ shared, backends, snapshot }: { shared: SharedServices; backends: Backends; snapshot: Snapshot }) {
     this.#shared = shared;
     this.#backends = backends;
-    this.#generation = generation;
-    this.readiness = createReadiness(shared, () => this.#generation.policy);
+    this.#snapshot = snapshot;
+    this.readiness = createReadiness(shared, () => this.#snapshot.policy);
     this.#announcer = new Announcer({
       sessions: this.#sessions,
-      snapshot: () => this.#generation,
+      snapshot: () => this.#snapshot,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
     });
   }
 
   /** The snapshot in force. A call reads it once. */
-  get generation(): Snapshot {
-    return this.#generation;
+  get snapshot(): Snapshot {
+    return this.#snapshot;
   }
 
-  /** How many snapshots are in use: one, and those whose last calls run. */
-  get generations(): number {
+  /** The number of snapshots in use: the present one, and replaced ones with running calls. */
+  get snapshotCount(): number {
     return 1 + this.#retiring.size;
   }
 
   /**
-   * Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY if the principal was removed, because an
-   * earlier configuration may have identified it.
+   * Opens a session, and starts the servers that its profile starts with it. Throws STATE_FAILED, and IDENTITY if the
+   * principal was removed since it was identified.
    */
   openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session {
-    const { config } = this.#generation;
-    const known = principalAfter(principal, { before: config, after: config });
-    if (known === undefined) throw gone();
-    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, host);
+    const { config } = this.#snapshot;
+    const current = principalAfter(principal, { before: config, after: config });
+    if (current === undefined) throw principalRemoved();
+    const session = openSession(isDeepStrictEqual(current, principal) ? principal : current, transport, host);
     this.#shared.audit.append({
       type: 'session',
       event: 'opened',
       outcome: 'allow',
       session: session.id,
       transport,
-      principal: shown(session.principal),
+      principal: principalRecord(session.principal),
     });
     this.#sessions.add(session);
-    this.#generation.demand(session);
-    this.#backends.startAhead(this.#generation.startsWith(session));
+    this.#snapshot.demand(session);
+    this.#backends.startAhead(this.#snapshot.startsWith(session));
     return session;
   }
 
@@ -79,13 +79,13 @@ export class Gateway implements Facade {
     if (!this.#sessions.delete(open)) return;
     open.end.abort(interruptionError('The session ended while the call ran.'));
     const { budgets, spills, audit } = this.#shared;
-    const { catalog, deps } = this.#generation;
+    const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
-    // A server that cannot be asked any more has nothing of the session either.
+    // A server that fails here keeps nothing of the session either.
     await Promise.allSettled(
       [...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)),
     );
-    await endAll([
+    await runAll([
       () => deps.plans.end(open.principal, open.id),
       () => budgets.end('run', open.id),
       () => budgets.end('session', open.id),
@@ -97,7 +97,7 @@ export class Gateway implements Facade {
           outcome: 'allow',
           session: open.id,
           transport: open.transport,
-          principal: shown(open.principal),
+          principal: principalRecord(open.principal),
         }),
     ]);
   }
@@ -105,10 +105,11 @@ export class Gateway implements Facade {
   instructions(session: Session): string {
     const profiles = session.principal.profiles.join(', ');
     return (
-      `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. ` +
-      'The policy decides each call. A refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
+      `Tollgate stands between you and your tools (profile: ${profiles}). ` +
+      'Prefer read, write, edit and bash where they are listed. The policy decides each call. ' +
+      'A refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
       'Long results are cut: the notice at the end names the exact call for the rest.' +
-      (this.#generation.deps.plans.applies(session.principal)
+      (this.#snapshot.deps.plans.applies(session.principal)
         ? ' At first only reading runs: present a plan to the user. When an owner has approved it, the rest runs too.'
         : '')
     );
@@ -118,24 +119,24 @@ export class Gateway implements Facade {
     return this.#list(session, { signal });
   }
 
-  /** As `listTools`; each tool has `server` and `ids` (`server.tool`), by which grants name it. */
+  /** Lists tools as `listTools` does, and adds `server` and `ids` (`server.tool`), by which grants name a tool. */
   listToolsWithIds(session: Session, signal: CancelSignal): Promise<Reply> {
     return this.#list(session, { signal, ids: true });
   }
 
-  #list(session: Session, asked: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
-    return this.#generation.within(({ nameTables: exposures, redactor, newId }) =>
+  #list(session: Session, options: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
+    return this.#snapshot.within(({ nameTables: exposures, redactor, newId }) =>
       listTools(exposures, session as OpenSession, {
         redactor,
         newId,
         basis: () => this.#announcer.basisOf(session as OpenSession),
-        ...asked,
+        ...options,
       }),
     );
   }
 
   callTool(session: Session, request: CallRequest): Promise<Reply> {
-    return this.#generation.within((deps) => callTool(deps, session as OpenSession, request));
+    return this.#snapshot.within((deps) => callTool(deps, session as OpenSession, request));
   }
 
   onToolsChanged(listener: (session?: Session) => void): void {
@@ -158,18 +159,18 @@ export class Gateway implements Facade {
   }
 
   #serversFor(principal: Principal): readonly ServedServer[] {
-    const { catalog } = this.#generation;
-    const own = principal.owner === true ? undefined : new Set(this.#generation.serversOf(principal));
+    const { catalog } = this.#snapshot;
+    const own = principal.owner === true ? undefined : new Set(this.#snapshot.serversOf(principal));
     return [...catalog.servers.values()].filter(({ name }) => own?.has(name) !== false);
   }
 
   /**
-   * From now on `next` answers every call and list; running calls keep their snapshot. Returns the principals whose
-   * sessions have ended by it.
+   * Makes `next` answer every call and list from now on. Running calls keep their snapshot. Returns the principals
+   * whose sessions this ends.
    */
   swap(next: Snapshot): readonly string[] {
-    const before = this.#generation;
-    this.#generation = next;
+    const before = this.#snapshot;
+    this.#snapshot = next;
     const ended = [...this.#sessions].filter((session) => !this.#renew(session, before, next));
     for (const session of this.#sessions) next.demand(session);
     void this.#retire(before);
@@ -180,20 +181,20 @@ export class Gateway implements Facade {
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     this.#announcer.close();
-    await endAll([
-      () => together([...this.#sessions].map((session) => this.closeSession(session))),
+    await runAll([
+      () => settleAll([...this.#sessions].map((session) => this.closeSession(session))),
       () => this.#backends.stop(),
-      () => together([...this.#retiring, this.#generation].map((one) => one.close())),
+      () => settleAll([...this.#retiring, this.#snapshot].map((one) => one.close())),
       () => closeSharedServices(this.#shared),
     ]);
   }
 
-  /** A server's list has changed: clients are told once for many changes. */
+  /** Tells clients that a list has changed, once for many changes. */
   noteChange(): void {
     this.#announcer.noteChange();
   }
 
-  /** Returns false when it ends the session. */
+  /** Gives a session its principal of the next snapshot. Ends the session, and returns false, if there is none. */
   #renew(session: OpenSession, before: Snapshot, next: Snapshot): boolean {
     const principal = principalAfter(session.principal, { before: before.config, after: next.config });
     if (principal !== undefined) {
@@ -201,7 +202,7 @@ export class Gateway implements Facade {
       return true;
     }
     if (session.closed.aborted) return true;
-    session.end.abort(gone());
+    session.end.abort(principalRemoved());
     appendQuietly(this.#shared.audit, {
       type: 'session',
       event: 'refused',
@@ -209,7 +210,7 @@ export class Gateway implements Facade {
       code: 'IDENTITY',
       session: session.id,
       transport: session.transport,
-      principal: shown(session.principal),
+      principal: principalRecord(session.principal),
     });
     return false;
   }
@@ -222,24 +223,24 @@ export class Gateway implements Facade {
       await before.empty();
       await before.close();
       this.#retiring.delete(before);
-      if (this.#retiring.size === 0) await this.#backends.dropLeft();
+      if (this.#retiring.size === 0) await this.#backends.stopReplaced();
     } catch (thrown) {
       this.#shared.log.error({ err: thrown }, 'fault');
     }
   }
 }
 
-function gone(): TollgateError {
+function principalRemoved(): TollgateError {
   return new TollgateError('IDENTITY', {
     detail: 'The principal of this session is no longer in the configuration, or has another token.',
-    next: 'Connect anew.',
+    next: 'Connect again.',
   });
 }
 
-/** Runs all, one after the other, even after an error; then throws the first error. */
-async function endAll(works: readonly (() => unknown)[]): Promise<void> {
+/** Runs all steps in order, also after an error; then throws the first error. */
+async function runAll(steps: readonly (() => unknown)[]): Promise<void> {
   const faults: unknown[] = [];
-  for (const work of works) {
+  for (const work of steps) {
     try {
       await work();
     } catch (thrown) {
@@ -249,12 +250,17 @@ async function endAll(works: readonly (() => unknown)[]): Promise<void> {
   if (faults.length > 0) throw faults[0];
 }
 
-/** Waits for all; then throws the first error. */
-async function together(works: readonly Promise<void>[]): Promise<void> {
-  const ends = await Promise.allSettled(works);
+/** Waits for all promises; then throws the first error. */
+async function settleAll(steps: readonly Promise<void>[]): Promise<void> {
+  const ends = await Promise.allSettled(steps);
   for (const end of ends) if (end.status === 'rejected') throw end.reason;
 }
 
-function shown(principal: Principal): { id: string; role: string; profiles: readonly string[]; origin: string } {
+function principalRecord(principal: Principal): {
+  id: string;
+  role: string;
+  profiles: readonly string[];
+  origin: string;
+} {
   return { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin };
 }

@@ -1,4 +1,4 @@
-/** The data and files that the configuration passes to the policy. */
+/** Collects the data and files that the configuration passes to the policy. */
 import path from 'node:path';
 import { startPlaces } from '../../adapters/port.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
@@ -32,7 +32,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
   };
 }
 
-/** A source as the load reads it, named as in the configuration. */
+/** Returns a source with the path at which it is read (maybe the accepted copy). `shown`: its name for messages. */
 function readAt(source: PolicySource, { at, folder }: Config): PolicySource & { readonly shown?: string } {
   const { server, path: named } = source;
   if (server !== undefined)
@@ -46,40 +46,33 @@ function readAt(source: PolicySource, { at, folder }: Config): PolicySource & { 
       };
 }
 
-/** Adds the tools of high risk that its mapping knows. */
+/** Returns a server with the high-risk tools of its mapping. */
 function serverSettings(server: ServerConfig) {
   return server.mapping === undefined
     ? server
     : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
-/**
- * Folders with programs of servers, where agents may write, and the modules that these load while they run, as the
- * globs of a rule.
- */
+/** Returns globs for the programs of servers in folders that agents may write, and for the modules that they load. */
 function startFolders({ servers, workspace, folder }: Config): readonly string[] {
   const programs = [...servers.values()].filter(
     ({ transport, unusable }) => transport === 'stdio' && unusable === undefined,
   );
-  const closed = new Set(
+  const programFolders = new Set(
     programs.map((server) => startPlaces(server, folder)).flatMap(({ own, running }) => [...own, ...running]),
   );
-  return [...closed].map((tree) =>
+  return [...programFolders].map((tree) =>
     (isPathWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'),
   );
 }
 
-/**
- * Denies writing every control file, by its real path and by each link to it. In a sandbox, this applies to commands
- * and servers too.
- */
+/** Returns the rules that deny writing control files and programs of servers. Sandboxes apply them to commands too. */
 export function controlRule(config: Config) {
-  // Agents read descriptions made from rules, so no path outside the workspace appears in them. Sandboxes cover those
-  // paths.
-  const inside = config.controlFiles
+  // Agents read descriptions made from rules, so rules name no path outside the workspace. Sandboxes close those paths.
+  const names = config.controlFiles
     .filter((file) => isPathWithin(file, config.workspace))
     .map((file) => path.relative(config.workspace, file));
-  const paths = inside.map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
+  const paths = names.map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed. Only a person changes it.';
   const rules =
     paths.length === 0
@@ -92,17 +85,17 @@ export function controlRule(config: Config) {
             when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) },
           },
         ];
-  const started = startFolders(config);
+  const programGlobs = startFolders(config);
   const start = {
     id: 'start-files',
     outcome: 'deny',
     message: 'An approved server runs this file. Only a person changes it.',
-    when: { verbs: ['write', 'destructive'], paths: started.flatMap((name) => [name, `${name}/**`]) },
+    when: { verbs: ['write', 'destructive'], paths: programGlobs.flatMap((name) => [name, `${name}/**`]) },
   };
   return {
     file: config.ruleDocument.file,
     mode: 'enforce' as const,
-    value: { rules: started.length === 0 ? rules : [...rules, start] },
+    value: { rules: programGlobs.length === 0 ? rules : [...rules, start] },
     placeOf: () => ({ line: 1, column: 1 }),
   };
 }

@@ -5,8 +5,8 @@ import type { Redactor } from '../output/redactor.ts';
 export type { Logger } from 'pino';
 
 /**
- * Returns the log. The stderr of servers is for debugging (CY-25): it is logged at `debug` under the server's name.
- * TOLLGATE_LOG sets the level (`debug`, `info`, `warn`, `error`, `silent`), default `warn`.
+ * Returns the log. `level`: `debug`, `info`, `warn`, `error` or `silent`; default `warn`. What servers write to stderr
+ * is logged at `debug` under their name (CY-25).
  */
 export function createLog(redactor: Redactor, write: (line: string) => void, level: string | undefined): Logger {
   const known = ['debug', 'info', 'warn', 'error', 'silent'].includes(level ?? '');

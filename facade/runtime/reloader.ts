@@ -1,7 +1,4 @@
-/**
- * Reloads a running facade when its configuration was edited, and reports it. A configuration that does not load
- * changes nothing.
- */
+/** Reloads a running facade when its configuration changes. A configuration that does not load changes nothing. */
 import { performance } from 'node:perf_hooks';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
@@ -34,47 +31,47 @@ export class Reloader {
   readonly #options: ReloaderOptions;
   /** Files that are in force as they are on the disk, and the marker of the accepted copy. */
   readonly #watch: FileWatch;
-  /** Files that are in force only as an owner accepted them. */
-  readonly #copied: FileWatch;
+  /** Files whose accepted copy is in force. */
+  readonly #acceptedWatch: FileWatch;
   #inForce: InForce;
   /** The last note on files that are not in force. */
-  #noted: string | undefined;
+  #reported: string | undefined;
   #assembled: AssembledFacade | undefined;
   #last: Promise<void> = Promise.resolve();
-  #waiting = false;
+  #isQueued = false;
   /** An edit came before there was a facade. */
-  #missed = false;
+  #hasMissedEdit = false;
   #closed = false;
 
   private constructor(options: ReloaderOptions) {
     this.#options = options;
     this.#inForce = options.inForce;
-    this.#noted = differenceNote(options.inForce.differing);
+    this.#reported = differenceNote(options.inForce.differing);
     this.#watch = new FileWatch({ onChange: () => void this.now() });
-    this.#copied = new FileWatch({ onChange: () => this.#noteDifference() });
+    this.#acceptedWatch = new FileWatch({ onChange: () => this.#noteDifference() });
   }
 
-  /** Open it before the facade is made: from here on every edit is noticed, even while the facade starts. */
+  /** Opens the watch. Call it before the facade is assembled, so that edits during the start are noticed. */
   static async open(options: ReloaderOptions): Promise<Reloader> {
     const reloader = new Reloader(options);
-    await reloader.#target();
+    await reloader.#watchFiles();
     return reloader;
   }
 
-  /** Takes the facade that is kept up to date. */
+  /** Starts reloading a facade. */
   start(assembled: AssembledFacade): void {
     this.#assembled = assembled;
-    this.#follow(assembled);
-    if (this.#missed) void this.now();
+    this.#followPolicy(assembled);
+    if (this.#hasMissedEdit) void this.now();
   }
 
-  /** Reloads after a running reload. Several waiting requests become one. Never rejects. */
+  /** Reloads after the running reload. Several waiting requests become one. Never rejects. */
   now(): Promise<void> {
-    if (this.#waiting) return this.#last;
-    this.#waiting = true;
+    if (this.#isQueued) return this.#last;
+    this.#isQueued = true;
     this.#last = this.#last.then(async () => {
-      this.#waiting = false;
-      this.#missed = this.#assembled === undefined;
+      this.#isQueued = false;
+      this.#hasMissedEdit = this.#assembled === undefined;
       if (!this.#closed && this.#assembled !== undefined) await this.#reload(this.#assembled);
     });
     return this.#last;
@@ -84,7 +81,7 @@ export class Reloader {
   async close(): Promise<void> {
     this.#closed = true;
     this.#watch.close();
-    this.#copied.close();
+    this.#acceptedWatch.close();
     await this.#last;
   }
 
@@ -92,21 +89,22 @@ export class Reloader {
     const { read, listening, tell, report } = this.#options;
     const began = performance.now();
     try {
-      // Before they are read, so that every edit from here on is noticed.
-      await this.#target();
+      // Watches the files before it reads them, so that no edit is missed.
+      await this.#watchFiles();
       let next = this.#inForce;
       const notices = await assembled.reload(() => (next = read()).config, listening);
       this.#inForce = next;
-      await this.#target();
-      this.#follow(assembled);
+      await this.#watchFiles();
+      this.#followPolicy(assembled);
       tell(
-        `Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`,
+        `Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ` +
+          `${Math.round(performance.now() - began)} ms.`,
       );
       notices.forEach(tell);
       this.#noteDifference();
     } catch (thrown) {
       tell(
-        'NOT RELOADED. What was loaded before stays in force, revision ' +
+        'NOT RELOADED. The previous configuration stays in force, revision ' +
           `${assembled.deps.policy().revision.slice(0, 12)}:`,
       );
       report(thrown);
@@ -114,15 +112,15 @@ export class Reloader {
   }
 
   /** Watches the files of the running configuration, and those that a configuration on the disk names. */
-  async #target(): Promise<void> {
+  async #watchFiles(): Promise<void> {
     const { file, home } = this.#options;
     const { config, accepted } = this.#inForce;
-    const isCopied = (name: string): boolean => accepted?.places.some((place) => isPathWithin(name, place)) === true;
-    const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter(
-      (name) => !isCopied(name),
+    const isAccepted = (name: string): boolean => accepted?.places.some((place) => isPathWithin(name, place)) === true;
+    const live = [...config.controlFiles, ...(isAccepted(config.file) ? [] : mentionedFiles(file, home))].filter(
+      (name) => !isAccepted(name),
     );
     await this.#watch.target([acceptedMarker(config.acceptedFolder), ...live]);
-    await this.#copied.target(accepted?.places ?? []);
+    await this.#acceptedWatch.target(accepted?.places ?? []);
   }
 
   /** Reports once that the files on the disk are not in force. */
@@ -130,12 +128,12 @@ export class Reloader {
     const { config, accepted } = this.#inForce;
     if (this.#closed || accepted === undefined) return;
     const note = differenceNote(differingFiles(accepted, config.folder));
-    if (note !== undefined && note !== this.#noted) this.#options.tell(note);
-    this.#noted = note;
+    if (note !== undefined && note !== this.#reported) this.#options.tell(note);
+    this.#reported = note;
   }
 
-  /** A fetched policy reports that there is a newer one, and that the newer one is refused. */
-  #follow(assembled: AssembledFacade): void {
+  /** Listens to a fetched policy: reloads if there is a newer one, and reports if the newer one is refused. */
+  #followPolicy(assembled: AssembledFacade): void {
     assembled.deps.policy().follow?.({
       changed: () => void this.now(),
       failed: (thrown) => {
@@ -145,7 +143,7 @@ export class Reloader {
           outcome: 'error',
           code: asTollgateError(thrown).code,
         });
-        this.#options.tell('A newer policy was NOT used. The policy that was loaded before stays in force:');
+        this.#options.tell('A newer policy was NOT used. The previous policy stays in force:');
         this.#options.report(thrown);
       },
     });

@@ -1,6 +1,6 @@
-/** Removes old records of runs: soon after the start, then every hour, and never during a call. */
+/** Removes old records of runs: soon after the start, then every hour. */
 
-/** A process with a shorter life leaves the removal to others, ms. */
+/** The first removal after the start, ms. A process that ends earlier leaves it to others. */
 const FIRST_MS = 10_000;
 const EVERY_MS = 3_600_000;
 
@@ -22,12 +22,12 @@ export class RunExpiry {
           if (!this.#closed.signal.aborted) onFault(thrown);
         });
       }
-      if (!this.#closed.signal.aborted) later(EVERY_MS);
+      if (!this.#closed.signal.aborted) schedule(EVERY_MS);
     };
-    const later = (ms: number): void => {
+    const schedule = (ms: number): void => {
       this.#timer = setTimeout(() => (this.#sweeping = sweep()), ms).unref();
     };
-    later(firstMs);
+    schedule(firstMs);
   }
 
   /** Resolves when nothing is removed any more. */

@@ -1,7 +1,4 @@
-/**
- * What lives longer than a configuration: log, state, audit, budgets, spills, secrets, metrics. All are opened once per
- * process; if one fails, none stays open.
- */
+/** Opens what outlives a configuration: log, state, audit, budgets, spills, secrets and metrics, once per process. */
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
@@ -19,7 +16,7 @@ import type { State } from '../state/state-port.ts';
 import { countFaults, type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
 
-/** What every snapshot works with. */
+/** The services of every snapshot of a process. */
 export interface SharedServices {
   readonly log: Logger;
   /** One line for the person who started this process, with secrets redacted. */
@@ -33,20 +30,17 @@ export interface SharedServices {
   readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
-  /** What hosts are told about calls, even after a restart. */
+  /** Statistics of calls for hosts. They survive a restart. */
   readonly tally: CallTally;
   /** The latest events of servers. */
   readonly feed: EventFeed;
-  /** What sessions have set aside. */
+  /** Servers that sessions have hidden. */
   readonly hiddenServers: HiddenServers;
-  /**
-   * The limit of parallel calls per session. A new limit begins a new queue; calls that wait at the old one are not
-   * lost.
-   */
-  readonly gateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
+  /** Returns the limit of parallel calls of a session. A new limit begins a new queue, and keeps the waiting calls. */
+  readonly concurrencyGateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
 }
 
-/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
+/** Opens all services. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
 export async function openSharedServices(
   config: Config,
   { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector },
@@ -79,7 +73,7 @@ export async function openSharedServices(
       tally,
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
       hiddenServers: new HiddenServers(),
-      gateOf: createGates(),
+      concurrencyGateOf: createConcurrencyGates(),
     };
   } catch (thrown) {
     void audit?.close();
@@ -88,7 +82,7 @@ export async function openSharedServices(
   }
 }
 
-/** Closes what `openShared` opened, the log last, so that the last records are written. */
+/** Closes the services; the audit log near the end, so that the last records are written. */
 export async function closeSharedServices({ spills, audit, state, tally }: SharedServices): Promise<void> {
   try {
     spills.close();
@@ -100,12 +94,12 @@ export async function closeSharedServices({ spills, audit, state, tally }: Share
   }
 }
 
-/** Secrets are only added, because a result may still contain one that the configuration no longer has. */
+/** Registers the secrets of a configuration. None is removed, because a result may still contain an earlier one. */
 export function registerSecrets(redactor: Redactor, config: Config): void {
   for (const secret of config.secrets) redactor.register(secret);
 }
 
-function createGates(): SharedServices['gateOf'] {
+function createConcurrencyGates(): SharedServices['concurrencyGateOf'] {
   const gates = new WeakMap<OpenSession, { readonly limit: number; readonly gate: ConcurrencyLimit }>();
   return (session, limit) => {
     const known = gates.get(session);

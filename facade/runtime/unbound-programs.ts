@@ -1,4 +1,4 @@
-/** Finds programs that rules on paths and hosts cannot bind, so that the user is told. */
+/** Finds programs to which rules on paths and hosts cannot apply, so that the user is told. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { supportsPathHandles } from '../../catalogs/readers/path-handles.ts';
@@ -10,58 +10,63 @@ import { isIsolated } from './servers/backends.ts';
 
 const WORKSPACE = 'workspace';
 
-const UNHELD =
-  'This platform cannot keep the file that was checked open: a process that swaps links can lead a read or write to a file that rules on paths close.';
+const PATH_RACE =
+  'This platform cannot keep the file that was checked open: a process that swaps links can lead a read or ' +
+  'write to a file that rules on paths close.';
 
 /**
- * Returns a line for each rule, or for many of them, that does not bind the commands and isolated servers that someone
- * may use. `holds`: whether this platform resolves paths to descriptors. Throws CONFIG_INVALID if it does not, commands
- * may run, and no one accepted it.
+ * Returns one line for each group of rules that does not bind a command or isolated server. `hasPathHandles`: whether
+ * this platform resolves paths to descriptors. Throws CONFIG_INVALID if it does not, commands are restricted by rules
+ * on paths, and the owner has not set `acceptPathRaces`.
  */
 export async function findUnboundPrograms(
   config: Config,
   policy: Policy,
-  holds: () => boolean = supportsPathHandles,
+  hasPathHandles: () => boolean = supportsPathHandles,
 ): Promise<readonly string[]> {
   const callers = config.principals.map(asPrincipal);
-  const commanders = await findCommanders(config, policy, callers);
-  const raced = holds() ? [] : [UNHELD];
-  if (raced.length > 0 && !config.bash.acceptPathRaces && commanders.some((caller) => closesPaths(policy, caller)))
-    throw refuseRaces(config);
+  const bashCallers = await findBashCallers(config, policy, callers);
+  const raceNotices = hasPathHandles() ? [] : [PATH_RACE];
+  if (
+    raceNotices.length > 0 &&
+    !config.bash.acceptPathRaces &&
+    bashCallers.some((caller) => closesPaths(policy, caller))
+  )
+    throw pathRaceError(config);
   const profiles = callers.flatMap((caller) => caller.profiles.flatMap((name) => config.profiles.get(name) ?? []));
-  const reached = new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]));
+  const reachable = new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]));
   const servers = [...config.servers.values()]
-    .filter((server) => isIsolated(server) && reached.has(server.name))
+    .filter((server) => isIsolated(server) && reachable.has(server.name))
     .map(({ name }) => name);
-  const isJailed = config.bash.isolation === 'sandbox';
-  const bare =
-    !isJailed && commanders.some((caller) => closesAny(policy, caller))
+  const isSandboxed = config.bash.isolation === 'sandbox';
+  const directNotices =
+    !isSandboxed && bashCallers.some((caller) => closesAny(policy, caller))
       ? ['Commands of bash run without isolation: no rule on paths or hosts binds them.']
       : [];
   return [
-    ...raced,
-    ...bare,
-    ...policy.unbound([...(isJailed && commanders.length > 0 ? [WORKSPACE] : []), ...servers]),
+    ...raceNotices,
+    ...directNotices,
+    ...policy.unbound([...(isSandboxed && bashCallers.length > 0 ? [WORKSPACE] : []), ...servers]),
   ];
 }
 
-/** Who may run commands of the workspace, as far as a list can tell. Looking at commands that ran does not count. */
-async function findCommanders(
+/** Returns the callers that may run commands in the workspace, as far as the policy can tell for a list. */
+async function findBashCallers(
   config: Config,
   policy: Policy,
   callers: readonly Principal[],
 ): Promise<readonly Principal[]> {
-  const holders = callers.filter((caller) =>
+  const withBash = callers.filter((caller) =>
     caller.profiles.some((name) =>
       config.profiles.get(name)?.primitives.bash?.some(({ server }) => server === WORKSPACE),
     ),
   );
   const verdicts = await Promise.all(
-    holders.map((caller) =>
+    withBash.map((caller) =>
       policy.list(caller, [{ server: WORKSPACE, tool: 'bash', verb: 'execute', primitive: 'bash' }]),
     ),
   );
-  return holders.filter((_, index) => verdicts[index]?.[0]?.verdict !== 'never');
+  return withBash.filter((_, index) => verdicts[index]?.[0]?.verdict !== 'never');
 }
 
 function closesPaths(policy: Policy, caller: Principal): boolean {
@@ -69,9 +74,11 @@ function closesPaths(policy: Policy, caller: Principal): boolean {
   return hidden.inside.length > 0 || fixed.inside.length > 0;
 }
 
-function refuseRaces({ file, ruleDocument }: Config): TollgateError {
+function pathRaceError({ file, ruleDocument }: Config): TollgateError {
   const message =
-    'bash is refused together with rules on paths: this platform cannot keep the file that was checked open, so a command can swap a link before it is opened; remove bash from expose.primitives, or accept it with bash: {acceptPathRaces: true}';
+    'bash is refused together with rules on paths: this platform cannot keep the file that was checked open, ' +
+    'so a command can swap a link before it is opened; remove bash from expose.primitives, or accept it with ' +
+    'bash: {acceptPathRaces: true}';
   return new TollgateError('CONFIG_INVALID', {
     data: { problems: [{ file: path.basename(file), ...ruleDocument.placeOf(['bash'], 'key'), message }] },
   });

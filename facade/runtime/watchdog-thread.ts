@@ -1,8 +1,7 @@
 /**
- * The watchdog thread. It ends this process when the main thread has used seconds of CPU time without a turn of its
- * event loop, because no deadline, `off`, `kill` or SIGTERM can end such a process. CPU time counts, because a
- * suspended machine is not stuck. It uses SIGKILL, so sandboxes end as they do whenever this process dies (decision
- * 46).
+ * The watchdog thread. It ends this process when the main thread uses seconds of CPU time without a turn of its event
+ * loop. No deadline, `off`, `kill` or SIGTERM could end such a process. It counts CPU time, because a suspended machine
+ * is not stuck. It uses SIGKILL, after which sandboxes end as always when this process dies (decision 46).
  */
 import { readFileSync, write } from 'node:fs';
 import { workerData } from 'node:worker_threads';
@@ -14,16 +13,16 @@ import { BEAT_MS, type WatchdogData } from './watchdog.ts';
 /** Milliseconds of CPU time without a turn, in general and with a reason to stop. */
 const LIMIT_MS = 5_000;
 const STOP_LIMIT_MS = 2_000;
-/** How long record and message may take before the process ends without them. */
-const LAST_WORDS_MS = 1_000;
+/** How long the record and the message may take before the process ends without them. */
+const REPORT_MS = 1_000;
 
-/** Why a process is told to stop. */
+/** Why the process is told to stop. */
 type Stop = 'signal' | 'parent' | 'switch';
 
 const { state, audit, parentIsClient, turns } = workerData as WatchdogData;
 const counter = new Int32Array(turns);
 const parent = process.ppid;
-const seen = { turns: -1, cpuMs: 0, at: Date.now() };
+const lastTurn = { turns: -1, cpuMs: 0, at: Date.now() };
 let signalled = false;
 let ending = false;
 
@@ -51,7 +50,7 @@ function isSwitchedOff(): boolean {
   try {
     const stops = new Stops(state);
     try {
-      return new KillSwitch({ stops }).isThrownSince(seen.at - 2 * BEAT_MS);
+      return new KillSwitch({ stops }).isThrownSince(lastTurn.at - 2 * BEAT_MS);
     } finally {
       stops.close();
     }
@@ -60,32 +59,32 @@ function isSwitchedOff(): boolean {
   }
 }
 
-function look(): void {
+function checkTurns(): void {
   if (ending) return;
   const cpuMs = mainCpuMs();
   const now = Atomics.load(counter, 0);
-  if (now !== seen.turns) {
-    Object.assign(seen, { turns: now, cpuMs, at: Date.now() });
+  if (now !== lastTurn.turns) {
+    Object.assign(lastTurn, { turns: now, cpuMs, at: Date.now() });
     return;
   }
-  const used = cpuMs - seen.cpuMs;
+  const used = cpuMs - lastTurn.cpuMs;
   if (used < STOP_LIMIT_MS) return;
-  const stop = reasonToStop();
-  if (used < LIMIT_MS && stop === undefined) return;
+  const reason = reasonToStop();
+  if (used < LIMIT_MS && reason === undefined) return;
   ending = true;
-  void end(Math.round(used), stop);
+  void end(Math.round(used), reason);
 }
 
-async function end(cpuMs: number, stop: Stop | undefined): Promise<void> {
+async function end(cpuMs: number, reason: Stop | undefined): Promise<void> {
   try {
-    await Promise.race([lastWords(cpuMs, stop), new Promise((resolve) => setTimeout(resolve, LAST_WORDS_MS))]);
+    await Promise.race([report(cpuMs, reason), new Promise((resolve) => setTimeout(resolve, REPORT_MS))]);
   } finally {
     process.kill(process.pid, 'SIGKILL');
   }
 }
 
-async function lastWords(cpuMs: number, stop: Stop | undefined): Promise<void> {
-  const limitMs = stop === undefined ? LIMIT_MS : STOP_LIMIT_MS;
+async function report(cpuMs: number, reason: Stop | undefined): Promise<void> {
+  const limitMs = reason === undefined ? LIMIT_MS : STOP_LIMIT_MS;
   let recorded = '';
   try {
     // A separate chain, because the main thread may be in the middle of a record.
@@ -96,23 +95,25 @@ async function lastWords(cpuMs: number, stop: Stop | undefined): Promise<void> {
       outcome: 'error',
       cpuMs,
       limitMs,
-      ...(stop === undefined ? {} : { reason: stop }),
+      ...(reason === undefined ? {} : { reason: reason }),
     });
     await log.close();
   } catch {
     recorded = ' This could not be recorded in the audit log.';
   }
-  const why = stop === undefined ? '' : ` It was told to stop (${stop}).`;
-  const line = `Tollgate ends this process: its main thread used ${cpuMs} ms of CPU time without answering (the limit is ${limitMs} ms).${why}${recorded} Start it again.\n`;
-  // Not writeSync, because a client that does not read must not delay the end.
+  const why = reason === undefined ? '' : ` It was told to stop (${reason}).`;
+  const line =
+    `Tollgate ends this process: its main thread used ${cpuMs} ms of CPU time without answering (the limit is ` +
+    `${limitMs} ms).${why}${recorded} Start it again.\n`;
+  // Asynchronous, because a client that does not read must not delay the end.
   await new Promise((resolve) => write(2, line, resolve));
 }
 
 /**
- * Node passes signals only to listeners of the main thread, which is stuck. libuv passes them to each loop that asks,
- * through an internal binding that may be removed. Without it the longer limit applies.
+ * Notices SIGINT and SIGTERM. Node gives signals only to the main thread, which is stuck. libuv gives them to each loop
+ * that asks, through an internal binding that may be removed. Without it the longer limit applies.
  */
-function hearSignals(): void {
+function listenForSignals(): void {
   interface SignalHandle {
     onsignal: () => void;
     start(signal: number): number;
@@ -130,9 +131,9 @@ function hearSignals(): void {
       handle.unref();
     }
   } catch {
-    // The message says so.
+    // Signals stay unnoticed.
   }
 }
 
-hearSignals();
-setInterval(look, BEAT_MS);
+listenForSignals();
+setInterval(checkTurns, BEAT_MS);

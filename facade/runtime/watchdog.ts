@@ -1,11 +1,8 @@
-/**
- * Starts the thread that ends this process when its main thread is stuck. The main thread only increments a counter on
- * a timer.
- */
+/** Starts the thread that ends this process when its main thread is stuck. The main thread counts its turns for it. */
 import { Worker } from 'node:worker_threads';
 import type { AuditOptions } from '../audit/audit-log.ts';
 
-/** What the thread needs to judge the process, and to record what it does. */
+/** What the thread needs to judge the process, and to record its end. */
 export interface WatchdogSettings {
   /** The state folder, with the switches of `off` and `kill`. */
   readonly state: string;
@@ -26,14 +23,11 @@ export const BEAT_MS = 250;
 /** Heap of the thread. It holds a few numbers. */
 const HEAP_MB = 64;
 
-/**
- * Starts the watchdog of this process. It lasts until the process ends and does not keep it running. `tell` gets one
- * line if it fails.
- */
-export function startWatchdog(watched: WatchdogSettings, tell: (line: string) => void): void {
+/** Starts the watchdog. It does not keep the process running. `tell` gets one line if the watchdog fails. */
+export function startWatchdog(settings: WatchdogSettings, tell: (line: string) => void): void {
   const turns = new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
   const counter = new Int32Array(turns);
-  const workerData: WatchdogData = { ...watched, turns };
+  const workerData: WatchdogData = { ...settings, turns };
   // The thread may not print to stdout, because MCP uses it.
   const thread = new Worker(new URL(`./watchdog-thread${import.meta.url.slice(-3)}`, import.meta.url), {
     workerData,

@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 
 /** One moment by two clocks, ms. `monotonic` can only be compared within one boot of the machine. */
 export interface Instant {
-  /** Since 1970; somebody can set this clock. */
+  /** Since 1970. A user can set this clock. */
   readonly wall: number;
-  /** Since some moment of this boot. */
+  /** Since a fixed moment of this boot. */
   readonly monotonic: number;
   /** Identifies the boot; '' if the system does not tell. */
   readonly boot: string;
@@ -18,17 +18,14 @@ export function instant(): Instant {
   return { wall: Date.now(), monotonic: Math.round(Number(process.hrtime.bigint() / 1_000n) / 1_000), boot: BOOT };
 }
 
-/**
- * Returns the ms from one moment to another. Over a reboot only the clock that can be set is left; if it was set back
- * meanwhile, the result is 0.
- */
+/** Returns the ms between two moments. Over a reboot it uses the wall clock, and returns 0 if that was set back. */
 export function elapsed(from: Instant, to: Instant): number {
   return Math.max(0, isSameBoot(from, to) ? to.monotonic - from.monotonic : to.wall - from.wall);
 }
 
 /**
- * Returns whether the monotonic clocks of two moments can be compared. If the system names no boot, a clock that began
- * again shows a reboot.
+ * Returns whether the monotonic clocks of two moments can be compared. If the system does not identify boots, a smaller
+ * value shows a reboot.
  */
 export function isSameBoot(from: Instant, to: Instant): boolean {
   return from.boot === to.boot && (from.boot !== '' || to.monotonic >= from.monotonic);

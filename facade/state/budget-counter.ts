@@ -1,4 +1,4 @@
-/** The arithmetic of one budget's counter: windows, and what is left. */
+/** Calculates windows and remaining amounts of the counter of a budget. */
 import { elapsed, type Instant, isSameBoot } from './budget-clock.ts';
 import type { Amounts, BudgetClaim, BudgetUnit, Reservation, ReservationRefusal, ReservedClaim } from './state-port.ts';
 
@@ -7,15 +7,15 @@ export interface BudgetCounter extends Amounts {
   readonly since: Instant;
 }
 
-/** The counter at its beginning. */
+/** The amounts of a new counter. */
 export const EMPTY_COUNTER: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
 
 /** Returns the counter at `now`. Windows are fixed; one begins with the first use after the last one ended. */
 export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undefined, now: Instant): BudgetCounter {
   if (stored === undefined) return { ...EMPTY_COUNTER, since: now };
   if (claim.windowMs === undefined) return stored;
-  // The clock was set back over a reboot. The window begins again and keeps what was spent; otherwise it would last for
-  // the whole jump.
+  // The clock was set back over a reboot. The window begins again and keeps what was spent. Otherwise it would be
+  // longer by the difference of the clocks.
   if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
   return elapsed(stored.since, now) < claim.windowMs ? stored : { ...EMPTY_COUNTER, since: now };
 }
@@ -39,9 +39,7 @@ export function drawFromCounter(
   return { taken: { claim, since: counter.since, amounts } };
 }
 
-/**
- * Calls and argument bytes are exact when reserved, so a budget of only these costs one transaction per call, not two.
- */
+/** Returns whether a reservation needs `settle`. Calls and argument bytes are exact when they are reserved. */
 export function needsSettle({ taken }: Reservation): boolean {
   return taken.some(
     ({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0,

@@ -25,9 +25,9 @@ const require = createRequire(import.meta.url);
 
 /** How long these commands wait for the locks of other processes, ms. */
 const BUSY_MS = 5_000;
-/** How many problems are named. */
-const MOST_PROBLEMS = 20;
-/** The files next to a database: its log and the index of its log. */
+/** The most problems that are named. */
+const MAX_PROBLEMS = 20;
+/** Suffixes of the files of a database: itself, its log and the index of its log. */
 const PARTS = ['', '-wal', '-shm'];
 const TABLES = ['value', 'counter'] as const;
 
@@ -71,18 +71,18 @@ export function checkState(folder: string): DatabaseCondition {
  * Copies the database, as it is at one moment, to a new file (mode 0600). Throws USAGE if the file exists,
  * STATE_FAILED, STATE_LOST.
  */
-export function backUp(folder: string, to: string): { readonly bytes: number } {
+export function backUp(folder: string, target: string): { readonly bytes: number } {
   const file = path.join(folder, DATABASE_FILE);
   if (!existsSync(file)) throw new TollgateError('STATE_LOST');
-  claim(to);
+  reserveFile(target);
   try {
-    read(file, (connection) => connection.exec(`VACUUM INTO '${to.replaceAll("'", "''")}'`));
-    const { problems } = examine(to);
-    if (problems.length > 0) throw damaged(problems);
-    sync(to);
-    return { bytes: statSync(to).size };
+    withConnection(file, (connection) => connection.exec(`VACUUM INTO '${target.replaceAll("'", "''")}'`));
+    const { problems } = examine(target);
+    if (problems.length > 0) throw damagedError(problems);
+    syncFile(target);
+    return { bytes: statSync(target).size };
   } catch (thrown) {
-    rmSync(to, { force: true });
+    rmSync(target, { force: true });
     throw thrown;
   }
 }
@@ -92,21 +92,21 @@ export function backUp(folder: string, to: string): { readonly bytes: number } {
  * which running processes see. A lost or damaged one is replaced; the folder that keeps the old one is returned. Throws
  * USAGE for a file that is no backup, STATE_TOO_NEW, STATE_FAILED.
  */
-export function restore(folder: string, from: string): { readonly kept: string | undefined } {
-  const { problems, version = 0 } = existsSync(from) ? examine(from) : { problems: ['There is no such file.'] };
+export function restore(folder: string, source: string): { readonly kept: string | undefined } {
+  const { problems, version = 0 } = existsSync(source) ? examine(source) : { problems: ['There is no such file.'] };
   if (problems.length > 0 || version === 0)
     throw new TollgateError('USAGE', {
       detail: `The file is not an undamaged backup of a state: ${problems[0] ?? 'it is empty'}`,
       next: 'Name a file that `tollgate state backup` wrote.',
     });
   if (version > STATE_SCHEMA.version) throw new TollgateError('STATE_TOO_NEW');
-  const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(from, table)]));
+  const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(source, table)]));
   const file = path.join(folder, DATABASE_FILE);
   if (checkState(folder).database === 'sound') {
     const database = openDatabase(file, STATE_SCHEMA);
     fillWith(database, rows);
     database.close();
-    touch(folder);
+    markDatabase(folder);
     return { kept: undefined };
   }
   return { kept: replace(folder, rows) };
@@ -155,27 +155,27 @@ const KEYS: Readonly<Record<(typeof TABLES)[number], readonly string[]>> = {
   counter: ['budget', 'scope', 'key'],
 };
 
-/** Reads from both ends towards the damage: a row in a page that cannot be read ends the reading from its side. */
+/** Reads the rows from both ends, because a damaged page ends the reading from each side. */
 function salvage(file: string, table: (typeof TABLES)[number]): Salvaged {
   const rows = new Map<string, Row>();
   let complete = true;
   for (const order of ['ASC', 'DESC']) {
-    const ended = readAll(
+    const isComplete = readAll(
       file,
       `SELECT * FROM ${table} ORDER BY ${KEYS[table].map((key) => `${key} ${order}`).join(', ')}`,
       (row) => rows.set(JSON.stringify(KEYS[table].map((key) => row[key])), row),
     );
-    if (ended) return { rows: [...rows.values()], complete: true };
+    if (isComplete) return { rows: [...rows.values()], complete: true };
     complete = false;
   }
   return { rows: [...rows.values()], complete };
 }
 
-/** Returns true if all rows were read. */
-function readAll(file: string, sql: string, take: (row: Row) => void): boolean {
+/** Reads rows until an error. Returns true if all were read. */
+function readAll(file: string, sql: string, onRow: (row: Row) => void): boolean {
   try {
-    read(file, (connection) => {
-      for (const row of connection.prepare(sql).iterate() as Iterable<Row>) take(row);
+    withConnection(file, (connection) => {
+      for (const row of connection.prepare(sql).iterate() as Iterable<Row>) onRow(row);
     });
     return true;
   } catch {
@@ -196,9 +196,9 @@ function examine(file: string): Pick<DatabaseCondition, 'problems' | 'version' |
     0,
   );
   try {
-    return read(file, (connection) => {
+    return withConnection(file, (connection) => {
       const problems = (
-        connection.prepare(`PRAGMA integrity_check(${MOST_PROBLEMS})`).all() as { integrity_check: string }[]
+        connection.prepare(`PRAGMA integrity_check(${MAX_PROBLEMS})`).all() as { integrity_check: string }[]
       )
         .map((row) => row.integrity_check)
         .filter((line) => line !== 'ok');
@@ -221,14 +221,14 @@ function examine(file: string): Pick<DatabaseCondition, 'problems' | 'version' |
   }
 }
 
-function damaged(problems: readonly string[]): TollgateError {
+function damagedError(problems: readonly string[]): TollgateError {
   return new TollgateError('STATE_FAILED', {
     detail: `The state database is damaged: ${problems[0] ?? 'unknown'}`,
     next: 'Keep what can be read: tollgate state repair',
   });
 }
 
-function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
+function withConnection<T>(file: string, work: (connection: Libsql.Database) => T): T {
   const Database = require('libsql') as typeof Libsql;
   const connection = guard(() => new Database(file, { timeout: BUSY_MS } as Libsql.Options));
   try {
@@ -239,39 +239,41 @@ function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
 }
 
 /**
- * Only while no process has the old one open: SQLite would remove the log of the new one when the last process closes
- * the old one.
+ * Replaces the database by one with these rows, and returns the folder that keeps the old one. Throws STATE_FAILED
+ * while a process has the old one open, because SQLite would remove the log of the new one when that process closes it.
  */
 function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | undefined {
   const running = countProcesses(folder);
   if (running > 0)
     throw new TollgateError('STATE_FAILED', {
-      detail: `${running === 1 ? 'A Tollgate process has' : `${running} Tollgate processes have`} the database open, so it cannot be replaced.`,
-      next: 'End the running processes (they refuse every call now), and try again.',
+      detail:
+        `${running === 1 ? 'A Tollgate process has' : `${running} Tollgate processes have`} the database open, ` +
+        'so it cannot be replaced.',
+      next: 'End the running processes, which refuse every call now, and try again.',
     });
   const draft = path.join(folder, `.state-${randomBytes(8).toString('hex')}.db`);
-  const made = `${draft}.made`;
+  const compact = `${draft}.made`;
   const file = path.join(folder, DATABASE_FILE);
   try {
     const database = openDatabase(draft, STATE_SCHEMA);
     fillWith(database, rows);
-    // Without a log, because the log of the draft keeps its name.
-    database.run(`VACUUM INTO '${made.replaceAll("'", "''")}'`)();
+    // A copy without a log, because the log of the draft would keep the name of the draft.
+    database.run(`VACUUM INTO '${compact.replaceAll("'", "''")}'`)();
     database.close();
-    sync(made);
-    if (examine(made).version !== STATE_SCHEMA.version) throw damaged(['the new database is incomplete']);
+    syncFile(compact);
+    if (examine(compact).version !== STATE_SCHEMA.version) throw damagedError(['the new database is incomplete']);
     const kept = putAside(file);
-    chmodSync(made, 0o600);
-    renameSync(made, file);
-    sync(folder);
-    touch(folder);
+    chmodSync(compact, 0o600);
+    renameSync(compact, file);
+    syncFile(folder);
+    markDatabase(folder);
     return kept;
   } finally {
     for (const part of [...PARTS, '.made']) rmSync(`${draft}${part}`, { force: true });
   }
 }
 
-/** Returns the folder that keeps it now. The log of a missing database goes too, because it fits no other one. */
+/** Moves the database to a new folder, and returns this folder. Removes the log of a missing database. */
 function putAside(file: string): string | undefined {
   if (!existsSync(file)) {
     for (const part of PARTS) rmSync(`${file}${part}`, { force: true });
@@ -296,14 +298,14 @@ function fillWith(database: Database, rows: ReadonlyMap<string, Salvaged>): void
   );
 }
 
-function touch(folder: string): void {
+function markDatabase(folder: string): void {
   const stops = new Stops(folder);
   stops.hasDatabase = true;
   stops.touchValues();
   stops.close();
 }
 
-function claim(file: string): void {
+function reserveFile(file: string): void {
   try {
     closeSync(openSync(file, 'wx', 0o600));
   } catch (thrown) {
@@ -318,7 +320,7 @@ function claim(file: string): void {
   }
 }
 
-function sync(file: string): void {
+function syncFile(file: string): void {
   const fd = openSync(file, 'r');
   try {
     fsyncSync(fd);

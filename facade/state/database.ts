@@ -1,7 +1,4 @@
-/**
- * One SQLite file through libsql: opened private, in WAL mode, with workarounds for known defects. Every error is
- * STATE_FAILED.
- */
+/** Opens a SQLite file through libsql, private and in WAL mode, with workarounds for defects of libsql. */
 import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, type Stats, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
@@ -11,7 +8,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 const require = createRequire(import.meta.url);
 
 /**
- * What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only integers below 2^53.
+ * A value of a statement. Not allowed: booleans (libsql 0.5.29 aborts the process), text with NUL, integers of 2^53 and
+ * more.
  */
 export type SqlValue = string | number | null;
 
@@ -20,22 +18,17 @@ export interface DatabaseSchema {
   readonly version: number;
   /** Statements that make an empty database one of this version. */
   readonly sql: string;
-  /**
-   * By version: statements that upgrade a database of this version to the next. Absent: an older one cannot be used.
-   */
+  /** By version: statements that upgrade to the next version. Without them, an older database cannot be used. */
   readonly upgrades?: Readonly<Record<number, string>>;
 }
 
-/** A database. Its functions are made once and stay valid until `close`. */
+/** A database. Its prepared functions are valid until `close`. Every method throws STATE_FAILED on an error. */
 export interface Database {
   /** Returns all rows of a statement. */
   all<Row>(sql: string): (...values: SqlValue[]) => Row[];
   /** Returns the first row, or undefined. It has an extra key `_metadata`, so name the columns that you read. */
   first<Row>(sql: string): (...values: SqlValue[]) => Row | undefined;
-  /**
-   * Runs a statement that returns no rows, and returns how many rows it changed. With RETURNING, libsql would keep the
-   * write lock.
-   */
+  /** Runs a statement, and returns how many rows it changed. Do not use RETURNING: libsql would keep the write lock. */
   run(sql: string): (...values: SqlValue[]) => number;
   /**
    * Runs `work` as one write transaction: it takes the write lock at once, and an error rolls everything back.
@@ -43,7 +36,7 @@ export interface Database {
    * of a process cannot.
    */
   transact<T>(work: () => T, how?: { readonly synced: true }): T;
-  /** False if the file was removed or replaced. What is written then is lost. */
+  /** False if the file was removed or replaced. Then writes are lost. */
   readonly isInPlace: boolean;
   /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED if it is damaged. */
   probe(whole: boolean): void;
@@ -56,9 +49,9 @@ const BUSY_MS = 5000;
 const RETRY_MS = 5;
 
 /**
- * Opens or creates the file (mode 0600, folder 0700) and upgrades it to `schema`; ':memory:' is a private one.
- * `busyMs`: how long statements wait for other processes, which blocks this thread. `exists`: the database must have a
- * schema, else STATE_LOST, because it was emptied.
+ * Opens or creates the file (mode 0600, folder 0700) and upgrades it to `schema`; ':memory:' opens a database in
+ * memory. `busyMs`: how long statements wait for other processes, blocking this thread. `exists`: throws STATE_LOST if
+ * the database has no schema, because then it was emptied.
  */
 export function openDatabase(
   path: string,
@@ -79,19 +72,19 @@ export function openDatabase(
   }
 }
 
-/** The -wal and -shm files take over the mode of the database file, so it must be right before SQLite sees it. */
+/** Creates the file with the right mode before SQLite opens it, because its -wal and -shm files get the same mode. */
 function createPrivate(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  checkOwn(path);
-  create(path);
+  checkOwner(path);
+  createIfMissing(path);
   chmodSync(path, 0o600);
 }
 
 /**
- * Only if there is none. Closing a file that another connection of this process has open would release the locks of
- * that connection (POSIX). The next process that ends would then remove its log, with all later writes.
+ * Creates the file if it is missing, and never opens an existing one. Closing a file that another connection of this
+ * process has open releases the locks of that connection (POSIX). Then the next process that ends would remove its log.
  */
-function create(path: string): void {
+function createIfMissing(path: string): void {
   try {
     closeSync(openSync(path, 'wx', 0o600));
   } catch (error) {
@@ -103,26 +96,29 @@ function create(path: string): void {
  * The database holds approvals. Tollgate refuses a file that another user could have written.
  * It does not repair the file, because then the owner would not learn about the change.
  */
-function checkOwn(path: string): void {
+function checkOwner(path: string): void {
   const folder = statSync(dirname(path));
-  const own = process.geteuid?.() ?? folder.uid;
-  const fault = folderFault(folder, own) ?? fileFault(lstatSync(path, { throwIfNoEntry: false }), own);
+  const user = process.geteuid?.() ?? folder.uid;
+  const fault = folderFault(folder, user) ?? fileFault(lstatSync(path, { throwIfNoEntry: false }), user);
   if (fault === undefined) return;
   throw new TollgateError('STATE_FAILED', {
     detail: `The state database is not used: ${fault}.`,
-    next: 'Find out who did that, because the database contains approvals. Then give the state folder and its files to the user who runs Tollgate, and to no one else (chown, chmod 700), or remove the folder and approve again.',
+    next:
+      'Find out who did that, because the database contains approvals. Then give the state folder and its ' +
+      'files to the user who runs Tollgate, and to no one else (chown, chmod 700), or remove the folder and ' +
+      'approve again.',
   });
 }
 
-function folderFault(folder: Stats, own: number): string | undefined {
+function folderFault(folder: Stats, user: number): string | undefined {
   if ((folder.mode & 0o002) !== 0) return 'everyone may write its folder';
-  return folder.uid === own ? undefined : 'its folder belongs to another user';
+  return folder.uid === user ? undefined : 'its folder belongs to another user';
 }
 
-function fileFault(file: Stats | undefined, own: number): string | undefined {
+function fileFault(file: Stats | undefined, user: number): string | undefined {
   if (file === undefined) return undefined;
   if (!file.isFile()) return 'it is a link, or not a file';
-  if (file.uid !== own) return 'it belongs to another user';
+  if (file.uid !== user) return 'it belongs to another user';
   return (file.mode & 0o022) === 0 ? undefined : 'other users may write it';
 }
 
@@ -148,7 +144,7 @@ function migrate(database: Database, { version, sql, upgrades = {} }: DatabaseSc
   database.run(`PRAGMA user_version = ${version}`)();
 }
 
-/** A semicolon at the end of a line ends a statement. In a trigger, more text follows on the line. */
+/** Splits SQL into statements at semicolons that end a line. Triggers contain semicolons within a line. */
 function statementsOf(sql: string): readonly string[] {
   return sql
     .split(/;\s*$/m)
@@ -157,17 +153,17 @@ function statementsOf(sql: string): readonly string[] {
 }
 
 /**
- * A connection that is made again after any error. After SQLITE_BUSY, libsql 0.5.29 can leave a statement open, and all
- * later reads then show the database of that moment. SQLite's own waiting is off (`timeout: 0`), because it leaves such
- * statements open.
+ * A connection that is opened again after each error. After SQLITE_BUSY, libsql 0.5.29 can leave a statement open, and
+ * later reads then show an old state. SQLite's own waiting is off (`timeout: 0`), because it leaves such statements
+ * open.
  */
 class Connection implements Database {
   readonly #path: string;
   readonly #busyMs: number;
   readonly #file: string | undefined;
-  /** The log and its index, when they exist. */
-  #log: string | undefined;
-  #live: Libsql.Database | undefined;
+  /** The identity of the log and its index, once they exist. */
+  #logFiles: string | undefined;
+  #connection: Libsql.Database | undefined;
   readonly #statements = new Map<string, Libsql.Statement>();
   #isOpen = true;
   #isSynced = false;
@@ -181,8 +177,8 @@ class Connection implements Database {
 
   get isInPlace(): boolean {
     const log = [`${this.#path}-wal`, `${this.#path}-shm`].map(fileOf);
-    if (this.#live !== undefined && !log.includes(undefined)) this.#log ??= log.join();
-    return this.#file === fileOf(this.#path) && (this.#log === undefined || this.#log === log.join());
+    if (this.#connection !== undefined && !log.includes(undefined)) this.#logFiles ??= log.join();
+    return this.#file === fileOf(this.#path) && (this.#logFiles === undefined || this.#logFiles === log.join());
   }
 
   all<Row>(sql: string): (...values: SqlValue[]) => Row[] {
@@ -198,9 +194,9 @@ class Connection implements Database {
   }
 
   transact<T>(work: () => T, { synced = false }: { readonly synced?: boolean } = {}): T {
-    this.#use(() => {
-      this.#sync(synced);
-      // Not prepared, so that a try without the lock leaves no statement, and no open file, behind.
+    this.#withRetry(() => {
+      this.#setSynchronous(synced);
+      // Not prepared, so that a failed try leaves neither a statement nor an open file.
       this.#connect().exec('BEGIN IMMEDIATE');
     });
     this.#inTransaction = true;
@@ -220,10 +216,10 @@ class Connection implements Database {
     guard(() => {
       const probe = connect(this.#path);
       try {
-        probe.exec(whole ? CHECK : 'SELECT count(*) FROM sqlite_schema');
+        probe.exec(whole ? CHECK_SQL : 'SELECT count(*) FROM sqlite_schema');
       } catch (error) {
         throw (error as Error).message === CHECK_FAILED
-          ? new TollgateError('STATE_FAILED', { detail: DAMAGED[1], next: DAMAGED[2] })
+          ? new TollgateError('STATE_FAILED', { detail: DAMAGED_CAUSE[1], next: DAMAGED_CAUSE[2] })
           : error;
       } finally {
         probe.close();
@@ -234,29 +230,29 @@ class Connection implements Database {
   close(): void {
     this.#isOpen = false;
     this.#statements.clear();
-    this.#live?.close();
-    this.#live = undefined;
+    this.#connection?.close();
+    this.#connection = undefined;
   }
 
   #prepare<T>(sql: string, call: (statement: Libsql.Statement, values: SqlValue[]) => T): (...values: SqlValue[]) => T {
-    this.#use(() => this.#statement(sql));
+    this.#withRetry(() => this.#statement(sql));
     return (...values) => {
-      const checked = values.map(check);
-      return this.#use(() => call(this.#statement(sql), checked));
+      const checked = values.map(checkValue);
+      return this.#withRetry(() => call(this.#statement(sql), checked));
     };
   }
 
-  /** In a transaction nothing is tried again, because it has the lock. It is rolled back completely. */
-  #use<T>(work: () => T): T {
+  /** Runs work, and tries again while another process has the lock. In a transaction, this process has the lock. */
+  #withRetry<T>(work: () => T): T {
     if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state database is closed.' });
     if (this.#inTransaction) return guard(work);
-    const until = performance.now() + this.#busyMs;
+    const deadline = performance.now() + this.#busyMs;
     for (;;) {
       try {
         return guard(work);
       } catch (error) {
         if (!isBusy(error)) this.#renew();
-        if (!isBusy(error) || performance.now() >= until) throw error;
+        if (!isBusy(error) || performance.now() >= deadline) throw error;
         Atomics.wait(SLEEPER, 0, 0, RETRY_MS);
       }
     }
@@ -270,37 +266,39 @@ class Connection implements Database {
     return statement;
   }
 
-  #sync(synced: boolean): void {
-    if (this.#live !== undefined && synced === this.#isSynced) return;
+  #setSynchronous(synced: boolean): void {
+    if (this.#connection !== undefined && synced === this.#isSynced) return;
     this.#connect().exec(`PRAGMA synchronous = ${synced ? 'FULL' : 'NORMAL'}`);
     this.#isSynced = synced;
   }
 
-  /** SQLite would make an empty file in the place of a removed one. */
+  /**
+   * Opens the connection if needed. Throws STATE_LOST for a removed file, for which SQLite would create an empty one.
+   */
   #connect(): Libsql.Database {
-    if (this.#live === undefined && !this.isInPlace) throw new TollgateError('STATE_LOST');
-    return (this.#live ??= connect(this.#path));
+    if (this.#connection === undefined && !this.isInPlace) throw new TollgateError('STATE_LOST');
+    return (this.#connection ??= connect(this.#path));
   }
 
   #renew(): void {
-    const live = this.#live;
-    if (live === undefined) return;
+    const connection = this.#connection;
+    if (connection === undefined) return;
     try {
-      // A full disk may have rolled back already.
-      if (live.inTransaction) live.exec('ROLLBACK');
+      // After a full disk, the transaction may be rolled back already.
+      if (connection.inTransaction) connection.exec('ROLLBACK');
     } catch {
       // The connection is closed.
     }
     if (this.#path === ':memory:') return;
     this.#statements.clear();
-    this.#live = undefined;
-    this.#log = undefined;
+    this.#connection = undefined;
+    this.#logFiles = undefined;
     this.#isSynced = false;
-    live.close();
+    connection.close();
   }
 }
 
-/** Identifies a file at a path; undefined if there is none. */
+/** Returns the identity of the file at a path; undefined if there is none. */
 function fileOf(path: string): string | undefined {
   const found = path === ':memory:' ? undefined : statSync(path, { throwIfNoEntry: false });
   return found === undefined ? undefined : `${found.dev}.${found.ino}`;
@@ -309,14 +307,15 @@ function fileOf(path: string): string | undefined {
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
 /*
- * Checks the whole database. A connection of libsql 0.5.29 that has prepared a statement keeps its files open after
- * `close` until the statement is collected, so `exec` is used, which prepares none that stays. It returns no row, so an
- * error tells what is wrong.
+ * Checks the whole database with `exec`, because a prepared statement of libsql 0.5.29 keeps the files open after
+ * `close`, until it is collected. `exec` returns no rows, so the statement reports damage by an error.
  */
-const CHECK = "SELECT CASE WHEN (SELECT quick_check FROM pragma_quick_check(1)) <> 'ok' THEN json('damaged') END";
+const CHECK_SQL = "SELECT CASE WHEN (SELECT quick_check FROM pragma_quick_check(1)) <> 'ok' THEN json('damaged') END";
 const CHECK_FAILED = 'malformed JSON';
 
-/** Other connections of this process may have the file open, so only SQLite opens and closes it (see `create`). */
+/**
+ * Opens a connection through SQLite only, because others of this process may have the file open (see createIfMissing).
+ */
 function connect(path: string): Libsql.Database {
   const Database = require('libsql') as typeof Libsql;
   const connection = new Database(path, { timeout: 0 } as Libsql.Options);
@@ -329,19 +328,19 @@ function connect(path: string): Libsql.Database {
   }
 }
 
-/** libsql reads text up to the first NUL, so two keys could look like one. */
-function check(value: SqlValue): SqlValue {
+/** Refuses text with NUL, because libsql reads text only up to it, so two keys could be equal. */
+function checkValue(value: SqlValue): SqlValue {
   if (typeof value === 'string' && value.includes('\0'))
     throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL character cannot be stored.' });
   return value;
 }
 
-/** Returns true for an error of the disk, or of its quota: there is no room. */
+/** Returns true for the error of a full disk or quota. */
 export function isDiskFull(thrown: unknown): boolean {
   return causeOf(thrown) === 'SQLITE_FULL';
 }
 
-/** Returns true if another process holds the lock, so that the same may succeed later. */
+/** Returns true if another process held the lock, so that another try may succeed. */
 export function isBusy(thrown: unknown): boolean {
   return causeOf(thrown)?.startsWith('SQLITE_BUSY') === true;
 }
@@ -351,13 +350,14 @@ function causeOf(thrown: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
-const DAMAGED = [
+const DAMAGED_CAUSE = [
   /^SQLITE_(CORRUPT|NOTADB)/,
   'The state database is damaged.',
-  'Check it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be read with `tollgate state repair`.',
+  'Check it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be ' +
+    'read with `tollgate state repair`.',
 ] as const;
 const CAUSES: readonly (readonly [RegExp, string, string])[] = [
-  DAMAGED,
+  DAMAGED_CAUSE,
   [
     /^SQLITE_BUSY/,
     'Another process holds the lock of the state database.',

@@ -1,7 +1,6 @@
 /**
- * Tells whether a process that left something behind is still alive. Each process locks its own file in the shared
- * folder, and the kernel releases the lock when the process ends. Process ids are not enough, because two containers on
- * one folder can have the same ones.
+ * Tells whether another process is alive. Each process locks its own file in the shared folder, and the kernel releases
+ * the lock when the process ends. Process ids are not enough, because two containers on one folder can have the same.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -15,27 +14,27 @@ const require = createRequire(import.meta.url);
 /** The folder of the locks in a shared folder. */
 const LOCKS = 'processes';
 /** 128 random bits. */
-const FORM = /^[0-9a-f]{32}$/;
-const TRIES = 5;
+const MARK_PATTERN = /^[0-9a-f]{32}$/;
+const MAX_TRIES = 5;
 
-/** A process as its folder knows it: the name of its lock. */
+/** The mark of a process in a folder: the name of its lock. */
 export type ProcessMark = string;
 
-const held = new Map<string, { readonly mark: ProcessMark; readonly lock: Libsql.Database }>();
+const ownLocks = new Map<string, { readonly mark: ProcessMark; readonly lock: Libsql.Database }>();
 
 /**
- * Returns the mark of this process in a folder. The lock is held until the process ends. Removes the locks of dead
- * processes when it is taken. Throws STATE_FAILED if no lock can be taken, because no process could tell then that this
- * one has ended.
+ * Returns the mark of this process in a folder. The first call takes a lock until the process ends, and removes the
+ * locks of dead processes. Throws STATE_FAILED if no lock can be taken, because then no process could tell when this
+ * one ends.
  */
 export function ownMark(folder: string): ProcessMark {
-  const known = held.get(folder);
+  const known = ownLocks.get(folder);
   if (known !== undefined && existsSync(lockOf(folder, known.mark))) return known.mark;
-  for (let tries = 0; tries < TRIES; tries += 1) {
+  for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const mark = randomBytes(16).toString('hex');
-    const lock = tryHold(folder, mark);
+    const lock = tryTakeLock(folder, mark);
     if (lock === undefined) continue;
-    held.set(folder, { mark, lock });
+    ownLocks.set(folder, { mark, lock });
     if (known === undefined) removeDead(folder);
     return mark;
   }
@@ -52,33 +51,30 @@ export function noMark(): TollgateError {
 
 /** Returns true for the mark that this process has in a folder. */
 export function isOwn(folder: string, mark: ProcessMark): boolean {
-  return held.get(folder)?.mark === mark;
+  return ownLocks.get(folder)?.mark === mark;
 }
 
-/**
- * Returns true while the process with this mark runs, and when that cannot be known. A text that is no mark belongs to
- * no process.
- */
+/** Returns true while the process with this mark runs, and if that cannot be known. Returns false for other texts. */
 export function isAlive(folder: string, mark: ProcessMark): boolean {
-  if (held.get(folder)?.mark === mark) return true;
-  if (!FORM.test(mark)) return false;
+  if (ownLocks.get(folder)?.mark === mark) return true;
+  if (!MARK_PATTERN.test(mark)) return false;
   const file = lockOf(folder, mark);
   if (!existsSync(file)) return false;
   return !canLock(file, 'BEGIN; SELECT count(*) FROM sqlite_schema; COMMIT');
 }
 
-/** Undefined if the file cannot be made, or if another process removed it before it was locked. */
-function tryHold(folder: string, mark: ProcessMark): Libsql.Database | undefined {
+/** Makes and locks a file. Returns undefined if it cannot be made, or if another process removed it before the lock. */
+function tryTakeLock(folder: string, mark: ProcessMark): Libsql.Database | undefined {
   const file = lockOf(folder, mark);
   let lock: Libsql.Database | undefined;
   try {
     mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
-    lock = open(file);
+    lock = openLock(file);
     // Without a journal, because nothing is ever written.
     lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
     if (existsSync(file)) return lock;
   } catch {
-    // A full disk, or a read-only one.
+    // The disk is full or read-only.
   }
   lock?.close();
   return undefined;
@@ -87,18 +83,18 @@ function tryHold(folder: string, mark: ProcessMark): Libsql.Database | undefined
 function removeDead(folder: string): void {
   for (const name of readdirSync(path.join(folder, LOCKS))) {
     const file = lockOf(folder, name);
-    // Under its lock, so that a starting process does not lose a file that it is about to lock.
-    if (FORM.test(name) && held.get(folder)?.mark !== name)
+    // Takes the lock first, so that a starting process does not lose a file that it is about to lock.
+    if (MARK_PATTERN.test(name) && ownLocks.get(folder)?.mark !== name)
       canLock(file, 'PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE', () => rmSync(file, { force: true }));
   }
 }
 
-function canLock(file: string, sql: string, meanwhile: () => void = () => undefined): boolean {
+function canLock(file: string, sql: string, whileLocked: () => void = () => undefined): boolean {
   let lock: Libsql.Database | undefined;
   try {
-    lock = open(file);
+    lock = openLock(file);
     lock.exec(sql);
-    meanwhile();
+    whileLocked();
     return true;
   } catch {
     return false;
@@ -108,13 +104,13 @@ function canLock(file: string, sql: string, meanwhile: () => void = () => undefi
 }
 
 /**
- * Locks a file, and makes it if it is missing. `close` releases it, and so does the end of this process. 'busy':
- * another process has it. 'none': it cannot be locked at all (a full disk, or a file with other content).
+ * Locks a file, and makes it if it is missing. `close` or the end of this process releases the lock. Returns 'busy' if
+ * another process has it, 'none' if the file cannot be locked (a full disk, or other content).
  */
 export function tryLock(file: string): Pick<Libsql.Database, 'close'> | 'busy' | 'none' {
   let lock: Libsql.Database | undefined;
   try {
-    lock = open(file);
+    lock = openLock(file);
     lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
     return lock;
   } catch (error) {
@@ -123,7 +119,7 @@ export function tryLock(file: string): Pick<Libsql.Database, 'close'> | 'busy' |
   }
 }
 
-function open(file: string): Libsql.Database {
+function openLock(file: string): Libsql.Database {
   const Database = require('libsql') as typeof Libsql;
   return new Database(file, { timeout: 0 } as Libsql.Options);
 }
@@ -132,10 +128,7 @@ function lockOf(folder: string, mark: ProcessMark): string {
   return path.join(folder, LOCKS, mark);
 }
 
-/**
- * A process of this PID namespace. `born` (boot and start tick) tells it from a later one with the same id; '' if the
- * system does not tell.
- */
+/** A process of this PID namespace. `born`: boot and start tick, because ids are reused; '' if they are unknown. */
 export interface LocalProcess {
   readonly pid: number;
   readonly born: string;

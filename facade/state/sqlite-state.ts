@@ -1,4 +1,4 @@
-/** The embedded state: one SQLite database for all processes of a user, and the file of stops. It blocks its thread. */
+/** The embedded state: one SQLite database for all processes of a user, and the stop file. Calls block the thread. */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,9 +13,12 @@ import { STOPS_FILE, Stops, stopsLost } from './stop-file.ts';
 
 const CHANGES = `
     CREATE TABLE change (seq INTEGER PRIMARY KEY AUTOINCREMENT, space TEXT NOT NULL, key TEXT NOT NULL) STRICT;
-    CREATE TRIGGER value_put AFTER INSERT ON value BEGIN INSERT INTO change (space, key) VALUES (new.space, new.key); END;
-    CREATE TRIGGER value_changed AFTER UPDATE ON value BEGIN INSERT INTO change (space, key) VALUES (new.space, new.key); END;
-    CREATE TRIGGER value_removed AFTER DELETE ON value BEGIN INSERT INTO change (space, key) VALUES (old.space, old.key); END`;
+    CREATE TRIGGER value_put AFTER INSERT ON value BEGIN
+      INSERT INTO change (space, key) VALUES (new.space, new.key); END;
+    CREATE TRIGGER value_changed AFTER UPDATE ON value BEGIN
+      INSERT INTO change (space, key) VALUES (new.space, new.key); END;
+    CREATE TRIGGER value_removed AFTER DELETE ON value BEGIN
+      INSERT INTO change (space, key) VALUES (old.space, old.key); END`;
 const SLOT = `
     CREATE TABLE slot (
       budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, process TEXT NOT NULL,
@@ -44,14 +47,11 @@ export const STATE_SCHEMA: DatabaseSchema = {
   },
 };
 
-/** The space of switches before they had their own file. */
-const OLD_STOPS = 'kill';
-/** Has one row when there is a file of stops. */
+/** The space of stops in earlier versions, which had no stop file. */
+const LEGACY_STOPS = 'kill';
+/** The space that has one row if there is a stop file. */
 const STOPS_NOTED = 'stops';
-/**
- * Counters of runs and sessions that did not end, and labels of named runs, are removed when they are untouched for
- * this long, ms.
- */
+/** Age after which unused counters of runs and sessions, and labels of named runs, are removed, ms. */
 const STALE_MS = 30 * 86_400_000;
 const OLD_COUNTERS = `scope IN ('run', 'session') AND touched < ?`;
 const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?)`;
@@ -59,7 +59,7 @@ const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGE
 /** Name of the database in a state folder. */
 export const DATABASE_FILE = 'state.db';
 
-/** The state, for this thread only. */
+/** The state as one thread uses it. */
 export interface DirectState extends State, Pick<StateValues, 'changesAfter'> {
   /** False if the database was removed or replaced. */
   readonly isInPlace: boolean;
@@ -75,28 +75,27 @@ export interface DirectState extends State, Pick<StateValues, 'changesAfter'> {
 export interface OpenStateOptions {
   readonly now?: number;
   readonly busyMs?: number;
-  /**
-   * The mark of this process, if another thread holds its lock; '' if none could be taken. Default: this thread takes
-   * one when it needs it.
-   */
+  /** The mark of this process, if another thread holds its lock; '' if it has none. Default: this thread takes one. */
   readonly mark?: string;
 }
 
-/** Opens `<folder>/state.db`, for commands and for the thread of the state. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
+/**
+ * Opens `<folder>/state.db`, for commands and for the thread of the state. Throws STATE_TOO_NEW, STATE_FAILED,
+ * STATE_LOST.
+ */
 export function openState(
   folder: string,
-  { now = Date.now(), mark: given, ...how }: OpenStateOptions = {},
+  { now = Date.now(), mark: givenMark, ...options }: OpenStateOptions = {},
 ): DirectState {
-  const mark = given === undefined ? () => ownMark(folder) : () => known(given);
-  // A process that has the database open prevents its replacement. On a full disk there is no mark, and what needs it
-  // is refused later.
-  if (given === undefined && existsSync(folder)) tryMark(folder);
+  const mark = givenMark === undefined ? () => ownMark(folder) : () => requireMark(givenMark);
+  // The mark prevents that another process replaces the open database. On a full disk there is none, and calls that
+  // need it are refused later.
+  if (givenMark === undefined && existsSync(folder)) tryMark(folder);
   const file = join(folder, DATABASE_FILE);
-  // The folder is made and checked with the database, because stops in a folder of another user could be changed by
-  // that user.
-  const exists = hadDatabase(folder);
+  // The database checks the owner of the folder, because another user could change the stops in it.
+  const exists = hasHadDatabase(folder);
   if (exists && !existsSync(file)) throw new TollgateError('STATE_LOST');
-  const database = openDatabase(file, STATE_SCHEMA, { ...how, exists });
+  const database = openDatabase(file, STATE_SCHEMA, { ...options, exists });
   let stops: Stops | undefined;
   const close = (): void => {
     stops?.close();
@@ -125,7 +124,7 @@ export function openState(
   }
 }
 
-/** The database remembers that there was a file of stops, and the file that there was a database. */
+/** Notes in the database that there is a stop file, and in the stop file that there is a database. */
 function noteDatabase(database: Database, stops: Stops): void {
   const isNoted = database.first('SELECT 1 AS found FROM value WHERE space = ?')(STOPS_NOTED) !== undefined;
   if (isNoted && !stops.hasDatabase) throw stopsLost();
@@ -145,7 +144,7 @@ function tryMark(folder: string): void {
   }
 }
 
-function hadDatabase(folder: string): boolean {
+function hasHadDatabase(folder: string): boolean {
   if (!existsSync(join(folder, STOPS_FILE))) return false;
   const stops = new Stops(folder);
   try {
@@ -157,24 +156,24 @@ function hadDatabase(folder: string): boolean {
 
 function dropStale(database: Database, { before, stops }: { readonly before: number; readonly stops: Stops }): void {
   try {
-    // A database that another process has locked can still be opened for reading.
+    // Reads first, because a database that another process has locked can still be read.
     const stale =
       database.first<{ n: number }>(
-        `SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ${OLD_VALUES}) AS n`,
-      )(before, OLD_STOPS, before)?.n ?? 0;
+        `SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ` +
+          `${OLD_VALUES}) AS n`,
+      )(before, LEGACY_STOPS, before)?.n ?? 0;
     if (stale === 0) return;
     for (const { key, value } of database.all<{ key: string; value: string }>(
       'SELECT key, value FROM value WHERE space = ?',
-    )(OLD_STOPS))
+    )(LEGACY_STOPS))
       stops.put(key, JSON.parse(value) as { since: string; by: string });
     database.transact(() => {
       database.run(`DELETE FROM counter WHERE ${OLD_COUNTERS}`)(before);
-      database.run(`DELETE FROM value WHERE ${OLD_VALUES}`)(OLD_STOPS, before);
+      database.run(`DELETE FROM value WHERE ${OLD_VALUES}`)(LEGACY_STOPS, before);
     });
     stops.touchValues();
   } catch (thrown) {
-    // On a full disk, or under the lock of another process, they stay, because a person who wants to withdraw something
-    // must get that far.
+    // On a full disk, or under the lock of another process, they stay, so that people can still withdraw decisions.
     if (!isDiskFull(thrown) && !isBusy(thrown)) throw thrown;
   }
 }
@@ -189,13 +188,16 @@ interface Counters {
 
 function createCounters(database: Database): Counters {
   const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>(
-    'SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?',
+    'SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND ' +
+      'scope = ? AND key = ?',
   );
   const write = database.run(
-    'INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+    'INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, ' +
+      'outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
   const correct = database.run(
-    'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
+    'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND ' +
+      'key = ? AND since = ? AND monotonic = ?',
   );
   return {
     read: ({ budget, scope, key }) => {
@@ -220,46 +222,46 @@ function createCounters(database: Database): Counters {
 }
 
 /** What one claim reserves, and its counter before that. */
-interface Drawn {
+interface Draw {
   readonly taken: ReservedClaim;
   readonly before: BudgetCounter;
 }
 
-function draw(counters: Counters, claim: BudgetClaim, now: Instant): Drawn | { readonly refused: ReservationRefusal } {
+function draw(counters: Counters, claim: BudgetClaim, now: Instant): Draw | { readonly refused: ReservationRefusal } {
   const last = counters.read(claim);
   const before = currentCounter(claim, last, now);
   const answer = drawFromCounter(claim, before, now);
   if (!('refused' in answer)) return { taken: answer.taken, before };
-  // A window that began again at a refusal must not begin again at each refusal.
+  // Stores the new window, so that it does not begin again at each refusal.
   if (last !== undefined && before.since !== last.since)
     counters.add({ claim, since: before.since, amounts: EMPTY_COUNTER }, before, now.wall);
   return answer;
 }
 
-function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'settle' | 'endScope'> {
+function createLedger(database: Database, owner: SlotOwner): Pick<State, 'reserve' | 'settle' | 'endScope'> {
   const counters = createCounters(database);
   const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
-  const slots = createSlots(database, own);
+  const slots = createSlots(database, owner);
   const prefix = randomBytes(8).toString('hex');
   let leases = 0;
   return {
     reserve: (claims, now) =>
       database.transact(() => {
-        const drawn: Drawn[] = [];
+        const draws: Draw[] = [];
         for (const claim of claims) {
           const answer = draw(counters, claim, now);
           if ('refused' in answer) return answer;
-          drawn.push(answer);
+          draws.push(answer);
         }
         const refused = claims.map(slots.check).find((answer) => answer !== undefined);
         if (refused !== undefined) return { refused };
         leases += 1;
         const id = `${prefix}.${leases}`;
-        for (const { taken, before } of drawn) {
+        for (const { taken, before } of draws) {
           if (taken.claim.demands.length > 0) counters.add(taken, before, now.wall);
           if (taken.claim.concurrent !== undefined) slots.take(taken.claim, id);
         }
-        return { reservation: { id, taken: drawn.map((one) => one.taken) } };
+        return { reservation: { id, taken: draws.map((one) => one.taken) } };
       }),
     settle: (reservation, used) => {
       if (!needsSettle(reservation)) return;
@@ -275,13 +277,13 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
 }
 
 /** The mark of this process's slots. */
-interface Own {
+interface SlotOwner {
   readonly folder: string;
   readonly mark: () => string;
 }
 
-/** Without a mark, other processes could not tell that this process has ended, and its slots would stay taken. */
-function known(mark: string): string {
+/** Returns the mark. Throws STATE_FAILED without one, because slots of a dead process could not be freed. */
+function requireMark(mark: string): string {
   if (mark === '') throw noMark();
   return mark;
 }
@@ -292,19 +294,19 @@ interface Slots {
   giveBack(claim: BudgetClaim, lease: Reservation['id']): void;
 }
 
-function createSlots(database: Database, { folder, mark }: Own): Slots {
+function createSlots(database: Database, { folder, mark }: SlotOwner): Slots {
   const where = 'budget = ? AND scope = ? AND key = ?';
   const count = database.first<{ n: number }>(`SELECT count(*) AS n FROM slot WHERE ${where}`);
   const holders = database.all<{ process: string }>(`SELECT DISTINCT process FROM slot WHERE ${where}`);
-  const bury = database.run('DELETE FROM slot WHERE process = ?');
+  const removeOf = database.run('DELETE FROM slot WHERE process = ?');
   const insert = database.run('INSERT INTO slot VALUES (?, ?, ?, ?, ?)');
   const remove = database.run(`DELETE FROM slot WHERE ${where} AND lease = ?`);
   return {
     check: (claim) => {
       const { concurrent: limit, budget, scope, key } = claim;
       if (limit === undefined || (count(budget, scope, key)?.n ?? 0) < limit) return undefined;
-      // Only a full budget needs to know whether the holders are alive.
-      for (const { process } of holders(budget, scope, key)) if (!isAlive(folder, process)) bury(process);
+      // Checks whether the holders are alive only if the budget is full.
+      for (const { process } of holders(budget, scope, key)) if (!isAlive(folder, process)) removeOf(process);
       const used = count(budget, scope, key)?.n ?? 0;
       return used < limit ? undefined : { claim, unit: 'concurrent', limit, left: 0 };
     },

@@ -1,6 +1,6 @@
 /**
  * The state as the event loop uses it: a copy of all values, which the thread with the database keeps up to date. Reads
- * are answered from the copy at once; writes when the thread has done them (decision 55).
+ * use the copy and return at once. Writes wait for the thread (decision 55).
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -17,22 +17,19 @@ import { Stops } from './stop-file.ts';
 
 /** How long a write waits for the lock of another process, ms. */
 export const BUSY_MS = 5_000;
-/**
- * Milliseconds between two reads by which the thread proves that it can read, and finds what other processes have
- * written.
- */
+/** Poll interval of the thread, ms. Each read finds writes of other processes, and proves that the thread can read. */
 export const POLL_MS = 250;
 /** The copy is out of date this long after the last proof, ms. */
 const PROOF_MS = 1_000;
-/** How long a call waits for a new proof, ms. */
-const PATIENCE_MS = 2_000;
+/** How long a refresh waits for a new proof, ms. */
+const REFRESH_MS = 2_000;
 /** How long to wait before a new thread is started after one has ended, ms. */
 const RESTART_MS = 500;
 
-/** How many lists are kept. */
-const MOST_LISTS = 1_000;
+/** The most lists that are cached. */
+const MAX_LISTS = 1_000;
 
-type Work =
+type Operation =
   | { readonly op: 'open'; readonly folder: string; readonly mark: string; readonly proved: SharedArrayBuffer }
   | { readonly op: 'news' }
   | { readonly op: 'close' }
@@ -53,54 +50,52 @@ type Work =
       readonly change: { readonly from?: string; readonly to: string };
     };
 
-/** A question to the thread. */
-export type StateRequest = Work & { readonly id: number; readonly follower: number };
+/** A request to the thread. */
+export type StateRequest = Operation & { readonly id: number; readonly follower: number };
 
-/**
- * An answer of the thread: the result, and what has changed since its last answer. `stamp` was read before the changes.
- */
+/** An answer of the thread: the result, and the changes since its last answer. `stamp` was read before the changes. */
 export type StateResponse =
   | { readonly result: unknown; readonly stamp: string; readonly changes: ValueChanges }
-  /** The answer of work that changed no value. */
+  /** The answer of an operation that changed no value. */
   | { readonly result: unknown }
   | {
       readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string };
       readonly busy?: true;
     };
 
-/** One message of the thread. Id 0 answers no question. */
+/** One message of the thread. Id 0: it answers no request. */
 export interface StateMessage {
   readonly id: number;
   readonly follower: number;
   readonly answer: StateResponse;
 }
 
-/** The thread of this process. It keeps the process running only while it owes an answer. */
+/** The thread of this process. It keeps the process running only while an answer is missing. */
 class Thread {
   readonly #followers = new Map<number, Follower>();
-  #numbers = 0;
-  #owed = 0;
+  #lastNumber = 0;
+  #unanswered = 0;
   #worker: Worker | undefined;
 
   /** Adds a follower and returns its number, by which the thread answers it. */
   add(follower: Follower): number {
-    this.#numbers += 1;
-    this.#followers.set(this.#numbers, follower);
-    return this.#numbers;
+    this.#lastNumber += 1;
+    this.#followers.set(this.#lastNumber, follower);
+    return this.#lastNumber;
   }
 
   remove(number: number): void {
     this.#followers.delete(number);
   }
 
-  send(question: StateRequest): void {
+  send(request: StateRequest): void {
     if (this.#worker === undefined) {
       this.#worker = this.#start();
-      // A new thread knows no follower, so each is opened there before anything else is asked.
+      // A new thread knows no follower, so each is opened there first.
       for (const [number, follower] of this.#followers)
-        if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
+        if (request.op !== 'open' || number !== request.follower) follower.open().catch(() => undefined);
     }
-    this.#worker.postMessage(question);
+    this.#worker.postMessage(request);
     this.#count(1);
   }
 
@@ -108,7 +103,7 @@ class Thread {
     // The thread may not print to stdout, because MCP uses it.
     const worker = new Worker(threadFile(), { env: {}, execArgv: [], stdout: true, stderr: true });
     worker.on('message', ({ id, follower, answer }: StateMessage) => {
-      this.#followers.get(follower)?.told(id, answer);
+      this.#followers.get(follower)?.receive(id, answer);
       if (id !== 0) this.#count(-1);
     });
     worker.once('error', () => this.#end(worker));
@@ -119,16 +114,16 @@ class Thread {
   }
 
   #count(change: 1 | -1): void {
-    this.#owed += change;
-    if (this.#owed === 1 && change === 1) this.#worker?.ref();
-    if (this.#owed === 0) this.#worker?.unref();
+    this.#unanswered += change;
+    if (this.#unanswered === 1 && change === 1) this.#worker?.ref();
+    if (this.#unanswered === 0) this.#worker?.unref();
   }
 
   #end(worker: Worker): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    this.#owed = 0;
-    for (const follower of this.#followers.values()) follower.lose();
+    this.#unanswered = 0;
+    for (const follower of this.#followers.values()) follower.fail();
     setTimeout(() => {
       if (this.#worker === undefined)
         for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
@@ -160,7 +155,7 @@ class Follower implements State {
   #stops: Stops | undefined;
   #version = 0;
   #isClosed = false;
-  #ids = 0;
+  #lastId = 0;
   #stamp = '';
   #fault: TollgateError | undefined;
   #renewal: Promise<void> | undefined;
@@ -206,7 +201,7 @@ class Follower implements State {
       .filter(([key]) => key.startsWith(prefix))
       .sort(([one], [other]) => (one < other ? -1 : 1));
     const list = new Map(found);
-    if (this.#lists.size >= MOST_LISTS) this.#lists.clear();
+    if (this.#lists.size >= MAX_LISTS) this.#lists.clear();
     this.#lists.set(name, list);
     return list;
   }
@@ -251,7 +246,7 @@ class Follower implements State {
     return ownMark(this.#folder);
   }
 
-  /** On a full disk there is none, and what needs it is refused later. */
+  /** Returns the mark; '' on a full disk. Then calls that need it are refused later. */
   #tryMark(): string {
     try {
       return this.mark();
@@ -265,20 +260,20 @@ class Follower implements State {
   }
 
   async close(): Promise<void> {
-    // The thread answers it after everything that was asked before.
+    // The thread answers this after all earlier requests.
     await Promise.race([
       this.#ask({ op: 'close' }).catch(() => undefined),
-      sleep(PATIENCE_MS, undefined, { ref: false }),
+      sleep(REFRESH_MS, undefined, { ref: false }),
     ]);
     this.#isClosed = true;
     THREAD.remove(this.#number);
     this.#stops?.close();
     this.#fault = closed();
-    this.lose(this.#fault);
+    this.fail(this.#fault);
   }
 
-  /** Takes a message of the thread. */
-  told(id: number, answer: StateResponse): void {
+  /** Receives a message of the thread. */
+  receive(id: number, answer: StateResponse): void {
     const waiting = this.#pending.get(id);
     this.#pending.delete(id);
     if ('changes' in answer) {
@@ -291,8 +286,8 @@ class Follower implements State {
     waiting?.(answer);
   }
 
-  /** Called when the thread has ended or is no longer needed: nothing is known until another one answers. */
-  lose(
+  /** Fails all waiting requests, and every read until a thread answers again. */
+  fail(
     fault = new TollgateError('STATE_FAILED', {
       detail: 'The thread of the state has ended. Another one is being started.',
     }),
@@ -303,10 +298,10 @@ class Follower implements State {
     this.#pending.clear();
   }
 
-  #ask(work: Work): Promise<unknown> {
+  #ask(work: Operation): Promise<unknown> {
     if (this.#isClosed) return Promise.reject(closed());
-    this.#ids += 1;
-    const id = this.#ids;
+    this.#lastId += 1;
+    const id = this.#lastId;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, (answer) => ('failed' in answer ? reject(errorOf(answer.failed)) : resolve(answer.result)));
       THREAD.send({ ...work, id, follower: this.#number });
@@ -319,19 +314,19 @@ class Follower implements State {
   }
 
   async #renew(): Promise<void> {
-    const until = performance.now() + PATIENCE_MS;
+    const until = performance.now() + REFRESH_MS;
     while (!this.#isUpToDate()) {
       const left = until - performance.now();
       if (left <= 0)
         throw new TollgateError('STATE_FAILED', {
-          detail: 'Decisions of people cannot be read now, so nothing runs.',
+          detail: 'The decisions of people cannot be read now, so nothing runs.',
           next: 'Call again. If this continues, check the state: tollgate state check',
         });
       await Promise.race([this.#ask({ op: 'news' }), sleep(left, undefined, { ref: false })]);
     }
   }
 
-  /** Old values are not read while the present ones cannot be. */
+  /** Throws the present fault, because old values must not be used. */
   #check(): void {
     if (this.#fault !== undefined) throw this.#fault;
   }
@@ -360,7 +355,7 @@ function closed(): TollgateError {
   return new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
 }
 
-/** Tests run the sources, but a thread needs the built file. */
+/** Returns the file of the thread: always the built one, also when tests run the sources. */
 function threadFile(): string {
   const here = path.dirname(fileURLToPath(import.meta.url));
   const built = path.join(here, 'state-thread.js');

@@ -2,7 +2,7 @@
 import type { Instant } from './budget-clock.ts';
 import type { Stops } from './stop-file.ts';
 
-/** An embedded database answers at once, a database behind a thread or a network later. */
+/** A result at once (embedded database), or later (a database behind a thread or network). */
 export type Awaitable<T> = T | Promise<T>;
 
 /**
@@ -61,14 +61,15 @@ export interface ReservationRefusal {
  * taken or swapped is on the disk when the method returns.
  */
 export interface State {
-  /** The stops: what must not run. They need no database. */
+  /** The stops. They need no database. */
   readonly stops: Stops;
   /**
-   * Call it before values are read for a decision. What is read afterwards is what all processes had committed. Returns
-   * undefined if that is true already. Throws, or rejects with, STATE_FAILED if it cannot be proved within two seconds.
+   * Makes the following reads see what all processes have committed. Call it before values are read for a decision.
+   * Returns undefined if they see it already. Throws or rejects with STATE_FAILED if this takes longer than two
+   * seconds.
    */
   refresh(): Promise<void> | undefined;
-  /** Reserves all claims in one atomic operation, or none. A spent budget is named before a busy one. */
+  /** Reserves all claims or none, atomically. A refusal names spent budgets before busy ones. */
   reserve(
     claims: readonly BudgetClaim[],
     now: Instant,
@@ -82,25 +83,20 @@ export interface State {
   put(space: string, key: string, value: string): Awaitable<void>;
   remove(space: string, key: string): Awaitable<void>;
   /**
-   * Removes a value and returns it, in one step: of all callers in all processes, one gets it. `only`: if exactly this
-   * value is there.
+   * Removes a value and returns it, atomically, so only one caller gets it. `only`: removes it only if it is this one.
    */
   take(space: string, key: string, only?: string): Awaitable<string | undefined>;
   /**
-   * Replaces exactly `from` by `to` in one step; without `from`, writes only if there is no value. False if another
-   * value is there.
+   * Replaces `from` by `to`, atomically; without `from`, only if there is no value. Returns false for another value.
    */
   swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Awaitable<boolean>;
   /** Returns all values of a space whose keys begin with `prefix` (default: all), by key. */
   list(space: string, prefix?: string): ReadonlyMap<string, string>;
-  /**
-   * If two stamps are equal, no process changed a value in between. Much cheaper than a read. Other events than changes
-   * may change it too.
-   */
+  /** Returns a stamp that differs after each change of a value by any process. Cheaper than a read. */
   stamp(): string;
-  /** Returns the mark of this process for other processes. Throws STATE_FAILED if none could tell that it has ended. */
+  /** Returns the mark of this process (see process-mark.ts). Throws STATE_FAILED if it has none. */
   mark(): string;
-  /** Returns true while the process with this mark runs, and when that cannot be known. */
+  /** Returns true while the process with this mark runs, and if that cannot be known. */
   isAlive(mark: string): boolean;
   close(): Awaitable<void>;
 }

@@ -1,9 +1,8 @@
 /**
- * The thread of the state. Only this thread waits for the disk and for the locks of other processes. One thread serves
- * all state folders of the process. Work that cannot get its lock is tried again between other questions, so a locked
- * database can still be read.
+ * The thread of the state. Only it waits for the disk and for locks of other processes. It serves all state folders of
+ * the process. It retries operations that wait for a lock between other requests, so a locked database can still be
+ * read.
  */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parentPort } from 'node:worker_threads';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -17,31 +16,31 @@ const RETRY_MS = 10;
 const PROBE_POLLS = 4;
 const CHECK_POLLS = 40;
 
-type News = Pick<Extract<StateResponse, { changes: unknown }>, 'stamp' | 'changes'>;
+type Update = Pick<Extract<StateResponse, { changes: unknown }>, 'stamp' | 'changes'>;
 
-/** Operations that change no value: budgets, which each call reserves. */
+/** Operations that change no value: those of budgets. */
 const WITHOUT_VALUES: ReadonlySet<StateRequest['op']> = new Set(['reserve', 'settle', 'endScope']);
-/** How long the database is assumed to be in its place, ms. */
+/** How long a check that the database file is in place is valid, ms. */
 const PLACE_MS = 100;
 
 const port = parentPort!;
-const followed = new Map<number, Followed>();
+const folders = new Map<number, FollowedFolder>();
 
 /** A state folder for one follower. */
-class Followed {
+class FollowedFolder {
   readonly #folder: string;
   readonly #follower: number;
   readonly #mark: string;
   readonly #proved: BigInt64Array;
   #state: DirectState | undefined;
-  /** The last change that the main thread was told. */
-  #told: number | undefined;
+  /** The last change that was reported to the main thread. */
+  #reportedTo: number | undefined;
   #fault: string | undefined;
-  readonly #waiting: { readonly question: StateRequest; readonly until: number }[] = [];
+  readonly #waiting: { readonly request: StateRequest; readonly until: number }[] = [];
   #isWorking = false;
   #polls = 0;
   #damage: unknown;
-  #seenAt = -Infinity;
+  #placedAt = -Infinity;
   readonly #timer: NodeJS.Timeout;
 
   constructor({ folder, follower, mark, proved }: Extract<StateRequest, { op: 'open' }>) {
@@ -52,18 +51,18 @@ class Followed {
     this.#timer = setInterval(() => this.#poll(), POLL_MS);
   }
 
-  /** Questions are answered in order; `news` is answered at once. */
-  async take(question: StateRequest): Promise<void> {
-    if (question.op === 'news') return this.#answer(question.id, this.#attempt());
-    this.#waiting.push({ question, until: performance.now() + BUSY_MS });
+  /** Answers requests in order; `news` at once. */
+  async take(request: StateRequest): Promise<void> {
+    if (request.op === 'news') return this.#answer(request.id, this.#attempt());
+    this.#waiting.push({ request, until: performance.now() + BUSY_MS });
     if (this.#isWorking) return;
     this.#isWorking = true;
     for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
-      const { question: asked } = next;
-      const answer = await this.#patiently(asked, next.until);
+      const { request: current } = next;
+      const answer = await this.#attemptUntil(current, next.until);
       this.#waiting.shift();
-      if (asked.op === 'close') this.#close();
-      this.#answer(asked.id, answer);
+      if (current.op === 'close') this.#close();
+      this.#answer(current.id, answer);
     }
     this.#isWorking = false;
   }
@@ -71,26 +70,26 @@ class Followed {
   #close(): void {
     clearInterval(this.#timer);
     this.#state?.close();
-    followed.delete(this.#follower);
+    folders.delete(this.#follower);
   }
 
-  async #patiently(question: StateRequest, until: number): Promise<StateResponse> {
+  async #attemptUntil(request: StateRequest, until: number): Promise<StateResponse> {
     for (;;) {
-      const answer = this.#attempt((state) => perform(state, question), WITHOUT_VALUES.has(question.op));
+      const answer = this.#attempt((state) => run(state, request), WITHOUT_VALUES.has(request.op));
       if (!('busy' in answer) || performance.now() >= until) return answer;
       await sleep(RETRY_MS);
     }
   }
 
-  /** Does the work, and reads what has changed. An error of reading is not an error of the work, which is done. */
+  /** Does the work, and reads the changes. If only that reading fails, the work is done and counts as done. */
   #attempt(work?: (state: DirectState) => unknown, isWithoutValues = false): StateResponse {
     try {
       const state = this.#open();
       if (this.#damage !== undefined) throw this.#damage;
       if (isWithoutValues) return { result: work?.(state) };
       return work === undefined
-        ? { result: undefined, ...this.#news(state) }
-        : { result: work(state), ...this.#newsIfAny(state) };
+        ? { result: undefined, ...this.#readUpdate(state) }
+        : { result: work(state), ...this.#readUpdateOrNone(state) };
     } catch (thrown) {
       const { code, message, next } = asTollgateError(thrown);
       return { failed: { code, message, next }, ...(isBusy(thrown) && { busy: true }) };
@@ -100,33 +99,30 @@ class Followed {
   #open(): DirectState {
     this.#state ??= openState(this.#folder, { busyMs: 0, mark: this.#mark });
     const now = performance.now();
-    if (now - this.#seenAt < PLACE_MS) return this.#state;
+    if (now - this.#placedAt < PLACE_MS) return this.#state;
     if (!this.#state.isInPlace) throw new TollgateError('STATE_LOST');
-    this.#seenAt = now;
+    this.#placedAt = now;
     return this.#state;
   }
 
-  /** Returns what has changed. The stamp is read first, because later commits change it again. */
-  #news(state: DirectState): News {
+  /** Returns the changes. Reads the stamp first, because later commits change it again. */
+  #readUpdate(state: DirectState): Update {
     const stamp = state.stops.valueStamp();
-    const changes = state.changesAfter(this.#told);
-    this.#told = changes.to;
+    const changes = state.changesAfter(this.#reportedTo);
+    this.#reportedTo = changes.to;
     Atomics.store(this.#proved, 0, process.hrtime.bigint());
     return { stamp, changes };
   }
 
-  #newsIfAny(state: DirectState): News {
+  #readUpdateOrNone(state: DirectState): Update {
     try {
-      return this.#news(state);
+      return this.#readUpdate(state);
     } catch {
-      return { stamp: '', changes: { to: this.#told ?? 0, all: false, changes: [] } };
+      return { stamp: '', changes: { to: this.#reportedTo ?? 0, all: false, changes: [] } };
     }
   }
 
-  /**
-   * Reports what has changed. Once a second it also reads the file again, because a connection answers from memory what
-   * it has read before.
-   */
+  /** Reports changes. Once a second it reads through a new connection, because an old one may answer from memory. */
   #poll(): void {
     this.#polls += 1;
     if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined)
@@ -139,7 +135,7 @@ class Followed {
     this.#answer(0, answer);
   }
 
-  /** A damaged database counts as damaged until a complete check finds no damage. */
+  /** Checks the database. Damage that was found stays until a complete check finds none. */
   #probe(whole: boolean): void {
     try {
       this.#open().probe(whole);
@@ -154,36 +150,36 @@ class Followed {
   }
 }
 
-function perform(state: DirectState, question: StateRequest): unknown {
-  switch (question.op) {
+function run(state: DirectState, request: StateRequest): unknown {
+  switch (request.op) {
     case 'reserve':
-      return state.reserve(question.claims, question.now);
+      return state.reserve(request.claims, request.now);
     case 'settle':
-      return state.settle(question.reservation, question.used);
+      return state.settle(request.reservation, request.used);
     case 'endScope':
-      return state.endScope(question.scope, question.key);
+      return state.endScope(request.scope, request.key);
     case 'put':
-      return state.put(question.space, question.key, question.value);
+      return state.put(request.space, request.key, request.value);
     case 'remove':
-      return state.remove(question.space, question.key);
+      return state.remove(request.space, request.key);
     case 'take':
-      return state.take(question.space, question.key, question.only);
+      return state.take(request.space, request.key, request.only);
     case 'swap':
-      return state.swap(question.space, question.key, question.change);
+      return state.swap(request.space, request.key, request.change);
     default:
       return undefined;
   }
 }
 
-port.on('message', (question: StateRequest) => {
-  if (question.op === 'open') followed.set(question.follower, new Followed(question));
-  const one = followed.get(question.follower);
-  if (one !== undefined) return void one.take(question);
+port.on('message', (request: StateRequest) => {
+  if (request.op === 'open') folders.set(request.follower, new FollowedFolder(request));
+  const entry = folders.get(request.follower);
+  if (entry !== undefined) return void entry.take(request);
   port.postMessage({
-    id: question.id,
-    follower: question.follower,
+    id: request.id,
+    follower: request.follower,
     answer: {
-      failed: { code: 'STATE_FAILED', message: 'The thread of the state has only just started.', next: 'Call again.' },
+      failed: { code: 'STATE_FAILED', message: 'The thread of the state has just been started.', next: 'Call again.' },
     },
   } satisfies StateMessage);
 });

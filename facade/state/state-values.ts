@@ -1,22 +1,22 @@
-/** The small values of the shared state, in the database. Reads are cached until a process writes. */
+/** Reads and writes the small values of the shared state. Reads are cached until a process writes. */
 import type { Database } from './database.ts';
 import type { State } from './state-port.ts';
 import type { Stops } from './stop-file.ts';
 
 /** Sorts after every character of keys. */
-const LAST = '\u{10ffff}';
-const MEMO_MAX = 1000;
-/** How many changes are kept for followers. A follower that is further behind reads everything. */
-const KEPT_CHANGES = 10_000;
+const LAST_CHARACTER = '\u{10ffff}';
+const MAX_CACHED = 1000;
+/** The most changes that are kept for followers. A follower that is further behind reads all values. */
+const MAX_CHANGES = 10_000;
 
-/** The present value. Without `value` there is none. */
+/** A changed value. Without `value` it was removed. */
 export interface ValueChange {
   readonly space: string;
   readonly key: string;
   readonly value?: string;
 }
 
-/** What has changed up to `to`. `all`: these are all values. */
+/** The changes up to number `to`. `all`: the list has all values.  */
 export interface ValueChanges {
   readonly to: number;
   readonly all: boolean;
@@ -25,15 +25,15 @@ export interface ValueChanges {
 
 /** The values, and their changes. */
 export interface StateValues extends Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
-  /** Returns what has changed after `from`; all values if that is no longer known, or if `from` is undefined. */
+  /** Returns the changes after `from`; all values if `from` is undefined or too old. */
   changesAfter(from: number | undefined): ValueChanges;
 }
 
 /** Returns the values in the database. `stops` tells the other processes about changes. */
 export function createStateValues(database: Database, stops: Stops): StateValues {
   const stamp = (): string => stops.valueStamp();
-  const values = new Memo<string | undefined>(stamp);
-  const lists = new Memo<ReadonlyMap<string, string>>(stamp);
+  const values = new ReadCache<string | undefined>(stamp);
+  const lists = new ReadCache<ReadonlyMap<string, string>>(stamp);
   const get = database.first<{ value: string }>('SELECT value FROM value WHERE space = ? AND key = ?');
   const put = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
   const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
@@ -42,13 +42,13 @@ export function createStateValues(database: Database, stops: Stops): StateValues
   const list = database.all<{ key: string; value: string }>(
     'SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key',
   );
-  const forget = database.run('DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?');
+  const removeOldChanges = database.run('DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?');
   let writes = 0;
   const write = <T>(work: () => T): T => {
     const result = database.transact(
       () => {
         writes += 1;
-        if (writes % KEPT_CHANGES === 1) forget(KEPT_CHANGES);
+        if (writes % MAX_CHANGES === 1) removeOldChanges(MAX_CHANGES);
         return work();
       },
       { synced: true },
@@ -76,29 +76,33 @@ export function createStateValues(database: Database, stops: Stops): StateValues
       lists.read(
         space,
         prefix,
-        () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row): [string, string] => [row.key, row.value])),
+        () =>
+          new Map(
+            list(space, prefix, `${prefix}${LAST_CHARACTER}`).map((row): [string, string] => [row.key, row.value]),
+          ),
       ),
-    changesAfter: createFollowing(database),
+    changesAfter: createChangeReader(database),
   };
 }
 
-/** Triggers record each change of a value (see the schema in sqlite-state.ts). */
-function createFollowing(database: Database): StateValues['changesAfter'] {
+/** Reads changes, which triggers record (see the schema in sqlite-state.ts). */
+function createChangeReader(database: Database): StateValues['changesAfter'] {
   const bounds = database.first<{ first: number | null; last: number | null }>(
     'SELECT min(seq) AS first, max(seq) AS last FROM change',
   );
   const after = database.all<{ space: string; key: string; value: string | null }>(
-    'SELECT DISTINCT c.space AS space, c.key AS key, v.value AS value FROM change c LEFT JOIN value v ON v.space = c.space AND v.key = c.key WHERE c.seq > ? AND c.seq <= ?',
+    'SELECT DISTINCT c.space AS space, c.key AS key, v.value AS value FROM change c LEFT JOIN value v ON ' +
+      'v.space = c.space AND v.key = c.key WHERE c.seq > ? AND c.seq <= ?',
   );
   const all = database.all<ValueChange>('SELECT space, key, value FROM value');
   return (from) => {
     const { first, last } = bounds() ?? { first: null, last: null };
     const to = last ?? 0;
     if (from === to) return { to, all: false, changes: [] };
-    // A restored database counts from another number. What changes between the two reads is reported again.
+    // A restored database has other numbers. Changes between the two reads are reported again.
     if (from === undefined || from > to || (first ?? 1) > from + 1) return { to, all: true, changes: all() };
     const changes = after(from, to);
-    // Another process may have deleted some meanwhile.
+    // Another process may have removed some of the changes meanwhile.
     if ((bounds()?.first ?? 1) > from + 1) return { to, all: true, changes: all() };
     return {
       to,
@@ -108,33 +112,33 @@ function createFollowing(database: Database): StateValues['changesAfter'] {
   };
 }
 
-/** Caches reads until something is written. One call makes about a dozen. */
-class Memo<T> {
+/** Caches reads until something is written, because one tool call makes about a dozen. */
+class ReadCache<T> {
   readonly #stamp: () => string;
   /** By space, then by key. */
-  readonly #answers = new Map<string, Map<string, { readonly answer: T }>>();
+  readonly #results = new Map<string, Map<string, { readonly result: T }>>();
   #size = 0;
-  #at = '';
+  #cachedStamp = '';
 
   constructor(stamp: () => string) {
     this.#stamp = stamp;
   }
 
-  read(space: string, key: string, ask: () => T): T {
-    const at = this.#stamp();
-    if (at !== this.#at || this.#size >= MEMO_MAX) this.#forget();
-    this.#at = at;
-    const known = this.#answers.get(space)?.get(key);
-    if (known !== undefined) return known.answer;
-    const answer = ask();
-    const answers = this.#answers.get(space) ?? new Map<string, { readonly answer: T }>();
-    this.#answers.set(space, answers.set(key, { answer }));
+  read(space: string, key: string, load: () => T): T {
+    const present = this.#stamp();
+    if (present !== this.#cachedStamp || this.#size >= MAX_CACHED) this.#forget();
+    this.#cachedStamp = present;
+    const known = this.#results.get(space)?.get(key);
+    if (known !== undefined) return known.result;
+    const result = load();
+    const results = this.#results.get(space) ?? new Map<string, { readonly result: T }>();
+    this.#results.set(space, results.set(key, { result }));
     this.#size += 1;
-    return answer;
+    return result;
   }
 
   #forget(): void {
-    this.#answers.clear();
+    this.#results.clear();
     this.#size = 0;
   }
 }

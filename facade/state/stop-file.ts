@@ -1,6 +1,6 @@
 /**
- * The file of stops: what `off`, `kill` and `revoke` forbid. It needs neither the database nor room on the disk,
- * because it has a fixed size, is made in advance, and is overwritten in place. Every process reads it at every call.
+ * The stop file: what `off`, `kill` and `revoke` forbid. It needs neither the database nor free space on the disk,
+ * because it is made in advance with a fixed size and is overwritten in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';
 import {
@@ -24,10 +24,10 @@ import { tryLock } from './process-mark.ts';
 /** Name of the file in a state folder. */
 export const STOPS_FILE = 'stopped';
 /** The file in which an earlier version kept stops on a full disk: one JSON object. */
-const OLD_FILE = 'stops';
-/** Held by a writer. */
+const LEGACY_FILE = 'stops';
+/** The lock of a writer. */
 const LOCK = 'stopped.lock';
-/** How long a writer waits for another one, ms. A frozen writer must not prevent a stop. */
+/** How long a writer waits for the lock, ms. Then it writes without it, so that a frozen writer prevents no stop. */
 const LOCK_MS = 1_000;
 /** The name that stops everything. No server has it. */
 export const EVERYTHING = '*';
@@ -36,43 +36,45 @@ export const EVERYTHING = '*';
 export interface Stop {
   readonly since: string;
   readonly by: string;
-  /** Tells this stop from another one of the same name; absent for a stop by a person. */
+  /** Distinguishes stops of the same name; absent for a stop by a person. */
   readonly id?: string;
 }
 
 /*
- * The header has a mark, a stamp that changes with every stop, a stamp that changes with every value of the database,
- * and whether a database was made. The slot after it is for EVERYTHING. Each part is written separately, so writers do
- * not disturb each other.
+ * The header contains a mark, a stamp that changes with every stop, a stamp that changes with every value of the
+ * database, and whether a database was made. The next slot is for EVERYTHING. Writers do not disturb each other, because
+ * each part is written separately.
  */
 const SLOT_BYTES = 256;
 const SLOTS = 256;
 const FILE_BYTES = SLOT_BYTES * SLOTS;
 const MARK = 'tollgate stops 1';
 const STAMP_BYTES = 16;
-const AT = { stops: 16, values: 32, made: 48 } as const;
+const OFFSET = { stops: 16, values: 32, made: 48 } as const;
 const HEADER_BYTES = 49;
 
-/** How long the header is not read again, ms. No person and no client makes a next call so soon. */
-const LOOK_MS = 1;
-/**
- * After this time all slots are read again even if the stamp is the same, ms, because a writer may have died before it
- * wrote the stamp.
- */
+/** How long a read of the header is valid, ms. */
+const HEADER_MS = 1;
+/** How long a read of the slots is valid, ms, even if the stamp is the same: a writer may die before it writes it. */
 const RENEW_MS = 1_000;
 
 const DAMAGED = {
-  detail: 'The file of stops is damaged, so it is not known what is stopped.',
-  next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and then run: tollgate on',
+  detail: 'The stop file is damaged, so it is not known what is stopped.',
+  next:
+    'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again ' +
+    'what must not run, and then run: tollgate on',
 };
 
-/** The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST if the file was removed. */
+/**
+ * The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST
+ * if the file was removed.
+ */
 export class Stops {
   readonly #file: number;
   readonly #folder: string;
   readonly #inode: string;
   readonly #header = Buffer.alloc(HEADER_BYTES);
-  #lookedAt = -Infinity;
+  #headerReadAt = -Infinity;
   #stamp = '';
   #known: ReadonlyMap<string, Stop> = new Map();
   #knownStamp: string | undefined;
@@ -82,7 +84,7 @@ export class Stops {
   /** Opens the file in a state folder, and makes both if they are missing. */
   constructor(folder: string) {
     this.#folder = folder;
-    this.#file = guard(() => {
+    this.#file = guardFile(() => {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       return openOrMake(folder);
     });
@@ -91,10 +93,10 @@ export class Stops {
 
   /** Returns all stops by name; EVERYTHING is first. */
   list(): ReadonlyMap<string, Stop> {
-    this.#look();
+    this.#readHeader();
     const now = performance.now();
     if (this.#stamp === this.#knownStamp && now - this.#knownAt < RENEW_MS) return this.#known;
-    // The second read is for a read that met a writer.
+    // Reads again, because the first read may have met a writer.
     const slots = this.#readSlots() ?? this.#readSlots();
     if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
     this.#known = new Map(
@@ -111,7 +113,7 @@ export class Stops {
     withLock(path.join(this.#folder, LOCK), () => this.#put(name, stop));
   }
 
-  /** As `put`, if the name is not stopped yet; otherwise false. */
+  /** Stops a name as `put` does. Returns false if it is stopped already. */
   putNew(name: string, stop: Stop): boolean {
     return withLock(path.join(this.#folder, LOCK), () => {
       if (this.#slots().has(name)) return false;
@@ -120,10 +122,7 @@ export class Stops {
     });
   }
 
-  /**
-   * Lifts a stop; false if there was none. `only`: if it is exactly this one. The change is on the disk when this
-   * returns.
-   */
+  /** Lifts a stop. Returns false if there was none, or if it is not `only`. It is on the disk when this returns. */
   remove(name: string, only?: Stop): boolean {
     return withLock(path.join(this.#folder, LOCK), () => {
       const found = this.#slots().get(name);
@@ -144,32 +143,32 @@ export class Stops {
     }
   }
 
-  /** Changes with every stop, of any process. */
+  /** Returns a stamp that differs after each stop, of any process. */
   stamp(): string {
-    this.#look();
+    this.#readHeader();
     return this.#stamp;
   }
 
-  /** Changes with every value of the database, of any process. */
+  /** Returns a stamp that differs after each change of a value in the database, of any process. */
   valueStamp(): string {
-    this.#look();
-    return this.#header.toString('latin1', AT.values, AT.values + STAMP_BYTES);
+    this.#readHeader();
+    return this.#header.toString('latin1', OFFSET.values, OFFSET.values + STAMP_BYTES);
   }
 
   /** Tells all processes that values have changed. Call it after the commit. */
   touchValues(): void {
-    guard(() => this.#write(newStamp(), AT.values));
+    guardFile(() => this.#write(newStamp(), OFFSET.values));
   }
 
   /** Whether the state folder has had a database. */
   get hasDatabase(): boolean {
-    this.#look();
-    return this.#header[AT.made] === '1'.charCodeAt(0);
+    this.#readHeader();
+    return this.#header[OFFSET.made] === '1'.charCodeAt(0);
   }
 
   set hasDatabase(has: boolean) {
-    guard(() => {
-      this.#write(has ? '1' : '0', AT.made);
+    guardFile(() => {
+      this.#write(has ? '1' : '0', OFFSET.made);
       fsyncSync(this.#file);
     });
   }
@@ -179,24 +178,24 @@ export class Stops {
     this.#isOpen = false;
   }
 
-  #look(): void {
+  #readHeader(): void {
     const now = performance.now();
-    if (now - this.#lookedAt < LOOK_MS) return;
-    guard(() => {
+    if (now - this.#headerReadAt < HEADER_MS) return;
+    guardFile(() => {
       if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
       const found = statSync(path.join(this.#folder, STOPS_FILE), { throwIfNoEntry: false });
-      // What other processes write to a file that replaced this one is not seen here.
+      // If the file was replaced, this process would not see new stops.
       if (found === undefined || inodeOf(found) !== this.#inode) throw stopsLost();
       this.#header.fill(0, readSync(this.#file, this.#header, 0, HEADER_BYTES, 0));
     });
     if (this.#header.toString('latin1', 0, MARK.length) !== MARK) throw new TollgateError('STATE_FAILED', DAMAGED);
-    this.#stamp = this.#header.toString('latin1', AT.stops, AT.stops + STAMP_BYTES);
-    this.#lookedAt = now;
+    this.#stamp = this.#header.toString('latin1', OFFSET.stops, OFFSET.stops + STAMP_BYTES);
+    this.#headerReadAt = now;
   }
 
   #slots(): ReadonlyMap<string, Slot> {
-    this.#lookedAt = -Infinity;
-    this.#look();
+    this.#headerReadAt = -Infinity;
+    this.#readHeader();
     const slots = this.#readSlots() ?? this.#readSlots();
     if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
     return slots;
@@ -204,7 +203,7 @@ export class Stops {
 
   #readSlots(): ReadonlyMap<string, Slot> | undefined {
     const bytes = Buffer.alloc(FILE_BYTES);
-    if (guard(() => readSync(this.#file, bytes, 0, FILE_BYTES, 0)) !== FILE_BYTES) return undefined;
+    if (guardFile(() => readSync(this.#file, bytes, 0, FILE_BYTES, 0)) !== FILE_BYTES) return undefined;
     const slots = new Map<string, Slot>();
     for (let index = 1; index < SLOTS; index += 1) {
       const slot = slotOf(bytes.toString('utf8', index * SLOT_BYTES, (index + 1) * SLOT_BYTES));
@@ -217,18 +216,18 @@ export class Stops {
   #writeSlot(index: number, text: string): void {
     const bytes = Buffer.alloc(SLOT_BYTES, ' ');
     bytes.write(text);
-    guard(() => {
+    guardFile(() => {
       this.#write(bytes, index * SLOT_BYTES);
-      this.#write(newStamp(), AT.stops);
+      this.#write(newStamp(), OFFSET.stops);
       fsyncSync(this.#file);
     });
-    this.#lookedAt = -Infinity;
+    this.#headerReadAt = -Infinity;
   }
 
   #write(text: Buffer | string, at: number): void {
     const bytes = typeof text === 'string' ? Buffer.from(text) : text;
     writeSync(this.#file, bytes, 0, bytes.length, at);
-    this.#lookedAt = -Infinity;
+    this.#headerReadAt = -Infinity;
   }
 }
 
@@ -254,10 +253,10 @@ function freeIndex(name: string, taken: ReadonlySet<number>): number {
 
 function textOf(name: string, { since, by, id }: Stop): string {
   const text = (user: string): string => JSON.stringify({ name, since, by: user, ...(id !== undefined && { id }) });
-  const most = SLOT_BYTES - Buffer.byteLength(text(''));
-  if (most < 0)
+  const room = SLOT_BYTES - Buffer.byteLength(text(''));
+  if (room < 0)
     throw new TollgateError('STATE_FAILED', {
-      detail: 'The name of the server is too long to be stopped by it.',
+      detail: 'The name of the server is too long for a stop.',
       next: 'Stop everything instead: tollgate off',
     });
   let user = by;
@@ -293,7 +292,7 @@ function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): 
   return `${dev}.${ino}`;
 }
 
-/** If the lock cannot be had in time, the work is done without it, because a stop is more important. */
+/** Does the work with the lock, or without it if it is busy for too long, because a stop is more important. */
 function withLock<T>(file: string, work: () => T): T {
   const until = performance.now() + LOCK_MS;
   let lock = tryLock(file);
@@ -311,8 +310,8 @@ function withLock<T>(file: string, work: () => T): T {
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
 /**
- * The file exists completely or not at all, whichever processes start at once. If it may only be read, it is opened for
- * reading.
+ * Opens the file, and makes it if it is missing. Other processes never see an incomplete file. On a read-only disk it
+ * is opened for reading.
  */
 function openOrMake(folder: string): number {
   const file = path.join(folder, STOPS_FILE);
@@ -336,7 +335,7 @@ function openOrMake(folder: string): number {
     try {
       const bytes = Buffer.alloc(FILE_BYTES, ' ');
       bytes.write(`${MARK}${newStamp()}${newStamp()}0`);
-      for (const [name, stop] of oldStops(folder))
+      for (const [name, stop] of legacyStops(folder))
         bytes.write(textOf(name, stop), SLOT_BYTES * (name === EVERYTHING ? 1 : (taken += 1)));
       writeSync(made, bytes);
       fsyncSync(made);
@@ -353,9 +352,9 @@ function openOrMake(folder: string): number {
 }
 
 /** Reads the stops that an earlier version wrote on a full disk. */
-function oldStops(folder: string): readonly (readonly [string, Stop])[] {
+function legacyStops(folder: string): readonly (readonly [string, Stop])[] {
   try {
-    const old = JSON.parse(readFileSync(path.join(folder, OLD_FILE), 'utf8')) as Record<string, string>;
+    const old = JSON.parse(readFileSync(path.join(folder, LEGACY_FILE), 'utf8')) as Record<string, string>;
     return Object.entries(old).map(([name, text]) => [name, JSON.parse(text) as Stop]);
   } catch {
     return [];
@@ -366,13 +365,13 @@ function codeOf(error: unknown): string | undefined {
   return (error as NodeJS.ErrnoException).code;
 }
 
-function guard<T>(work: () => T): T {
+function guardFile<T>(work: () => T): T {
   try {
     return work();
   } catch (error) {
     if (error instanceof TollgateError) throw error;
     throw new TollgateError('STATE_FAILED', {
-      detail: `The file of stops cannot be used (${codeOf(error) ?? 'unknown'}).`,
+      detail: `The stop file cannot be used (${codeOf(error) ?? 'unknown'}).`,
       cause: error,
     });
   }

@@ -140,7 +140,7 @@ describe('a call that waits for approval', () => {
     });
     // A new configuration withdraws the request. The request of a client that left stays until it expires.
     expect((await owner.all('pending')).map(({ item }) => item.argsText)).toEqual(['{"n":1}']);
-    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+    await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
   });
 
   it('does not run if the tool was redefined meanwhile (rug pull)', async () => {

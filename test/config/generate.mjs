@@ -1,6 +1,6 @@
 /**
- * Generates what follows from the JSON Schema of tollgate.yaml, so that the settings are defined once: the types of the configuration as
- * people write it. `npm run generate` writes the files; test/config/generated.test.ts compares them.
+ * Generates the types of tollgate.yaml from its JSON Schema. `npm run generate` writes the files, and
+ * test/config/generated.test.ts checks that they are up to date.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -13,9 +13,13 @@ const SCHEMA = 'facade/config/tollgate.schema.json';
 
 const HEADER = `/**
  * The shape of tollgate.yaml as people write it, after its variables are filled in. The loader fills in defaults.
- * Generated from tollgate.schema.json by \`npm run generate\`; do not edit it. A list has a hole where an entry was refused.
+ * Generated from tollgate.schema.json by \`npm run generate\`; do not edit it.
+ * A list has a hole where an entry was refused.
  */
 `;
+
+/** Characters of a comment's text per line. The formatter indents it afterwards, to at most 120 columns. */
+const WIDTH = 104;
 
 /** Names for parts that have no definition of their own in the schema. */
 const PARTS = `
@@ -57,7 +61,7 @@ function withoutTitles(node) {
   return Object.fromEntries(kept.map(([key, value]) => [key, withoutTitles(value)]));
 }
 
-/** Keeps the description of each setting, wrapped at 120 columns, without the remarks of the generator. */
+/** Keeps the description of each setting, wrapped, without the remarks of the generator. */
 function withShortComments(text) {
   return text.replaceAll(/^( *)\/\*\*\n([\s\S]*?)\*\/\n/gm, (_, indent, body) => {
     const [first = ''] = body.replaceAll(/^ *\* ?/gm, '').split('\n\n');
@@ -65,7 +69,7 @@ function withShortComments(text) {
     const lines = [''];
     for (const word of first.trim().split(/\s+/)) {
       const line = lines.at(-1);
-      if (line !== '' && indent.length + line.length + word.length > 112) lines.push(word);
+      if (line !== '' && line.length + 1 + word.length > WIDTH) lines.push(word);
       else lines[lines.length - 1] = line === '' ? word : `${line} ${word}`;
     }
     return lines.length === 1

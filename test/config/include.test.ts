@@ -189,7 +189,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     [
       'a variable that leads to other settings',
       { command: 'x', env: { HOME: './h' } },
-      'variable HOME leads the program to other settings and programs',
+      'variable HOME makes the program use other settings or programs',
     ],
     ['code in a cluster of options', { command: 'env', args: ['python3', '-Ic', 'x'] }, '-Ic runs code'],
     ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],

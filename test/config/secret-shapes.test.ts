@@ -1,6 +1,6 @@
 /** Tests what of an address looks like a key, and what does not. */
 import { describe, expect, it } from 'vitest';
-import { addressWithout } from '../../facade/config/servers/secret-shapes.ts';
+import { maskAddress } from '../../facade/config/servers/secret-shapes.ts';
 import { verifies } from '../verifies.ts';
 
 const KEY = '9f8e7d6c5b4a39281706f5e4d3c2b1a0';
@@ -17,7 +17,7 @@ describe('an address' + verifies('HA-24'), () => {
     ['https://me:pw@u.example:8443/mcp', 'https://*@u.example:8443/mcp'],
     [`https://u.example//${KEY}`, 'https://u.example//*'],
   ])('%s holds one', (address, shown) => {
-    expect(addressWithout(address, () => '*')).toBe(shown);
+    expect(maskAddress(address, () => '*')).toBe(shown);
   });
 
   it.each([
@@ -30,6 +30,6 @@ describe('an address' + verifies('HA-24'), () => {
     'no address at all',
     '',
   ])('%s holds none', (address) => {
-    expect(addressWithout(address, () => '*')).toBe(address);
+    expect(maskAddress(address, () => '*')).toBe(address);
   });
 });

@@ -6,7 +6,7 @@ import { nameFault, SERVER_NAME, splitToolId, toSlug } from '../../facade/config
 import {
   hasLookAlike,
   inlineCodeFlag,
-  isLeadingVariable,
+  isConfigVariable,
   isLoaderVariable,
   isTollgate,
   programOf,
@@ -116,7 +116,7 @@ describe('commands', () => {
   it.each(['HOME', 'home', 'XDG_CONFIG_HOME', 'SHELL', 'npm_config_registry'])(
     'leads to settings of its own: %s',
     (name) => {
-      expect([isLeadingVariable(name), isLeadingVariable(`${name}X`)]).toEqual([true, false]);
+      expect([isConfigVariable(name), isConfigVariable(`${name}X`)]).toEqual([true, false]);
     },
   );
 

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StartFiles } from '../../adapters/port.ts';
 import type { ServerConfig } from '../../facade/config/config.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
-import { outsideValuesOf, withWord } from '../../facade/config/reading/outside-values.ts';
+import { outsideValuesOf, withPlaceholder } from '../../facade/config/reading/outside-values.ts';
 import { probeSettings, withheldFromProbe } from '../../facade/consent/servers/consent-probe.ts';
 import { startFacts } from '../../facade/consent/servers/start-facts.ts';
 import { cli } from '../cli/terminal.ts';
@@ -129,5 +129,5 @@ it('folders and common variables in settings do not count as values from outside
     }),
   ).toEqual({ 'args.2': '${PATH_X:-y}', url: '${input:HOME}' });
   expect(outsideValuesOf({})).toBeUndefined();
-  expect(withWord('a ${X} $$ ${env:Y:-z}', 'W')).toBe('a W $ W');
+  expect(withPlaceholder('a ${X} $$ ${env:Y:-z}', 'W')).toBe('a W $ W');
 });

@@ -38,7 +38,7 @@ describe('tollgate run', () => {
       (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
     expect(await names()).not.toContain('write');
     project.write('rules.yaml', rules(READ, '{id: write, outcome: alow, when: {}}'));
-    await said('NOT RELOADED. What was loaded before stays in force');
+    await said('NOT RELOADED. The previous configuration stays in force');
     await said('rules.yaml:1:');
     expect((await child.call('read', { path: 'a.txt' })).result?.content?.[0]?.text).toBe('a');
     project.write('rules.next', rules(READ, WRITE));

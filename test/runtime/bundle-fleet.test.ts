@@ -68,7 +68,7 @@ describe('a policy that a fleet shares', () => {
       text: expect.stringContaining('The fleet says deny.') as string,
     });
     expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded']);
-    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+    await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
   }, 60_000);
 
   it('that is published without a signature is refused aloud, and the last good one stays in force', async () => {
@@ -78,7 +78,7 @@ describe('a policy that a fleet shares', () => {
     await expect
       .poll(() => said, { timeout: 20_000 })
       .toEqual([
-        'A newer policy was NOT used. The policy that was loaded before stays in force:',
+        'A newer policy was NOT used. The previous policy stays in force:',
         expect.stringContaining('it is not signed'),
       ]);
     expect(facade.records('config').at(-1)).toMatchObject({
@@ -176,21 +176,21 @@ describe('the configuration of an address', () => {
   });
 
   it.each([
-    ['{url: "http://policies.example/b.tar.gz"}', 'comes by https'],
-    ['{url: "https://me:secret@policies.example/b.tar.gz"}', 'holds a user or password'],
-    ['{url: "policies.example"}', 'is no address'],
-    ['{url: "file:///etc/passwd"}', 'comes by https'],
-    ['{url: "https://a.example/b", path: rules.yaml}', 'either at a path or at a url'],
-    ['{mode: warn}', 'either at a path or at a url'],
-    ['{url: "https://a.example/b", token: pasted-token-in-clear}', 'stands in the file in clear'],
-    ['{url: "https://a.example/b", verify: {keys: [nowhere.pem]}}', 'no such file of a public key'],
+    ['{url: "http://policies.example/b.tar.gz"}', 'could be changed on the way; use https'],
+    ['{url: "https://me:secret@policies.example/b.tar.gz"}', 'contains a user or password'],
+    ['{url: "policies.example"}', 'is not an address'],
+    ['{url: "file:///etc/passwd"}', 'could be changed on the way; use https'],
+    ['{url: "https://a.example/b", path: rules.yaml}', 'needs either path or url'],
+    ['{mode: warn}', 'needs either path or url'],
+    ['{url: "https://a.example/b", token: pasted-token-in-clear}', 'is in the file in clear'],
+    ['{url: "https://a.example/b", verify: {keys: [nowhere.pem]}}', 'the public key does not exist'],
     ['{url: "https://a.example/b", verify: {}}', 'has no keys'],
     ['{url: "https://a.example/b", poll: 60}', 'poll'],
     ['{url: "https://a.example/b", poll: 0s}', 'poll'],
     ['{path: rules.yaml, verify: {keys: [fleet.pem]}}', 'verify is for a policy with a url'],
     ['{path: rules.yaml, poll: 60s}', 'poll is for a policy with a url'],
     ['{url: "https://a.example/b"}, {url: "https://a.example/b"}', 'appears twice'],
-    ['{path: rules.yaml, modes: [{mode: warn}]}', 'for nobody in particular'],
+    ['{path: rules.yaml, modes: [{mode: warn}]}', 'the mode applies to every caller'],
     ['{path: rules.yaml, modes: [{profile: nobody, mode: warn}]}', 'is not under profiles'],
     ['{path: rules.yaml, mode: audit}', 'must be one of'],
   ])('%s is refused: %s', (entry, why) => {

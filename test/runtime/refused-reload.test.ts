@@ -74,12 +74,12 @@ describe('what does not load', () => {
   ])('%s leaves all as it was, and stands in the audit', async (_what, file, text, code, message) => {
     await start();
     const session = facade.open('local');
-    const before = facade.assembled.gateway.generation;
+    const before = facade.assembled.gateway.snapshot;
     facade.write(file, text);
     const thrown = await refusal();
     expect(thrown.code).toBe(code);
     expect(JSON.stringify(thrown.data.problems).toLowerCase()).toContain(message.toLowerCase());
-    expect(facade.assembled.gateway.generation).toBe(before);
+    expect(facade.assembled.gateway.snapshot).toBe(before);
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a', code: '' });
     expect(facade.records('config').at(-1)).toMatchObject({
       event: 'refused',
@@ -95,7 +95,7 @@ describe('what does not load', () => {
       outcome: 'allow',
       revision: facade.assembled.deps.policy().revision,
     });
-    expect(facade.assembled.gateway.generation).not.toBe(before);
+    expect(facade.assembled.gateway.snapshot).not.toBe(before);
   });
 
   it('is an address while it is listened at, and none where nobody listens', async () => {
@@ -120,11 +120,11 @@ describe('what does not load', () => {
 
   it('is nothing that cannot be recorded: the old one stays', async () => {
     await start();
-    const before = facade.assembled.gateway.generation;
+    const before = facade.assembled.gateway.snapshot;
     const { audit } = facade.assembled.deps;
     await audit.close();
     expect((await refusal()).code).toBe('AUDIT_FAILED');
-    expect(facade.assembled.gateway.generation).toBe(before);
+    expect(facade.assembled.gateway.snapshot).toBe(before);
   });
 
   it('is recorded as reloaded only once all of it was asked: from the record on, no call is decided by the old one', async () => {

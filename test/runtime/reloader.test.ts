@@ -53,7 +53,7 @@ describe('an edit', () => {
     facade.write('rules.yaml', 'rules: [{id: read, outcome: alow, when: {}}]');
     await expect
       .poll(() => told, { timeout: 20_000 })
-      .toEqual([`NOT RELOADED. What was loaded before stays in force, revision ${before}:`, 'POLICY_INVALID']);
+      .toEqual([`NOT RELOADED. The previous configuration stays in force, revision ${before}:`, 'POLICY_INVALID']);
     facade.write('rules.yaml', rules(READ, WRITE));
     await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(3);
     expect(revision()).not.toBe(before);

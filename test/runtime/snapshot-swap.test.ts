@@ -165,7 +165,7 @@ describe('a thousand swaps under load', () => {
     ]);
     expect(facade.records('config').filter(({ event }) => event === 'reloaded')).toHaveLength(1000);
 
-    expect(facade.assembled.gateway.generations).toBe(1);
+    expect(facade.assembled.gateway.snapshotCount).toBe(1);
     for (let tries = 0; tries < 500 && alive(policies) > 1; tries += 1) {
       await sleep(20);
       gc();
@@ -192,7 +192,7 @@ describe('a thousand swaps under load', () => {
     expect((await Promise.all(calls)).map(({ text, code }) => [text, code])).toEqual(calls.map(() => ['a', '']));
     // Fewer, where a worker of an earlier test ended meanwhile.
     await expect.poll(workers, { timeout: 20_000 }).toBeLessThanOrEqual(before);
-    expect(facade.assembled.gateway.generations).toBe(1);
+    expect(facade.assembled.gateway.snapshotCount).toBe(1);
   }, 120_000);
 });
 
@@ -212,7 +212,7 @@ it('reloads that are asked for together come one after the other, and the last o
   });
   await Promise.all(configs.map((config) => facade.assembled.reload(() => config, false)));
   expect(facade.assembled.config).toBe(configs.at(-1));
-  await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+  await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
 });
 
 describe('a running call', () => {
@@ -229,19 +229,19 @@ describe('a running call', () => {
 
   it('keeps its generation to the end, which closes after it', async () => {
     const session = facade.open('local');
-    const old = facade.assembled.gateway.generation;
+    const old = facade.assembled.gateway.snapshot;
     const slow = facade.call(session, 'bash', { command: 'until [ -e go ]; do sleep 0.05; done; echo done' });
     await expect.poll(() => facade.records('intent')).toHaveLength(1);
     facade.write('rules.yaml', rules({ id: 'after', outcome: 'deny', message: 'No more.', when: {} }));
     await facade.reload();
-    expect(facade.assembled.gateway.generations).toBe(2);
+    expect(facade.assembled.gateway.snapshotCount).toBe(2);
     expect(await facade.call(session, 'bash', { command: 'echo x' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
     facade.write('workspace/go', '');
     expect((await slow).text).toContain('done');
     expect(facade.records('outcome')).toMatchObject([
       { revision: old.policy.revision, reasons: [{ id: 'before' }], executed: 'yes' },
     ]);
-    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+    await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
   });
 
   it('keeps its server: an edit of other things leaves processes and shell sessions alone', async () => {

@@ -69,10 +69,10 @@ describe('on a full disk', () => {
     fill(folder);
     giveBack?.();
     await expect.poll(() => faults).toHaveLength(1);
-    await connections.giveBackOwed();
+    await connections.retryReturns();
     empty(folder);
     expect(await connections.take()).toBeUndefined();
-    await connections.giveBackOwed();
+    await connections.retryReturns();
     expect(await connections.take()).toBeDefined();
     state.close();
   });

@@ -117,7 +117,7 @@ rules: [{id: all, outcome: allow, when: {}}]
       await expect
         .poll(async () => (await readReports(state)).get('up'), { timeout: 20_000 })
         .toMatchObject([{ server: 'up', pid: process.pid, state: 'healthy', version: '1.2.3' }]);
-      await new OwnReports(state).say(new Map([['fallen', FALLEN]]));
+      await new OwnReports(state).report(new Map([['fallen', FALLEN]]));
       // Of a process that was killed.
       await state.put('health', `${'0'.repeat(32)} up`, JSON.stringify({ state: 'disabled', reason: 'Long ago.' }));
 

@@ -12,7 +12,7 @@ import { dropStaged } from '../../config/accepted-config.ts';
 import { formatProblems } from '../../config/config-problems.ts';
 import { SCHEMA_FILE } from '../../config/config-schema.ts';
 import { loadConfig } from '../../config/load-config.ts';
-import { captureWrites, capturing, type Replaced } from '../../config/reading/file-replacement.ts';
+import { captureWrite, captureWrites, type Replaced } from '../../config/reading/file-replacement.ts';
 import { realPath } from '../../config/reading/text-files.ts';
 import { toSlug } from '../../config/servers/server-names.ts';
 import { workspaceFault } from '../../config/work-folders.ts';
@@ -247,7 +247,7 @@ function occupied(target: string): boolean {
 
 function write(target: string, text: string): void {
   mkdirSync(path.dirname(target), { recursive: true });
-  capturing(target, text, () => writeFileSync(target, text));
+  captureWrite(target, text, () => writeFileSync(target, text));
 }
 
 function findClients(

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { capturing, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
+import { captureWrite, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 
 /** What was done for one server. */
@@ -102,7 +102,7 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   checkFolder(places);
   const target = serverFileOf(places.folder, journal.server);
   if (journal.before !== null) return replaceFile(target, journal.before);
-  capturing(target, undefined, () => rmSync(target, { force: true }));
+  captureWrite(target, undefined, () => rmSync(target, { force: true }));
   if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
 }
 

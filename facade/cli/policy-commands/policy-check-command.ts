@@ -1,6 +1,6 @@
 /** Owns `policy check`: what is shown of the findings, and that an error ends with a code of its own. */
 import type { PolicyFinding } from '../../../policies/authoring/authoring-port.ts';
-import { strayRego } from '../../config/settings/policy-sources.ts';
+import { ignoredRego } from '../../config/settings/policy-sources.ts';
 import { approvedDefinitions } from '../../consent/servers/approved-tools.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { paint, plural, printable } from '../print.ts';
@@ -20,7 +20,7 @@ export async function runPolicyCheck(
     regoRules,
     ...checked
   } = await authoring.check(config === undefined ? parts : { ...parts, offered: await approvedDefinitions(config) });
-  const strays = config === undefined || options.paths.length > 0 ? [] : strayRego(config.folder, config.policies);
+  const strays = config === undefined || options.paths.length > 0 ? [] : ignoredRego(config.folder, config.policies);
   const findings = [...found, ...strays.map((stray): PolicyFinding => ({ ...stray, severity: 'warning' }))];
   const yamlRules = Math.max(checked.yamlRules - parts.ownRules, 0);
   const errors = findings.filter(({ severity }) => severity === 'error').length;

@@ -6,7 +6,7 @@ import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import type { OutsideValues } from '../../config/reading/outside-values.ts';
-import { isLeadingVariable } from '../../config/servers/spawn-rules.ts';
+import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
 import type { StartFacts } from '../../consent/servers/start-facts.ts';
 import { secretsIn } from '../../secrets/secret-uses.ts';
@@ -97,7 +97,7 @@ export function quoted(text: string): string {
 function named(what: string, values: Readonly<Record<string, string>>, filled: OutsideValues = {}): readonly string[] {
   return Object.entries(values).map(([name, value]) => {
     const secrets = [...secretsIn(value)];
-    if (what === 'env' && isLeadingVariable(name) && secrets.length === 0)
+    if (what === 'env' && isConfigVariable(name) && secrets.length === 0)
       return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to its own settings and programs)`;
     const isWhole = value === `\${secret:${secrets[0]}}`;
     return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;

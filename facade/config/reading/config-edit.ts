@@ -1,7 +1,4 @@
-/**
- * Adds keys and items to the text of tollgate.yaml, and keeps every existing byte. A text in an unusual form is
- * refused.
- */
+/** Adds keys and items to the text of tollgate.yaml without changing any other byte. Refuses unusual forms of YAML. */
 import { isDeepStrictEqual } from 'node:util';
 import {
   Document,
@@ -29,50 +26,47 @@ export type Addition =
 
 type Plain = Record<string, unknown>;
 
-/**
- * Returns the text with the additions, in order. Existing keys and items stay. Throws USAGE if only a person can write
- * it.
- */
+/** Returns the text with the additions, in order. Existing keys and items stay. Throws USAGE for an unusual form. */
 export function addTo(text: string, additions: readonly Addition[]): string {
   return additions.reduce(addOne, text);
 }
 
 function addOne(text: string, addition: Addition): string {
-  const wanted = valueOf(text) as Plain | undefined;
-  const isNew = wanted === undefined ? undefined : apply(wanted, addition);
-  if (isNew === false) return text;
-  const changed = isNew === undefined ? undefined : insert(text, addition, text.includes('\r\n') ? '\r\n' : '\n');
-  if (changed !== undefined && isDeepStrictEqual(valueOf(changed), wanted)) return changed;
+  const target = valueOf(text) as Plain | undefined;
+  const hasChanged = target === undefined ? undefined : addToValue(target, addition);
+  if (hasChanged === false) return text;
+  const changed = hasChanged === undefined ? undefined : insert(text, addition, text.includes('\r\n') ? '\r\n' : '\n');
+  if (changed !== undefined && isDeepStrictEqual(valueOf(changed), target)) return changed;
   throw new TollgateError('USAGE', {
-    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a form that a program cannot change.`,
-    next: 'Write it as a plain block, or make the change by hand: nothing was written.',
+    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a form that Tollgate cannot change.`,
+    next: 'Nothing was written. Write the section as a plain block, or make the change by hand.',
   });
 }
 
-/** Undefined for what cannot be read. Each call returns new values. */
+/** Parses the text into new values; undefined if it has errors. */
 function valueOf(text: string): unknown {
   const document = parseDocument(text);
   return document.errors.length > 0 ? undefined : (document.toJS() ?? {});
 }
 
 /**
- * Makes the same change to plain values. False if there is nothing to add, undefined if another value is in the way.
+ * Makes the addition in plain values. Returns false if nothing is missing, undefined if another value is in the way.
  */
-function apply(root: Plain, addition: Addition): boolean | undefined {
+function addToValue(root: Plain, addition: Addition): boolean | undefined {
   let place: Plain = root;
   const last = addition.path.length - 1;
   for (const [index, name] of addition.path.entries()) {
     const isList = 'items' in addition && index === last;
-    const there = Object.hasOwn(place, name) ? place[name] : undefined;
-    if (typeof there !== 'object' ? there !== undefined : there !== null && Array.isArray(there) !== isList)
+    const existing = Object.hasOwn(place, name) ? place[name] : undefined;
+    if (typeof existing !== 'object' ? existing !== undefined : existing !== null && Array.isArray(existing) !== isList)
       return undefined;
     if (isList) {
-      const list = Array.isArray(there) ? (there as unknown[]) : [];
-      const fresh = addition.items.filter((item) => !list.includes(item));
-      place[name] = [...list, ...fresh];
-      return fresh.length > 0;
+      const list = Array.isArray(existing) ? (existing as unknown[]) : [];
+      const missing = addition.items.filter((item) => !list.includes(item));
+      place[name] = [...list, ...missing];
+      return missing.length > 0;
     }
-    if (there == null) place[name] = {};
+    if (existing == null) place[name] = {};
     place = place[name] as Plain;
   }
   if (!('key' in addition) || Object.hasOwn(place, addition.key)) return false;
@@ -80,22 +74,22 @@ function apply(root: Plain, addition: Addition): boolean | undefined {
   return true;
 }
 
-/** Inserts at the deepest existing node. */
+/** Inserts the addition into the text, at the deepest existing node. Returns undefined if it cannot. */
 function insert(text: string, addition: Addition, eol: string): string | undefined {
   const document = parseDocument(text);
   let node: unknown = document.contents;
-  let at = 0;
+  let depth = 0;
   let pair: Pair<Node, Node | null> | undefined;
-  while (at < addition.path.length && isMap(node)) {
-    const name = addition.path[at];
+  while (depth < addition.path.length && isMap(node)) {
+    const name = addition.path[depth];
     const found = (node as YAMLMap<Node, Node | null>).items.find(({ key }) => isScalar(key) && key.value === name);
     if (found === undefined) break;
     [pair, node] = [found, found.value];
-    at += 1;
+    depth += 1;
   }
-  const value = valueAt(addition, at, node);
+  const value = valueAt(addition, depth, node);
   if (isAlias(node)) return undefined;
-  const isRoot = at === 0 && (node as YAMLMap | null)?.flow !== true;
+  const isRoot = depth === 0 && (node as YAMLMap | null)?.flow !== true;
   if (!isRoot && isCollection(node) && node.items.length > 0)
     return (node as YAMLMap).flow === true ? intoFlow(text, node, value) : intoBlock({ text, node, value, eol });
   if (pair !== undefined) return intoEmpty({ text, pair, value, eol });
@@ -105,11 +99,11 @@ function insert(text: string, addition: Addition, eol: string): string | undefin
 }
 
 /** Returns what must still be written below the found node: a map, or the items that a list lacks. */
-function valueAt(addition: Addition, at: number, node: unknown): Plain | readonly string[] {
-  const rest = addition.path.slice(at);
+function valueAt(addition: Addition, depth: number, node: unknown): Plain | readonly string[] {
+  const rest = addition.path.slice(depth);
   if ('items' in addition && rest.length === 0) {
-    const there = isSeq(node) ? (node.toJSON() as unknown[]) : [];
-    return addition.items.filter((item) => !there.includes(item));
+    const existing = isSeq(node) ? (node.toJSON() as unknown[]) : [];
+    return addition.items.filter((item) => !existing.includes(item));
   }
   const inner: unknown = 'items' in addition ? addition.items : { [addition.key]: addition.value };
   return rest.reduceRight<unknown>((value, name) => ({ [name]: value }), inner) as Plain;
@@ -139,7 +133,7 @@ function intoBlock({ text, node, value, eol }: Insertion & { readonly node: YAML
   return afterLine(text, end, { body: render(value, indent, eol), eol });
 }
 
-/** `servers:` with nothing, `{}`, `[]` or `~` below it. */
+/** Inserts below a key without entries: nothing, `{}`, `[]` or `~`. */
 function intoEmpty({
   text,
   pair,
@@ -164,7 +158,7 @@ function afterLine(
   return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
 }
 
-/** Returns where the last text of a node ends, without comments and blank lines after it. */
+/** Returns the offset at which a node ends, without comments and blank lines after it. */
 function endOf(node: unknown): number | undefined {
   if (isPair(node)) return endOf(node.value) ?? (node.key as Node).range?.[1];
   if (isCollection(node) && node.flow !== true && node.items.length > 0) return endOf(node.items.at(-1));
@@ -175,7 +169,7 @@ function endOf(node: unknown): number | undefined {
   return isText ? Math.max(range[0], range[1] - 1) : range[1];
 }
 
-/** Lists of plain values are on one line. */
+/** Returns a value as lines of YAML. Nested lists of plain values are on one line. */
 function render(value: unknown, indent: string, eol: string): string {
   const document = new Document(value);
   visit(document, {

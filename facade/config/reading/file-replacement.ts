@@ -1,4 +1,4 @@
-/** Replaces a file of a project in one step, with the right owner and permissions. No half file is ever visible. */
+/** Replaces a file in one step, with the right owner and permissions. Readers never see a part of the new text. */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
 import {
@@ -21,7 +21,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 
-/** A file that a command wrote; without `after` it was removed, without `before` it is new. */
+/** A file that a command wrote. Without `after` it was removed, without `before` it is new. */
 export interface Replaced {
   readonly file: string;
   readonly before: string | undefined;
@@ -30,7 +30,7 @@ export interface Replaced {
 
 const captures = new AsyncLocalStorage<Replaced[]>();
 
-/** Runs work, and returns which files of a project it wrote, in their order. */
+/** Runs work, and returns its result and the files that it wrote, in order. */
 export async function captureWrites<T>(
   work: () => Promise<T> | T,
 ): Promise<{ readonly result: T; readonly writes: readonly Replaced[] }> {
@@ -39,13 +39,13 @@ export async function captureWrites<T>(
   return { result, writes };
 }
 
-/** Does a write that is captured, with the content from right before it. */
-export function capturing<T>(file: string, after: string | undefined, write: () => T): T {
+/** Runs a write, and adds it with the content before it to a surrounding `captureWrites`. */
+export function captureWrite<T>(file: string, after: string | undefined, write: () => T): T {
   const capture = captures.getStore();
   const before = capture === undefined ? undefined : textOf(file);
-  const done = write();
+  const result = write();
   capture?.push({ file, before, after });
-  return done;
+  return result;
 }
 
 function textOf(file: string): string | undefined {
@@ -56,37 +56,37 @@ function textOf(file: string): string | undefined {
   }
 }
 
-/** The mode of new files: they may name things that other users should not read. */
+/** The mode of new files, which may contain private settings. */
 const MODE = 0o600;
 
 /**
- * Writes a file: a reader sees the old text or the new one. Its mode stays, unless another is given; only the owner can
- * read a new one. Started as root, it keeps the owner; a new file gets the owner of its folder. Throws what the system
- * throws, and then nothing has changed.
+ * Writes a file in one step. The file keeps its mode unless `mode` is given; a new file is private. As root, the file
+ * keeps its owner, and a new file gets the owner of its folder. Throws errors of the file system; then nothing has
+ * changed.
  */
 export function replaceFile(file: string, text: string, mode?: number): void {
-  capturing(file, text, () => putInPlace(file, text, mode));
+  captureWrite(file, text, () => writeAndRename(file, text, mode));
 }
 
-function putInPlace(file: string, text: string, mode?: number): void {
-  makeFolder(path.dirname(file));
+function writeAndRename(file: string, text: string, mode?: number): void {
+  createFolder(path.dirname(file));
   const before = lstatSync(file, { throwIfNoEntry: false });
-  const aside = `${file}.${randomBytes(6).toString('hex')}`;
+  const draft = `${file}.${randomBytes(6).toString('hex')}`;
   try {
-    const opened = openSync(aside, 'wx', MODE);
+    const opened = openSync(draft, 'wx', MODE);
     try {
       writeFileSync(opened, text);
       const owner = before ?? statSync(path.dirname(file));
-      // Through the open file, because the owner of the folder could replace the name by a link meanwhile.
+      // Uses the open file, because the owner of the folder could replace the name by a link meanwhile.
       if (process.getuid?.() === 0) fchownSync(opened, owner.uid, owner.gid);
       fchmodSync(opened, mode ?? (before === undefined ? MODE : before.mode & 0o777));
       fsyncSync(opened);
     } finally {
       closeSync(opened);
     }
-    renameSync(aside, file);
+    renameSync(draft, file);
   } catch (thrown) {
-    rmSync(aside, { force: true });
+    rmSync(draft, { force: true });
     throw thrown;
   }
 }
@@ -97,12 +97,12 @@ export function missingFolders(file: string): readonly string[] {
   return existsSync(folder) ? [] : [folder, ...missingFolders(folder)];
 }
 
-/** Removes folders that were made without need. */
+/** Removes a folder if it is empty. */
 export function removeIfEmpty(folder: string): void {
   if (existsSync(folder) && readdirSync(folder).length === 0) rmdirSync(folder);
 }
 
-function makeFolder(folder: string): void {
+function createFolder(folder: string): void {
   const made = missingFolders(path.join(folder, '-'));
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const top = made.at(-1);

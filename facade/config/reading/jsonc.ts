@@ -1,6 +1,5 @@
 /**
- * Parses JSON with comments to a tree of nodes that know their place. A broken file is refused, because the parser
- * would guess.
+ * Parses JSON with comments into nodes with their offsets. Refuses files with errors, which the parser would repair.
  */
 import { createRequire } from 'node:module';
 import type { Node, ParseError } from 'jsonc-parser';
@@ -21,7 +20,7 @@ export function parseJson(
     const fault = first === undefined ? 'not an object' : printParseErrorCode(first.error);
     return { place: placeAt(text, first?.offset ?? 0), fault };
   } catch {
-    // The parser recurses, so only nesting of many thousand levels gets here.
+    // The parser is recursive, and overflows the stack at many thousand levels of nesting.
     return { place: { line: 1, column: 1 }, fault: 'nested too deeply' };
   }
 }

@@ -1,7 +1,4 @@
-/**
- * Finds the texts of a server that contain values from outside, and replaces these values where the texts are shown.
- */
-
+/** Finds texts of a server that contain values of variables, and replaces these values where the texts are shown. */
 import type { WrittenServer } from '../written-config.ts';
 
 /**
@@ -14,9 +11,11 @@ export type OutsideValues = Readonly<Record<string, string>>;
 export type ServerTexts = Pick<WrittenServer, 'args' | 'env' | 'headers'> & { readonly url?: string | undefined };
 
 const REFERENCE = /\$\$|\$\{(?:(env|input):)?([A-Za-z_][\w.-]*)(?::[-?][^{}]*)?\}/g;
-/** Variables that every program knows, or that Tollgate fills in itself. */
-const PLAIN =
-  /^(?:HOME|USERPROFILE|USER|LOGNAME|PWD|TMPDIR|TEMP|TMP|LANG|LC_\w+|TZ|SHELL|XDG_\w+|workspaceFolder|userHome|configDir|stateFolder|tollgateFolder)$/;
+/** Variables that are no secrets: those that every program knows, and those that Tollgate fills in itself. */
+const PLAIN = new RegExp(
+  '^(?:HOME|USERPROFILE|USER|LOGNAME|PWD|TMPDIR|TEMP|TMP|LANG|LC_\\w+|TZ|SHELL|XDG_\\w+|' +
+    'workspaceFolder|userHome|configDir|stateFolder|tollgateFolder)$',
+);
 
 /** Returns the written texts of a server that contain a value from outside; undefined if none does. */
 export function outsideValuesOf({ args, env, headers, url }: ServerTexts): OutsideValues | undefined {
@@ -32,9 +31,9 @@ export function outsideValuesOf({ args, env, headers, url }: ServerTexts): Outsi
   return filled.length === 0 ? undefined : Object.fromEntries(filled);
 }
 
-/** Returns the text with a placeholder for each value from outside. */
-export function withWord(written: string, word: string): string {
-  return written.replace(REFERENCE, (whole) => (whole === '$$' ? '$' : word));
+/** Returns the written text with `placeholder` for each variable. */
+export function withPlaceholder(written: string, placeholder: string): string {
+  return written.replace(REFERENCE, (whole) => (whole === '$$' ? '$' : placeholder));
 }
 
 function isFromOutside(text: string): boolean {

@@ -1,8 +1,8 @@
-/** Reads small text files. Devices, pipes and huge files are refused, because a start would hang on them. */
+/** Reads small text files, and refuses devices, pipes and large files, which could block a start. */
 import { closeSync, constants, fstatSync, openSync, readFileSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 
-/** A file's text, or one line that says why there is none. The line names no folder. */
+/** The text of a file, or the reason why it cannot be read. The reason names no folder. */
 export type FileText = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -40,7 +40,7 @@ export function realPath(file: string): string {
     try {
       return path.join(realpathSync(existing), ...missing);
     } catch {
-      // What is missing cannot be a link, so its parent decides where it will be.
+      // A missing path is not a link, so its parent decides where it will be.
       if (path.dirname(existing) === existing) return file;
       missing.unshift(path.basename(existing));
     }

@@ -1,4 +1,4 @@
-/** Fills in the variables in texts of tollgate.yaml. Names may contain none, so that no message can show a value. */
+/** Fills in the variables in texts of tollgate.yaml. Keys may contain none, so that no message shows a value. */
 import type { Path, ProblemReport } from '../config-problems.ts';
 import { substitute, type Variables } from './variable-substitution.ts';
 
@@ -6,10 +6,10 @@ import { substitute, type Variables } from './variable-substitution.ts';
 const MAX_TEXT = 32_768;
 
 /**
- * Paths of texts with variables; `*` is any one key, `**` everything below. Rules are not among them, because the same
- * text in a rules file must mean the same.
+ * Paths of texts with variables; `*` is any one key, `**` everything below. Rules may contain none, because the same
+ * text must have the same meaning in a separate rules file.
  */
-const FILLED: readonly Path[] = [
+const WITH_VARIABLES: readonly Path[] = [
   ['workspace'],
   ['state'],
   ['otherWorkspaces', '*', '*'],
@@ -37,8 +37,8 @@ const FILLED: readonly Path[] = [
   ['profiles', '*', 'expose', 'tools', '*', 'pins', '**'],
 ];
 
-/** Texts whose variables hold secrets. */
-const SECRET: readonly Path[] = [
+/** Texts whose variables contain secrets. */
+const SECRET_VALUES: readonly Path[] = [
   ['principals', '*', 'token'],
   ['policies', '*', 'token'],
   ['servers', '*', 'env', '*'],
@@ -47,7 +47,7 @@ const SECRET: readonly Path[] = [
 ];
 
 /** Texts that may contain `${secret:NAME}`, which is filled in when a server is started or reached. */
-const LATE: readonly Path[] = [
+const SECRET_REFERENCES: readonly Path[] = [
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
   ['servers', '*', 'oauth', 'clientSecret'],
@@ -64,28 +64,30 @@ export interface FillContext {
  * Returns a copy of `value` with the variables of its texts filled in. A text with an error is reported and becomes
  * empty.
  */
-export function fill(value: unknown, at: Path, context: FillContext): unknown {
-  if (Array.isArray(value)) return value.map((item, index) => fill(item, [...at, index], context));
+export function fillVariables(value: unknown, at: Path, context: FillContext): unknown {
+  if (Array.isArray(value)) return value.map((item, index) => fillVariables(item, [...at, index], context));
   if (typeof value === 'object' && value !== null)
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, fill(item, [...at, key], context)]));
-  return typeof value === 'string' && FILLED.some((pattern) => matches(pattern, at))
+    return Object.fromEntries(
+      Object.entries(value).map(([key, item]) => [key, fillVariables(item, [...at, key], context)]),
+    );
+  return typeof value === 'string' && WITH_VARIABLES.some((pattern) => matches(pattern, at))
     ? fillText(value, at, context)
     : value;
 }
 
 function fillText(text: string, at: Path, { variables, report, secrets }: FillContext): string {
   const isAt = (patterns: readonly Path[]): boolean => patterns.some((pattern) => matches(pattern, at));
-  const filled = substitute(text, { ...variables, secrets: isAt(LATE) });
+  const filled = substitute(text, { ...variables, secrets: isAt(SECRET_REFERENCES) });
   const fault = filled.ok ? textFault(filled.text) : filled.reason;
   if (fault !== undefined) report.refuse(at, fault);
   if (fault !== undefined || !filled.ok) return '';
-  if (isAt(SECRET)) filled.fromOutside.forEach((secret) => secrets.add(secret));
+  if (isAt(SECRET_VALUES)) filled.fromOutside.forEach((secret) => secrets.add(secret));
   return filled.text;
 }
 
-/** Returns why no path, program or header can carry the text. */
+/** Returns why the text cannot be a path, argument or header; undefined if it can. */
 function textFault(text: string): string | undefined {
-  if (text.includes('\0')) return 'the text contains a NUL character, at which programs would cut it off; remove it';
+  if (text.includes('\0')) return 'the text contains a NUL character, and programs ignore what follows it; remove it';
   return text.length > MAX_TEXT
     ? `the text is longer than ${MAX_TEXT} characters: nothing here needs that; shorten it`
     : undefined;

@@ -1,6 +1,6 @@
 /** Fills in `${…}` in a text: one pass, no nesting, after parsing. Unset variables and unknown forms are refused. */
 
-/** What may be in `${…}`. `inputs` is only given for clients' files. */
+/** The variables of a text. `inputs` is set only for files of clients. */
 export interface Variables {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** workspaceFolder, userHome, configDir, stateFolder, tollgateFolder. */
@@ -10,12 +10,12 @@ export interface Variables {
   readonly secrets?: boolean;
 }
 
-/** One entry of `inputs` in a client's file. Its value comes from the environment here, because no one can be asked. */
+/** An entry of `inputs` in a client's file. Tollgate cannot ask for its value, so it is read from the environment. */
 export interface InputVariable {
   readonly default?: string;
 }
 
-/** The text with its variables filled in. `fromOutside` has each value from the environment, for the redactor. */
+/** The text with its variables filled in. `fromOutside`: the values from the environment, for the redactor. */
 export type Substitution =
   | { readonly ok: true; readonly text: string; readonly fromOutside: readonly string[] }
   | { readonly ok: false; readonly reason: string };
@@ -69,7 +69,8 @@ function lookUp(inner: string, variables: Variables): Found {
   const [, kind, name, operator, rest = ''] = EXPRESSION.exec(inner) ?? [];
   if (name === undefined)
     return fail(
-      'a `${…}` of an unknown form; the forms are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`',
+      'a `${…}` of an unknown form; the forms are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ' +
+        '${secret:NAME} and the folders; `$$` is a plain `$`',
     );
   if (kind === 'input') return lookUpInput(name, variables);
   if (kind === 'secret') return keepSecret({ name, isPlain: operator === undefined }, variables);
@@ -87,21 +88,20 @@ function lookUp(inner: string, variables: Variables): Found {
   return { ok: true, value, outside: true };
 }
 
-/**
- * Other users see arguments, commands and addresses in process lists and logs, and the user did not write a client's
- * file.
- */
+/** Keeps a reference to a secret, where it is allowed: process lists and logs must not show secrets. */
 function keepSecret(
   { name, isPlain }: { readonly name: string; readonly isPlain: boolean },
   variables: Variables,
 ): Found {
   if (variables.inputs !== undefined)
     return fail(
-      '${secret:…} is only allowed in tollgate.yaml: a file that others write must not use secrets; define the server there',
+      '${secret:…} is only allowed in tollgate.yaml: a file that others write must not use secrets; define the ' +
+        'server there',
     );
   if (variables.secrets !== true)
     return fail(
-      '${secret:…} outside env and headers of a server: others would see it there, in process lists and logs; pass it in env or headers',
+      '${secret:…} outside env and headers of a server: others would see it there, in process lists and logs; ' +
+        'pass it in env or headers',
     );
   if (!isPlain) return fail('${secret:…} takes only a name, because a missing secret must not become another text');
   return { ok: true, value: `\${secret:${name}}`, outside: false, reference: true };
@@ -112,8 +112,8 @@ function lookUpInput(id: string, variables: Variables): Found {
   const variable = inputVariable(id);
   const value = Object.hasOwn(variables.env, variable) ? variables.env[variable] : undefined;
   if (value !== undefined) return { ok: true, value, outside: true };
-  const preset = variables.inputs.get(id)?.default;
-  if (preset !== undefined) return { ok: true, value: preset, outside: false };
+  const fallback = variables.inputs.get(id)?.default;
+  if (fallback !== undefined) return { ok: true, value: fallback, outside: false };
   return fail(`input ${id} has no value, and no one can be asked here; set ${variable} in the environment`);
 }
 

@@ -1,8 +1,4 @@
-/**
- * Parses YAML to plain values that know their place. Tags, loops, alias bombs and deep nesting are refused before they
- * cost anything.
- */
-
+/** Parses YAML into plain values with their places. Refuses tags, alias loops, alias bombs and deep nesting early. */
 import {
   Composer,
   type CST,
@@ -34,7 +30,7 @@ export interface YamlFile extends Located {
   readonly problems: readonly Problem[];
 }
 
-/** What each error of the parser means. The parser's own texts quote the file, which may contain secrets. */
+/** Messages for the errors of the parser, whose own messages quote the file, which may contain secrets. */
 const SYNTAX: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'this key appears twice in one map; remove one of them',
   TAB_AS_INDENT: 'a tab indents this line: YAML refuses tabs; indent with spaces',
@@ -47,11 +43,12 @@ const SYNTAX: Readonly<Record<string, string>> = {
   BAD_SCALAR_START: 'plain text cannot begin with this character; put it into quotes',
 };
 
-/** Errors of indentation, which have one code in the parser, by the first words of its messages. */
+/** Errors of indentation share one code of the parser, so they are told apart by the start of its message. */
 const INDENTATION: readonly (readonly [start: string, message: string])[] = [
   [
     'Sequence item without -',
-    'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `',
+    'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the ' +
+      'entry, or begin it with `- `',
   ],
   ['A block sequence may not', 'this `- ` is not below the other `- ` of its list; align it with them'],
   [
@@ -60,13 +57,14 @@ const INDENTATION: readonly (readonly [start: string, message: string])[] = [
   ],
   [
     'Implicit keys need to be on',
-    'this line is not `key: value`, or the next one is indented too far; write a colon and a space after the key, and align the lines',
+    'this line is not `key: value`, or the next one is indented too far; write a colon and a space after the ' +
+      'key, and align the lines',
   ],
   ['Flow map', 'a closing `}` is missing before here; close the brace that opens above'],
   ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
 ];
 
-/** A text that was read, before it has a name. */
+/** A parsed text, without a file name. */
 interface PlainYaml {
   readonly value: unknown;
   readonly problems: readonly Omit<Problem, 'file'>[];
@@ -94,19 +92,19 @@ function parseYaml(text: string): PlainYaml {
     message,
   });
   if (text.length > MAX_TEXT)
-    return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
+    return invalid([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
   const { tokens, tooDeepAt } = readTokens(text, lines);
   if (tooDeepAt !== undefined)
-    return broken([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels; flatten it`)]);
+    return invalid([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels; flatten it`)]);
   const document = compose(tokens, text.length);
   if (document.errors.length > 0)
-    return broken(
-      separate(
+    return invalid(
+      withoutRepetitions(
         document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors))),
       ),
     );
   if (document.directives?.yaml.explicit === true) {
-    return broken([
+    return invalid([
       problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line'),
     ]);
   }
@@ -116,11 +114,11 @@ function parseYaml(text: string): PlainYaml {
   return { value, problems, offsets: conversion.offsets, lineStarts: lines.lineStarts };
 }
 
-function broken(problems: PlainYaml['problems']): PlainYaml {
+function invalid(problems: PlainYaml['problems']): PlainYaml {
   return { value: undefined, problems, offsets: new Map(), lineStarts: [] };
 }
 
-/** Both count from 1. */
+/** Returns line and column, both counted from 1. */
 function placeAt(lineStarts: readonly number[], offset: number): ConfigPath {
   const lines = new LineCounter();
   lines.lineStarts = lineStarts as number[];
@@ -136,14 +134,14 @@ function offsetOf(offsets: Offsets, path: Path, part: 'key' | 'value'): number {
   return 0;
 }
 
-/** After one wrong indentation the parser reports the same line and the next one again and again. */
-function separate(problems: PlainYaml['problems']): PlainYaml['problems'] {
+/** Drops follow-up errors: after a wrong indentation, the parser also reports the next lines. */
+function withoutRepetitions(problems: PlainYaml['problems']): PlainYaml['problems'] {
   const kept: PlainYaml['problems'][number][] = [];
   for (const one of problems) if (one.line > (kept.at(-1)?.line ?? -1) + 1) kept.push(one);
   return kept;
 }
 
-/** Returns where the text of the line begins, if the offset is in its indentation. */
+/** Returns the offset of the first character at or after `offset` that is not a space. */
 function textFrom(text: string, offset: number): number {
   const blanks = /^ */.exec(text.slice(offset))?.[0].length ?? 0;
   return offset + blanks;
@@ -151,11 +149,12 @@ function textFrom(text: string, offset: number): number {
 
 function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
   // A value with a deeper line below it looks like a key of several lines.
-  const deeper =
+  const isDeeperLine =
     error.code === 'BLOCK_AS_IMPLICIT_KEY' &&
     error.message.startsWith('Nested') &&
     all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
-  if (deeper) return 'the next line is indented deeper than this one, which already has a value; indent both alike';
+  if (isDeeperLine)
+    return 'the next line is indented deeper than this one, which already has a value; indent both alike';
   return (
     INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ??
     SYNTAX[error.code] ??
@@ -164,8 +163,7 @@ function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
 }
 
 /**
- * The iterative half of the parser, and the offset where nesting exceeds the limit, because the recursive half would
- * crash.
+ * Runs the iterative part of the parser. `tooDeepAt`: where nesting exceeds the limit; the recursive part would crash.
  */
 function readTokens(
   text: string,
@@ -181,16 +179,16 @@ function readTokens(
   return { tokens: [...tokens, ...parser.end()] };
 }
 
-/** The recursive half. */
+/** Runs the recursive part of the parser. */
 function compose(tokens: readonly CST.Token[], length: number): Document.Parsed {
-  const [document, another] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(
+  const [document, secondDocument] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(
     tokens,
     true,
     length,
   );
   if (document === undefined) throw new Error('the parser returned no document');
-  if (another !== undefined)
-    document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
+  if (secondDocument !== undefined)
+    document.errors.push(new YAMLParseError([secondDocument.range[0], secondDocument.range[1]], 'MULTIPLE_DOCS', ''));
   return document;
 }
 
@@ -200,7 +198,7 @@ class Conversion {
   readonly #document: Document;
   readonly offsets = new Map<string, { readonly key: number; readonly value: number }>();
   #aliased = 0;
-  /** How many aliases lead to the present node. */
+  /** The number of aliases on the way to the present node. */
   #aliases = 0;
 
   constructor(document: Document) {
@@ -252,7 +250,7 @@ class Conversion {
     return Object.fromEntries(entries);
   }
 
-  /** Only the first error: the rest of a document that is too large says nothing new. */
+  /** Keeps only the first error, because a document that is too large would add one for each node. */
   #fault(offset: number, message: string): undefined {
     if (this.faults.length === 0) this.faults.push({ offset, message });
     return undefined;

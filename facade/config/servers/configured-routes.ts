@@ -1,5 +1,4 @@
-/** Reads which servers the configuration names for each primitive. Routes that no call can take are refused. */
-
+/** Reads the routes of primitives: which servers serve them. Refuses routes that no call can take. */
 import { loadMapping, MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
 import { globProblem, matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
@@ -86,7 +85,8 @@ function checkRoute(
   if (!serves(servers[server]?.mapping, primitive))
     report.refuse(
       place,
-      `server ${quote(server)} cannot serve ${primitive}, so each call of this route would be refused; name another server, or remove the route`,
+      `server ${quote(server)} cannot serve ${primitive}, so each call of this route would be refused; name ` +
+        'another server, or remove the route',
     );
   paths.forEach((glob, step) => {
     const problem = glob.startsWith('/')
@@ -98,15 +98,19 @@ function checkRoute(
     if (known?.has(label) === false)
       report.refuse(
         [...at, 'labels', step],
-        `label ${quote(label)}: no server and no rule adds it, so no call takes this route; ${didYouMean(label, known)}`,
+        `label ${quote(label)}: no server and no rule adds it, so no call takes this route; ` +
+          `${didYouMean(label, known)}`,
       );
   });
-  const before = routesOf(written.slice(0, index)).find((other) => covers(other, route));
-  if (before !== undefined)
-    report.refuse(
-      at,
-      `no call takes this route: one before it, of server ${quote(before.server)}, takes all its calls; ${isOpen(before) ? 'put the entry without a condition last, and write only one' : 'put this one before it, or remove it'}`,
-    );
+  const earlier = routesOf(written.slice(0, index)).find((other) => covers(other, route));
+  if (earlier === undefined) return;
+  const todo = isOpen(earlier)
+    ? 'put the entry without a condition last, and write only one'
+    : 'put this one before it, or remove it';
+  report.refuse(
+    at,
+    `no call takes this route: one before it, of server ${quote(earlier.server)}, takes all its calls; ${todo}`,
+  );
 }
 
 function checkBackend(name: string, path: Path, { report, servers, server: checkServer }: RouteContext): void {
@@ -122,7 +126,7 @@ function checkBackend(name: string, path: Path, { report, servers, server: check
     );
 }
 
-/** The workspace serves all. What another problem says of a server is not repeated. */
+/** Returns whether a mapping serves a primitive. True for an unknown one, which has a problem of its own. */
 function serves(mapping: string | undefined, primitive: string): boolean {
   const known = MAPPINGS.find((name) => name === mapping);
   return (
@@ -148,7 +152,7 @@ function covers(route: Route, other: Route): boolean {
   );
 }
 
-/** Returns paths that a glob matches and no other glob names explicitly: `**` as no folder and as some. */
+/** Returns paths that a glob matches, with names that no other glob contains: `**` as zero to three folders. */
 function samplesOf(glob: string): readonly string[] {
   const name = '\u0001';
   return [[], [name], [name, name], [name, name, name]].map((folders) =>

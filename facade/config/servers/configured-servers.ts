@@ -1,7 +1,4 @@
-/**
- * Makes a server's configuration from an entry under `servers`. Settings that could only fail or surprise later are
- * refused.
- */
+/** Builds the settings of a server from its entry under `servers`, and refuses settings that have no useful effect. */
 import { MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
 import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { ServerConfig, ServerDefinition } from '../config.ts';
@@ -41,7 +38,7 @@ export interface ServerContext {
   readonly base: SandboxBase;
 }
 
-/** Keys that define a server. An entry without `command` and `url` may have none of the others either. */
+/** Keys that define a server. An entry with neither `command` nor `url` may have none of them. */
 const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers', 'oauth'] as const;
 
 /** Returns true if the entry only adds settings to a server of an included file. */
@@ -49,10 +46,7 @@ export function isOverlay(written: WrittenServer): boolean {
   return written.command === undefined && written.url === undefined && written.socket === undefined;
 }
 
-/**
- * Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines
- * itself.
- */
+/** Checks every entry, and returns the servers that tollgate.yaml defines itself. */
 export function buildServers(
   written: Readonly<Record<string, WrittenServer>>,
   context: ServerContext,
@@ -70,7 +64,7 @@ export function buildServers(
   return servers;
 }
 
-/** Returns the settings of an entry with defaults filled in: everything but the definition. */
+/** Returns the settings of an entry with defaults filled in, without the definition. */
 export function settingsOf(
   written: WrittenServer,
   base: SandboxBase,
@@ -128,7 +122,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
   for (const remark of remarksOf(definition))
     context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
-  noteLiterals(name, definition, context);
+  registerLiterals(name, definition, context);
   const oauth = buildOAuth(name, written, { ...context, definition });
   return {
     name,
@@ -139,8 +133,8 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   };
 }
 
-/** Secrets in the file itself are redacted like the others, and reported. */
-function noteLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
+/** Registers literal secrets for redaction, and warns about them. */
+function registerLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
   const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
   for (const part of ['env', 'headers'] as const) {
     for (const [key, value] of Object.entries(definition[part])) {
@@ -150,12 +144,14 @@ function noteLiterals(name: string, definition: ServerDefinition, context: Serve
       if (value.length < 6)
         context.report.warn(
           ['servers', name, part, key],
-          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; use a longer one`,
+          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched ` +
+            'for it; use a longer one',
         );
       if (literal)
         context.report.warn(
           ['servers', name, part, key],
-          `${key} is in the file in clear: whoever reads the file has it; write \${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
+          `${key} is in the file in clear: whoever reads the file has it; write ` +
+            `\${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
         );
     }
   }
@@ -166,13 +162,15 @@ function checkSettings(written: WrittenServer, path: Path, report: ProblemReport
   if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
     report.refuseKey(
       [...path, 'reconnectBackoffMs'],
-      'reconnectBackoffMs is the pause before a remote server is connected to again, and a command starts this server, so it would have no effect; remove it',
+      'reconnectBackoffMs is the pause before a remote server is connected to again, and a command starts this ' +
+        'server, so it would have no effect; remove it',
     );
   }
   if (written.command !== undefined && written.healthCheckMs !== undefined) {
     report.refuseKey(
       [...path, 'healthCheckMs'],
-      'healthCheckMs is for servers that Tollgate does not start, and a command starts this one, so it would have no effect; remove it',
+      'healthCheckMs is for servers that Tollgate does not start, and a command starts this one, so it would ' +
+        'have no effect; remove it',
     );
   }
   if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
@@ -181,14 +179,15 @@ function checkSettings(written: WrittenServer, path: Path, report: ProblemReport
   if (hardTimeoutMs !== undefined && hardTimeoutMs < timeoutMs) {
     report.refuse(
       [...path, 'hardTimeoutMs'],
-      `hardTimeoutMs ${hardTimeoutMs} is below timeoutMs ${timeoutMs}: the call would end before its timeout; write at least ${timeoutMs}`,
+      `hardTimeoutMs ${hardTimeoutMs} is below timeoutMs ${timeoutMs}: the call would end before its timeout; ` +
+        `write at least ${timeoutMs}`,
     );
   }
   written.tools?.allow?.forEach((pattern, index) => {
     if (/^\*+$/.test(pattern))
       report.refuse(
         [...path, 'tools', 'allow', index],
-        'allow "*" names every tool, now and later; omit allow, or name the tools',
+        'allow "*" allows every tool, also future ones; omit allow, or name the tools',
       );
   });
   for (const pattern of Object.keys(written.semantics ?? {})) {
@@ -206,6 +205,7 @@ function checkOverlay(written: WrittenServer, path: Path, report: ProblemReport)
   if (extra === undefined) return;
   report.refuseKey(
     [...path, extra],
-    `server ${quote(name)} has ${extra} but neither command nor url: a server of an included file cannot be redefined in part; add command or url, or remove ${extra}`,
+    `server ${quote(name)} has ${extra} but neither command nor url: a server of an included file cannot be ` +
+      `redefined in part; add command or url, or remove ${extra}`,
   );
 }

@@ -1,4 +1,4 @@
-/** Reads where Tollgate's helper programs are, and which folders agents may write. */
+/** Checks the paths of helper programs, and finds the folders that agents may write. */
 import {
   HELPER_NAMES,
   type HelperSettings,
@@ -16,13 +16,13 @@ export function writableFolders({
   servers,
   otherWorkspaces,
 }: Pick<Config, 'workspace' | 'bash' | 'servers' | 'otherWorkspaces'>): readonly string[] {
-  const given = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap(
+  const sandboxFolders = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap(
     (sandbox) => sandbox?.filesystem.allowWrite ?? [],
   );
-  return [...new Set([workspace, ...given, ...otherWorkspaces.write])];
+  return [...new Set([workspace, ...sandboxFolders, ...otherWorkspaces.write])];
 }
 
-/** Reports paths at which an agent could put its own program. */
+/** Reports paths at which an agent could place its own program. */
 export function checkPrograms(
   programs: HelperSettings['programs'],
   writable: readonly string[],
@@ -35,12 +35,14 @@ export function checkPrograms(
     if (!file.startsWith('/'))
       report.refuse(
         ['programs', name],
-        `the path of ${name} is relative, so the folder that Tollgate starts in would choose the program; write a path from /`,
+        `the path of ${name} is relative, so the folder that Tollgate starts in would choose the program; ` +
+          'write a path from /',
       );
     else if (isWithinAny(file, folders))
       report.refuse(
         ['programs', name],
-        `the program ${quote(file)} is in a folder that agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`,
+        `the program ${quote(file)} is in a folder that agents may write, so an agent could replace it and run ` +
+          'with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path',
       );
   }
 }

@@ -1,4 +1,4 @@
-/** Makes servers from included client files. A single server may be refused, but never the start. */
+/** Builds servers from included client files. An error makes one server unusable, and never prevents the start. */
 import type { ClientEntry } from '../../clients/client-entry.ts';
 import { type ClientFile, readClientFile } from '../../clients/client-file-reader.ts';
 import { joinLimits } from '../../clients/tool-restrictions.ts';
@@ -9,14 +9,14 @@ import { readText, realPath } from '../reading/text-files.ts';
 import { substitute, type Variables } from '../reading/variable-substitution.ts';
 import type { WrittenServer } from '../written-config.ts';
 import { isOverlay, settingsOf } from './configured-servers.ts';
-import type { Counting } from './registered-servers.ts';
+import type { ValidRegistration } from './registered-servers.ts';
 import type { SandboxBase } from './sandbox-settings.ts';
 import { isSecretName } from './secret-shapes.ts';
 import { faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault, SERVER_NAME } from './server-names.ts';
-import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
+import { inlineCodeFlag, isConfigVariable, isTollgate } from './spawn-rules.ts';
 
-/** What including needs. `servers` are those of tollgate.yaml; the included ones are added. */
+/** What including needs. `servers`: those of tollgate.yaml, to which the included ones are added. */
 export interface IncludeContext {
   readonly servers: Map<string, ServerConfig>;
   readonly written: Readonly<Record<string, WrittenServer>>;
@@ -42,19 +42,22 @@ export function includeServers(
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project, at: context.at });
-    // A file without a server says why its servers are missing.
+    // If no server could be read, the warnings say why, so they are shown at each start.
     warnings.push(
       ...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)),
     );
-    // Clients that are connected to Tollgate list it too.
+    // A client that is connected to Tollgate lists Tollgate too.
     for (const entry of client.entries)
-      if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
+      if (entry.original !== 'tollgate' || !isTollgate(entry)) addServer(entry, client, { ...context, warnings });
   });
   return warnings;
 }
 
 /** Adds the servers that hosts registered if their name is free, and returns the warnings about them. Never throws. */
-export function includeRegistered(registered: readonly Counting[], context: IncludeContext): readonly Problem[] {
+export function includeRegistered(
+  registered: readonly ValidRegistration[],
+  context: IncludeContext,
+): readonly Problem[] {
   const warnings: Problem[] = [];
   for (const { name, client } of registered) {
     const [entry] = client.entries;
@@ -63,17 +66,19 @@ export function includeRegistered(registered: readonly Counting[], context: Incl
         file: client.file,
         line: 1,
         column: 1,
-        message: `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or rename the other`,
+        message:
+          `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or ` +
+          'rename the other',
       });
-    else if (entry !== undefined) addEntry(entry, client, { ...context, warnings });
+    else if (entry !== undefined) addServer(entry, client, { ...context, warnings });
   }
   return warnings;
 }
 
 type EntryContext = IncludeContext & { readonly warnings: Problem[] };
 
-function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
-  const remark = (message: string, minor = false): void => {
+function addServer(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
+  const warn = (message: string, minor = false): void => {
     context.warnings.push({
       file: client.file,
       ...entry.place,
@@ -81,60 +86,61 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
       ...(minor && { minor }),
     });
   };
-  const restrict = (known: ServerConfig): void => {
+  const restrictTools = (known: ServerConfig): void => {
     if (entry.tools === undefined) return;
     context.servers.set(known.name, { ...known, tools: joinLimits(known.tools, entry.tools) });
-    remark(`it removes tools from ${known.name}, which is the same program; to have them, change this file`, true);
+    warn(`it removes tools from ${known.name}, which is the same program; to have them, change this file`, true);
   };
   const existing = context.servers.get(entry.name);
   const isOwn = existing !== undefined && !isIncluded(existing, context);
   const server = buildIncluded(entry, client, context);
   if (isOwn) {
-    // A separate copy, because what the file still says is the same program.
-    if (sameProgram(existing, server)) return restrict(existing);
-    return remark(
-      `tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`,
-    );
+    // The file of the client may still define a server that was copied into tollgate.yaml.
+    if (sameProgram(existing, server)) return restrictTools(existing);
+    return warn(`tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`);
   }
-  if (existing !== undefined && sameDefinition(existing, server)) return restrict(existing);
-  const collision =
+  if (existing !== undefined && sameDefinition(existing, server)) return restrictTools(existing);
+  const collisionFault =
     existing === undefined
       ? undefined
-      : `${existing.source} and ${client.file} define it differently, so it is not clear which one was meant; rename one`;
-  const full =
+      : `${existing.source} and ${client.file} define it differently, so it is not clear which one was meant; ` +
+        'rename one';
+  const limitFault =
     existing === undefined && context.servers.size >= context.limit
       ? `limits.servers (${context.limit}) is reached; raise it, or include fewer`
       : undefined;
-  const unusable = collision ?? server.unusable ?? full;
-  if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
-  else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) remark(message);
+  const unusable = collisionFault ?? server.unusable ?? limitFault;
+  if (unusable !== undefined) warn(`cannot be used: ${unusable}`);
+  else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) warn(message);
   if (
     unusable === undefined &&
     (entry.sandbox !== undefined || entry.unread.length > 0) &&
     writtenFor(entry.name, context)?.sandbox === undefined
   )
-    remark(
-      `its sandbox has no effect in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
+    warn(
+      `its sandbox has no effect in an included file; write it under servers.${entry.name}.sandbox in ` +
+        `tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
       true,
     );
   // Above the limit not even unusable entries are kept: a file with a million servers must cost nothing.
-  if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
+  if (limitFault === undefined)
+    context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
 }
 
-/** What tollgate.yaml itself says of a server. */
+/** Returns the entry of a server in tollgate.yaml. */
 function writtenFor(name: string, { written }: IncludeContext): WrittenServer | undefined {
   return Object.hasOwn(written, name) ? written[name] : undefined;
 }
 
-/** An included server has the file it came from; one of tollgate.yaml has a definition there. */
+/** Returns whether a server comes from an included file, because tollgate.yaml does not define it. */
 function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
   const written = writtenFor(server.name, context);
   return written === undefined || isOverlay(written);
 }
 
-/** The same program with the same access counts as one server if two clients' files list it. */
+/** Returns whether two definitions start the same program with the same access, so that they count as one server. */
 function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
-  const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
+  const identity = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
     JSON.stringify([
       transport,
       command,
@@ -145,10 +151,10 @@ function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
       Object.entries(headers).sort(),
       unusable,
     ]);
-  return essence(one) === essence(other);
+  return identity(one) === identity(other);
 }
 
-/** The same for any order of its keys. */
+/** Returns whether two definitions start or reach the same program, whatever their access. */
 function sameProgram(one: ServerConfig, other: ServerConfig): boolean {
   const program = ({ transport, command, args, url }: ServerConfig): string =>
     JSON.stringify([transport, command, args, url]);
@@ -159,13 +165,14 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   const faults = entry.unusable === undefined ? [] : [entry.unusable];
   const nameRule = nameFault(entry.name);
   if (nameRule !== undefined) faults.push(nameRule);
-  const definition = fillIn(entry, { client, context, faults });
+  const definition = fillVariables(entry, { client, context, faults });
   faults.push(...faultsOf(definition).map(({ message }) => message));
   const flag = inlineCodeFlag(definition);
-  const leading = Object.keys(definition.env).find(isLeadingVariable);
-  if (leading !== undefined)
+  const configVariable = Object.keys(definition.env).find(isConfigVariable);
+  if (configVariable !== undefined)
     faults.push(
-      `variable ${leading} leads the program to other settings and programs; define the server in tollgate.yaml if you trust it`,
+      `variable ${configVariable} makes the program use other settings or programs; define the server in ` +
+        'tollgate.yaml if you trust it',
     );
   if (flag !== undefined)
     faults.push(`${flag} runs code from the arguments; define the server in tollgate.yaml if you trust it`);
@@ -182,14 +189,14 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   };
 }
 
-interface Filling {
+interface FillContext {
   readonly client: ClientFile;
   readonly context: IncludeContext;
   readonly faults: string[];
 }
 
 /** Returns the definition with its variables filled in; errors go to `faults`. */
-function fillIn(entry: ClientEntry, { client, context, faults }: Filling): ServerDefinition {
+function fillVariables(entry: ClientEntry, { client, context, faults }: FillContext): ServerDefinition {
   const variables = { ...context.variables, inputs: client.inputs };
   const fill = (text: string, secret = false): string => {
     const result = substitute(text, variables);
@@ -225,8 +232,11 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
 
 const MAX_ENV_FILE = 64 * 1024;
 
-/** Every value counts as a secret, because such files are for secrets. */
-function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
+/** Reads an envFile. Every value counts as a secret, because such files are for secrets. */
+function readEnvFile(
+  file: string,
+  { context, faults }: Pick<FillContext, 'context' | 'faults'>,
+): Record<string, string> {
   context.envFiles.add(file);
   const read = readText(context.at(file), MAX_ENV_FILE);
   if (!read.ok) {
@@ -238,7 +248,7 @@ function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' 
   return variables;
 }
 
-/** `NAME=value` lines, `#` comments, optional `export` and quotes. */
+/** Parses `NAME=value` lines with `#` comments, optional `export` and quotes. */
 export function parseEnvFile(text: string): Record<string, string> {
   const pairs = text.split(/\r?\n/).flatMap((line): [string, string][] => {
     const [, name, value = ''] = /^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
@@ -247,18 +257,15 @@ export function parseEnvFile(text: string): Record<string, string> {
   return Object.fromEntries(pairs);
 }
 
-/**
- * Entries of tollgate.yaml that add settings to a server of no included file: kept, so that their names are known, but
- * unusable.
- */
-export function addAbsent(
+/** Adds entries that nothing defines as unusable servers, so that their names are known. Returns these names. */
+export function addUndefined(
   context: Pick<IncludeContext, 'servers' | 'written' | 'base'>,
   source: string,
 ): readonly string[] {
-  const absent = Object.entries(context.written).filter(
+  const undefinedServers = Object.entries(context.written).filter(
     ([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name),
   );
-  for (const [name, entry] of absent) {
+  for (const [name, entry] of undefinedServers) {
     const unusable = 'it has neither command nor url, and no included file defines it';
     context.servers.set(name, {
       name,
@@ -271,5 +278,5 @@ export function addAbsent(
       unusable,
     });
   }
-  return absent.map(([name]) => name);
+  return undefinedServers.map(([name]) => name);
 }

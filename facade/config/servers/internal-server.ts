@@ -1,4 +1,4 @@
-/** Checks what makes a server internal (CY-02): its own definition, no network, named tools, a pin. */
+/** Checks the rules of an internal server (CY-02): its own definition, no network, named tools, a pin. */
 import path from 'node:path';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { PIN_PATTERN } from '../../../catalogs/tools/definition-pin.ts';
@@ -16,7 +16,7 @@ interface Context {
   readonly base: SandboxBase;
 }
 
-/** Reports contradictions, entry by entry, and an internal server that has no pin yet. */
+/** Reports settings that contradict `trust`, and warns about an internal server without a pin. */
 export function checkInternal(written: WrittenServer, at: Path, { report, resolve, base }: Context): void {
   const { trust, socket, pin } = written;
   const name = quote(String(at.at(-1)));
@@ -24,7 +24,8 @@ export function checkInternal(written: WrittenServer, at: Path, { report, resolv
   if (socket !== undefined)
     report.refuseKey(
       [...at, 'socket'],
-      `server ${name}: Tollgate can neither start nor isolate a program behind a socket, so only your own server can be reached by one; write trust: internal, or command`,
+      `server ${name}: Tollgate can neither start nor isolate a program behind a socket, so only your own ` +
+        'server can be reached by one; write trust: internal, or command',
     );
   if (pin !== undefined)
     report.refuseKey(
@@ -39,12 +40,14 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
   if (url !== undefined)
     report.refuseKey(
       [...at, 'url'],
-      `internal server ${name}: others can reach an address, and others can answer there; write command or socket, or remove trust`,
+      `internal server ${name}: others can reach an address, and others can answer there; write command or ` +
+        'socket, or remove trust',
     );
   else if (command === undefined && socket === undefined)
     report.refuseKey(
       [...at, 'trust'],
-      `internal server ${name}: an included file can change, so it cannot define an internal server; add command or socket`,
+      `internal server ${name}: an included file can change, so it cannot define an internal server; add ` +
+        'command or socket',
     );
   if (mapping !== undefined)
     report.refuseKey([...at, 'mapping'], `internal server ${name}: a mapping is for external servers; remove it`);
@@ -65,12 +68,14 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
   if (pin === undefined)
     report.warn(
       [...at, 'trust'],
-      `internal server ${name}: without a pin none of its tools is served; \`tollgate servers\` shows the line to write`,
+      `internal server ${name}: without a pin none of its tools is served; \`tollgate servers\` shows the line ` +
+        'to write',
     );
   else if (!PIN_PATTERN.test(pin))
     report.refuse(
       [...at, 'pin'],
-      `internal server ${name}: a pin is sha256: and 64 hexadecimal digits; \`tollgate servers\` shows the line to write`,
+      `internal server ${name}: a pin is sha256: and 64 hexadecimal digits; \`tollgate servers\` shows the ` +
+        'line to write',
     );
   if (socket !== undefined) checkPlace(realPath(resolve(socket)), [...at, 'socket'], { report, base });
 }
@@ -84,6 +89,7 @@ function checkPlace(file: string, at: Path, { report, base }: Pick<Context, 'rep
   if (Buffer.byteLength(file) > MAX_SOCKET)
     report.refuse(
       at,
-      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not accept; choose a shorter one`,
+      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not accept; choose a ` +
+        'shorter one',
     );
 }

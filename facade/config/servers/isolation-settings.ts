@@ -1,6 +1,6 @@
-/** The types of what isolated programs are given, with every default filled in. */
+/** The types of what isolated programs get, with every default filled in. */
 
-/** What an isolated program is given, with the names of VS Code; paths absolute and real. */
+/** What an isolated program gets. The names are those of VS Code; paths are absolute and real. */
 export interface SandboxConfig {
   readonly filesystem: {
     /** In addition to the programs of the system and its own. */

@@ -1,14 +1,11 @@
-/**
- * Reads `oauth` of a server: the client of a sign-in. A client whose secret could go to a stranger, or that would not
- * be used, is refused.
- */
+/** Reads `oauth` of a server: the client of a sign-in. Refuses a client whose secret another server could get. */
 import type { OAuthSettings } from '../../../adapters/port.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import type { ServerDefinition } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import type { WrittenServer } from '../written-config.ts';
 
-/** What is needed besides the entry. */
+/** What the building needs besides the entry. */
 interface OAuthContext {
   readonly definition: ServerDefinition;
   readonly report: ProblemReport;
@@ -45,12 +42,14 @@ export function buildOAuth(
   if (clientSecret !== undefined && issuer === undefined)
     refuse(
       'clientSecret',
-      'without issuer the server alone would decide who gets the secret; add issuer: the address that the client is registered with',
+      'without issuer the server alone would decide who gets the secret; add issuer: the address that the ' +
+        'client is registered with',
     );
   if (issuer !== undefined && !isConfidential(issuer))
     refuse(
       'issuer',
-      'the issuer is not an https address that every program reads alike, so it could not be told from an impostor; write https://…',
+      'the issuer is not an https address that every program reads alike, so it could not be told from an ' +
+        'impostor; write https://…',
     );
   if (grant === 'client_credentials' && clientSecret === undefined)
     refuse('grant', 'client_credentials needs a client with a secret: add clientId, clientSecret and issuer');
@@ -59,7 +58,8 @@ export function buildOAuth(
   if (isLiteral(raw, name))
     report.warn(
       ['servers', name, 'oauth', 'clientSecret'],
-      'clientSecret is in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}',
+      'clientSecret is in the file in clear: whoever reads the file has it; store it with tollgate secret set, ' +
+        'and write ${secret:NAME}',
     );
   return { ...oauth, grant };
 }

@@ -1,7 +1,4 @@
-/**
- * Reads which folders of other workspaces a capability may open. Folders that agents, Tollgate or the user's keys use
- * are refused.
- */
+/** Reads the folders of other workspaces, and refuses those that agents, Tollgate or keys of the user already use. */
 import { broadFolderProblem } from '../../../catalogs/readers/broad-folders.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
@@ -15,10 +12,10 @@ import { writableFolders } from './helper-program-settings.ts';
 import type { Guarded } from './sandbox-settings.ts';
 
 /** Nothing outside the workspace. */
-export const NO_OTHERS: OtherWorkspaces = { read: [], write: [] };
+export const NO_OTHER_WORKSPACES: OtherWorkspaces = { read: [], write: [] };
 
 /** What the folders are compared with. */
-export interface Around extends Guarded {
+export interface OtherWorkspacesContext extends Guarded {
   readonly resolve: (written: string) => string;
   /** Without the folders themselves. */
   readonly config: Pick<Config, 'workspace' | 'bash' | 'servers' | 'programs' | 'secretSources' | 'reads'>;
@@ -28,68 +25,92 @@ interface Entry {
   readonly list: 'read' | 'write';
   readonly index: number;
   /** As it is written, absolute. */
-  readonly named: string;
+  readonly absolute: string;
   /** Real. */
   readonly folder: string;
 }
 
 /** Returns the folders, absolute and real, and reports each that cannot be one. */
-export function placeOtherWorkspaces(written: WrittenConfig['otherWorkspaces'], around: Around): OtherWorkspaces {
+export function placeOtherWorkspaces(
+  written: WrittenConfig['otherWorkspaces'],
+  context: OtherWorkspacesContext,
+): OtherWorkspaces {
   const entries = (['read', 'write'] as const).flatMap((list) =>
     (written?.[list] ?? []).map((one, index): Entry => {
-      const named = around.resolve(one);
-      return { list, index, named, folder: realPath(named) };
+      const absolute = context.resolve(one);
+      return { list, index, absolute, folder: realPath(absolute) };
     }),
   );
   for (const [at, entry] of entries.entries()) {
-    const fault = faultOf(entry, around) ?? overlapOf(entry, entries.slice(0, at));
+    const fault = faultOf(entry, context) ?? overlapOf(entry, entries.slice(0, at));
     if (fault !== undefined)
-      around.report.refuse(['otherWorkspaces', entry.list, entry.index], `the folder is refused: ${fault}`);
+      context.report.refuse(['otherWorkspaces', entry.list, entry.index], `the folder is refused: ${fault}`);
   }
   const foldersOf = (list: Entry['list']): readonly string[] =>
     entries.flatMap((entry) => (entry.list === list ? [entry.folder] : []));
   return { read: foldersOf('read'), write: foldersOf('write') };
 }
 
-function faultOf({ list, named, folder }: Entry, { config, home, hidden }: Around): string | undefined {
+function faultOf(
+  { list, absolute, folder }: Entry,
+  { config, home, hidden }: OtherWorkspacesContext,
+): string | undefined {
   if (kindOf(folder) !== 'folder') return 'there is no such folder; make it, or name another';
   const fault = broadFolderProblem(folder, list === 'write', { home: realPath(home), hidden });
   if (fault !== undefined) return fault;
-  if (isExposed(named, [...writableFolders({ ...config, otherWorkspaces: NO_OTHERS }), ...readableFolders(config)]))
-    return 'agents reach it, or a folder on the way to it, without the capability: through the workspace, or through a sandbox that is given this folder, one in it or one around it; name a separate folder';
+  if (
+    isExposed(absolute, [
+      ...writableFolders({ ...config, otherWorkspaces: NO_OTHER_WORKSPACES }),
+      ...readableFolders(config),
+    ])
+  )
+    return (
+      'agents reach it, or a folder on the way to it, without the capability: through the workspace, or ' +
+      'through a sandbox that is given this folder, one in it or one around it; name a separate folder'
+    );
   // A refused file has no path.
   if (config.reads.some((file: string | undefined) => file !== undefined && isExposed(file, [folder])))
     return 'files of this configuration are there, or it is in a folder of them; name a folder without them';
-  return list === 'write' ? startedFrom(folder, config) : undefined;
+  return list === 'write' ? programFault(folder, config) : undefined;
 }
 
 /** Folders that sandboxes may read, and folders in which servers start. */
 function readableFolders({ bash, servers }: Pick<Config, 'bash' | 'servers'>): readonly string[] {
-  const given = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowRead ?? []);
+  const readable = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowRead ?? []);
   const starts = [...servers.values()].flatMap(({ cwd, isolation = 'sandbox' }) =>
     cwd === undefined || isolation !== 'sandbox' ? [] : [realPath(cwd)],
   );
-  return [...given, ...starts];
+  return [...readable, ...starts];
 }
 
-/** An agent must not write what Tollgate itself starts or reaches. */
-function startedFrom(folder: string, { programs, secretSources, servers }: Around['config']): string | undefined {
+/** Returns why a folder must not be writable: Tollgate starts a program in it, or uses a socket in it. */
+function programFault(
+  folder: string,
+  { programs, secretSources, servers }: OtherWorkspacesContext['config'],
+): string | undefined {
   if (isPathWithin(PROGRAM, folder) || isPathWithin(folder, PROGRAM))
     return 'it contains the program of Tollgate, or is part of it; name another folder';
   const helper = Object.entries(programs).find(([, file]) => file !== undefined && isExposed(file, [folder]));
   if (helper !== undefined)
-    return `the program ${quote(helper[0])} of programs is there, and an agent could replace it; name another folder, or write it under read`;
+    return (
+      `the program ${quote(helper[0])} of programs is there, and an agent could replace it; name another ` +
+      'folder, or write it under read'
+    );
   const secret = [...secretSources].find(
     ([, source]) => source.from === 'exec' && wordInside(source.command, folder) !== -1,
   );
   if (secret !== undefined)
-    return `the program that gives secret ${quote(secret[0])} is there, and an agent could replace it; name another folder, or write it under read`;
+    return (
+      `the program that gives secret ${quote(secret[0])} is there, and an agent could replace it; name another ` +
+      'folder, or write it under read'
+    );
   const socket = [...servers.values()].find(
     (server) => server.socket !== undefined && isExposed(server.socket, [folder]),
   );
   return socket === undefined
     ? undefined
-    : `the socket of server ${quote(socket.name)} is there, and an agent could replace it; name another folder, or write it under read`;
+    : `the socket of server ${quote(socket.name)} is there, and an agent could replace it; name another ` +
+        'folder, or write it under read';
 }
 
 function overlapOf({ folder }: Entry, before: readonly Entry[]): string | undefined {

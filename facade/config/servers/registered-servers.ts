@@ -1,7 +1,4 @@
-/**
- * The servers that hosts have registered: one file each in the state folder, read at each load. A server whose
- * registrar has lost the right is left out.
- */
+/** Stores the servers that hosts have registered: one file each in the state folder, read at each load. */
 import { linkSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type ClientFile, readClientText } from '../../clients/client-file-reader.ts';
@@ -12,10 +9,7 @@ import { readText } from '../reading/text-files.ts';
 import type { WrittenServer } from '../written-config.ts';
 import { SERVER_NAME } from './server-names.ts';
 
-/**
- * What a host may write of a server: only what a client's file could say, so it grants nothing. Its texts contain no
- * variables.
- */
+/** The settings that a host may register: only those of a client file, so they grant nothing. Without variables. */
 export type RegisteredServer = Pick<WrittenServer, 'command' | 'args' | 'env' | 'url' | 'headers' | 'transport'>;
 
 /** One registration. `by`: the id of the principal; `profiles`: those that the server joins. */
@@ -34,7 +28,7 @@ export function registeredFolder(state: string): string {
   return path.join(state, 'registered');
 }
 
-/** Returns all that can be read, by name. Never throws. */
+/** Returns all registrations that can be read, sorted by name. Never throws. */
 export function readRegistrations(state: string): readonly Registration[] {
   return namesIn(registeredFolder(state)).flatMap((name) => readRegistration(state, name) ?? []);
 }
@@ -53,28 +47,28 @@ export function readRegistration(state: string, name: string): Registration | un
       ? value
       : undefined;
   } catch {
-    // Only Tollgate writes there, so half a file counts as none.
+    // Only Tollgate writes there, so a file that does not parse is incomplete and counts as missing.
     return undefined;
   }
 }
 
 /**
- * Writes a registration, synced to disk. False if the name exists: of two processes, one registers it. Throws what the
- * system throws.
+ * Writes a registration, synced to disk. Returns false if the name exists, so only one of two processes registers it.
+ * Throws errors of the file system.
  */
 export function writeRegistration(state: string, registration: Registration): boolean {
   const file = fileOf(state, registration.name);
-  // No name of a server begins like this, so no one reads it.
-  const aside = path.join(registeredFolder(state), `.${process.pid}.${registration.name}`);
-  replaceFile(aside, `${JSON.stringify(registration)}\n`);
+  // No server name begins with a dot, so no load reads the draft.
+  const draft = path.join(registeredFolder(state), `.${process.pid}.${registration.name}`);
+  replaceFile(draft, `${JSON.stringify(registration)}\n`);
   try {
-    linkSync(aside, file);
+    linkSync(draft, file);
     return true;
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code === 'EEXIST') return false;
     throw thrown;
   } finally {
-    rmSync(aside, { force: true });
+    rmSync(draft, { force: true });
   }
 }
 
@@ -84,34 +78,34 @@ export function removeRegistration(state: string, name: string): void {
 }
 
 /** A valid registration: the equivalent client file, and the profiles that its registrar may add it to. */
-export interface Counting {
+export interface ValidRegistration {
   readonly name: string;
   readonly profiles: readonly string[];
   readonly client: ClientFile;
 }
 
-/**
- * Returns the registrations that are valid with the present principals, and a warning for each other one. Never throws.
- */
-export function countingRegistrations(
+/** Returns the registrations that the present principals allow, and a warning for each other one. Never throws. */
+export function validRegistrations(
   state: string,
   {
     principals,
     project,
   }: { readonly principals: readonly Pick<PrincipalConfig, 'id' | 'registers'>[]; readonly project: string },
-): { readonly counting: readonly Counting[]; readonly warnings: readonly Problem[] } {
-  const counting: Counting[] = [];
+): { readonly valid: readonly ValidRegistration[]; readonly warnings: readonly Problem[] } {
+  const valid: ValidRegistration[] = [];
   const warnings: Problem[] = [];
   for (const { name, by, profiles, server } of readRegistrations(state)) {
     const shown = `registered/${name}.json`;
-    const may = principals.find(({ id }) => id === by)?.registers ?? [];
-    const joined = profiles.filter((profile) => may.includes(profile));
-    if (joined.length === 0) {
+    const allowed = principals.find(({ id }) => id === by)?.registers ?? [];
+    const joinedProfiles = profiles.filter((profile) => allowed.includes(profile));
+    if (joinedProfiles.length === 0) {
       warnings.push({
         file: shown,
         line: 1,
         column: 1,
-        message: `server ${quote(name)}: principal ${quote(by)}, who registered it, may not register it in any of its profiles now, so it is left out; name one under principals.*.registers`,
+        message:
+          `server ${quote(name)}: principal ${quote(by)}, who registered it, may not register it in any of its ` +
+          'profiles now, so it is left out; name one under principals.*.registers',
       });
       continue;
     }
@@ -119,13 +113,13 @@ export function countingRegistrations(
     const text = JSON.stringify({
       mcpServers: { [name]: { ...(transport !== undefined && { type: transport }), ...rest } },
     });
-    counting.push({
+    valid.push({
       name,
-      profiles: joined,
+      profiles: joinedProfiles,
       client: readClientText(text, { shown, project, file: fileOf(state, name) }),
     });
   }
-  return { counting, warnings };
+  return { valid, warnings };
 }
 
 function fileOf(state: string, name: string): string {

@@ -1,4 +1,4 @@
-/** Reads what tollgate.yaml gives to isolated programs. Folders that are too broad for an isolation are refused. */
+/** Reads what isolated programs get, and refuses folders that are too broad. */
 import path from 'node:path';
 import { broadFolderProblem, type ProtectedFolders } from '../../../catalogs/readers/broad-folders.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
@@ -9,29 +9,26 @@ import type { WrittenBash, WrittenConfig, WrittenSandbox } from '../written-conf
 import type { BashConfig, SandboxConfig } from './isolation-settings.ts';
 
 /**
- * Defaults of limits; the schema has the same ones. HE-07: 256 MB per server. Commands of the agent build whole
- * projects, and end. A server may run for weeks, so a sum of CPU time cannot show an error.
+ * Defaults of limits; the schema has the same ones. HE-07: 256 MB per server. Commands of the agent may build whole
+ * projects, so they get more memory. A server may run for weeks, so it has no limit of CPU time.
  */
 const SERVER_LIMITS = { memoryMb: 256, processes: 64, fileMb: 256 } as const;
 const BASH_LIMITS = { memoryMb: 4096, processes: 512, fileMb: 2048, cpuSeconds: 3600 } as const;
 
-/** Where paths begin, absolute: those of a sandbox at the workspace. */
+/** The folders that paths of a sandbox are relative to, absolute. */
 export interface SandboxBase {
   /** Absent if it was refused. */
   readonly workspace?: string;
   readonly home: string;
 }
 
-/**
- * Returns what a server is given. One that serves primitives gets the workspace, unless its settings say what it
- * writes.
- */
+/** Returns what a server gets. By default, one that serves primitives (`serves`) may write the workspace. */
 export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase, serves: boolean): SandboxConfig {
   const { filesystem = {}, network = {}, limits, image } = written ?? {};
   const place = (paths: readonly string[] | undefined): readonly string[] =>
     (paths ?? []).map((one) => placeOf(one, base));
   return {
-    // Deny lists are absent if they are not written, so that approvals from before they existed stay valid.
+    // Without a written deny list there is none, so that approvals of earlier versions stay valid.
     filesystem: {
       allowRead: place(filesystem.allowRead),
       allowWrite: place(filesystem.allowWrite ?? (serves ? ['.'] : [])),
@@ -49,11 +46,11 @@ export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase
 
 /** Returns how commands of the agent run: in a sandbox with the workspace, without a network. */
 export function bashOf(written: WrittenBash | undefined, base: SandboxBase): BashConfig {
-  const { isolation = 'sandbox', acceptPathRaces = false, limits, ...given } = written ?? {};
+  const { isolation = 'sandbox', acceptPathRaces = false, limits, ...settings } = written ?? {};
   return {
     isolation,
     acceptPathRaces,
-    sandbox: sandboxOf({ ...given, limits: { ...BASH_LIMITS, ...limits } }, base, true),
+    sandbox: sandboxOf({ ...settings, limits: { ...BASH_LIMITS, ...limits } }, base, true),
   };
 }
 
@@ -65,7 +62,7 @@ function placeOf(written: string, { workspace, home }: SandboxBase): string {
   );
 }
 
-/** What must stay out of every sandbox. Absolute and real. */
+/** What must stay out of every sandbox. Paths are absolute and real. */
 export interface Guarded extends SandboxBase {
   readonly report: ProblemReport;
   /** State and audit. */
@@ -73,9 +70,10 @@ export interface Guarded extends SandboxBase {
 }
 
 const MOVING_IMAGE =
-  'the image has no digest, so its name may lead to another image tomorrow that no one approved; write name@sha256:…, or the id of your own image';
+  'the image has no digest, so its name may lead to another image tomorrow that no one approved; write ' +
+  'name@sha256:…, or the id of your own image';
 
-/** Returns what the owner should know of the image. */
+/** Returns a warning for the owner if the image has no digest. */
 export function imageRemarks({
   isolation,
   sandbox,
@@ -89,12 +87,12 @@ export function imageRemarks({
 }
 
 /**
- * A sandboxed server gets the folder that it starts in. Reports one that is too broad if tollgate.yaml contains it; a
- * server of an included file becomes unusable, with a warning.
+ * Checks the start folders of sandboxed servers, which they may read. A folder that is too broad is an error in
+ * tollgate.yaml; a server of an included file becomes unusable, with a warning.
  */
 export function checkFolders(
   servers: Map<string, ServerConfig>,
-  own: (name: string) => boolean,
+  isOwn: (name: string) => boolean,
   guarded: Guarded,
 ): readonly Problem[] {
   return [...servers.values()].flatMap((server) => {
@@ -102,22 +100,22 @@ export function checkFolders(
     const fault =
       cwd === undefined || isolation !== 'sandbox'
         ? undefined
-        : broadFolderProblem(realPath(cwd), false, preciousOf(guarded));
+        : broadFolderProblem(realPath(cwd), false, protectedFolders(guarded));
     if (fault === undefined) return [];
     const message = `a sandboxed server may read the folder that it starts in, and this one is too broad: ${fault}`;
-    if (own(name)) guarded.report.refuse(['servers', name, 'cwd'], message);
+    if (isOwn(name)) guarded.report.refuse(['servers', name, 'cwd'], message);
     else if (server.unusable === undefined) servers.set(name, { ...server, unusable: message });
-    return own(name)
+    return isOwn(name)
       ? []
       : [{ file: source, line: 1, column: 1, message: `server ${quote(name)}: cannot be used: ${message}` }];
   });
 }
 
-function preciousOf({ home, hidden }: Guarded): ProtectedFolders {
+function protectedFolders({ home, hidden }: Guarded): ProtectedFolders {
   return { home: realPath(home), hidden };
 }
 
-/** Reports contradictions and too much access, entry by entry. */
+/** Reports contradicting settings, folders that are too broad, and malformed domains. */
 export function checkSandboxes(written: WrittenConfig, guarded: Guarded): void {
   for (const [name, server] of Object.entries(written.servers ?? {})) {
     const at = ['servers', name];
@@ -129,29 +127,29 @@ export function checkSandboxes(written: WrittenConfig, guarded: Guarded): void {
     else
       for (const remark of imageRemarks(server))
         guarded.report.warn([...at, 'sandbox', 'image'], `server ${quote(name)}: ${remark}`);
-    if (server.isolation === 'direct' && server.sandbox !== undefined) refuseIdle([...at, 'sandbox'], guarded);
+    if (server.isolation === 'direct' && server.sandbox !== undefined) refuseUnused([...at, 'sandbox'], guarded);
     checkPaths(server.sandbox?.filesystem, [...at, 'sandbox', 'filesystem'], guarded);
     checkDomains(server.sandbox?.network, [...at, 'sandbox', 'network'], guarded);
   }
-  const { isolation, ...given } = written.bash ?? {};
-  const [idle] = isolation === 'direct' ? Object.keys(given) : [];
-  if (idle !== undefined) refuseIdle(['bash', idle], guarded);
-  checkPaths(given.filesystem, ['bash', 'filesystem'], guarded);
-  checkDomains(given.network, ['bash', 'network'], guarded);
+  const { isolation, ...settings } = written.bash ?? {};
+  const [unused] = isolation === 'direct' ? Object.keys(settings) : [];
+  if (unused !== undefined) refuseUnused(['bash', unused], guarded);
+  checkPaths(settings.filesystem, ['bash', 'filesystem'], guarded);
+  checkDomains(settings.network, ['bash', 'network'], guarded);
 }
 
-function refuseIdle(at: Path, { report }: Guarded): void {
+function refuseUnused(at: Path, { report }: Guarded): void {
   report.refuseKey(at, 'sandbox settings together with isolation direct have no effect; remove one of the two');
 }
 
 function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: Guarded): void {
-  for (const [list, which] of [
+  for (const [list, article] of [
     ['allowedDomains', 'an allowed'],
     ['deniedDomains', 'a denied'],
   ] as const) {
     network?.[list]?.forEach((one, index) => {
       const domain = parseDomain(one);
-      if ('fault' in domain) report.refuse([...at, list, index], `${which} domain is ${domain.fault}`);
+      if ('fault' in domain) report.refuse([...at, list, index], `${article} domain is ${domain.fault}`);
     });
   }
 }
@@ -159,7 +157,7 @@ function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: 
 function checkPaths(filesystem: WrittenSandbox['filesystem'], at: Path, guarded: Guarded): void {
   for (const list of ['allowRead', 'allowWrite'] as const) {
     filesystem?.[list]?.forEach((one, index) => {
-      const fault = broadFolderProblem(placeOf(one, guarded), list === 'allowWrite', preciousOf(guarded));
+      const fault = broadFolderProblem(placeOf(one, guarded), list === 'allowWrite', protectedFolders(guarded));
       if (fault !== undefined) guarded.report.refuse([...at, list, index], `the path is too broad: ${fault}`);
     });
   }

@@ -1,17 +1,18 @@
-/**
- * Recognises secrets by their name or form, and shows arguments and addresses without them. Paths, hosts and code stay
- * visible.
- */
-
-/** Forms of tokens of well-known services, and long texts of mixed letters and digits. */
-const TOKEN =
-  /^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )|^(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$|:\/\/[^/@\s]+:[^/@\s]+@/;
+/** Recognizes secrets by their name or form, and masks them in arguments and addresses. */
+/** Tokens of well-known services, long texts of mixed letters and digits, and addresses with a password. */
+const TOKEN = new RegExp(
+  [
+    '^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )',
+    '^(?=[^/]*\\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$',
+    '://[^/@\\s]+:[^/@\\s]+@',
+  ].join('|'),
+);
 
 const SECRET_NAME = /token|secret|passw|passphrase|api[-_]?key|_key$|credential|authorization|cookie/i;
 
 /**
- * Without paths, spaces and characters that a shell or a program needs: code that begins like a key must stay visible
- * to the person who approves it.
+ * A text without path, spaces and characters of shells and programs. Only such a text is masked as a whole, because
+ * code that begins like a key must stay visible to the person who approves it.
  */
 const OPAQUE = /^(?!(?:~|\.{0,2})\/)[^\s"'`()<>;|&$\\{}[\]]{4,}$/;
 
@@ -35,13 +36,13 @@ export function isSecretArgument(arg: string, before: string | undefined): boole
   return (named && !isReference(arg)) || isToken(arg);
 }
 
-/** Replaces a key on a screen that a log may keep: a keyed digest, so that a change of the key is visible. */
-export function starOver(digest: (text: string) => string): (key: string) => string {
+/** Returns a function that replaces a key by a keyed digest, so that a reader sees when the key changes. */
+export function keyMask(digest: (text: string) => string): (key: string) => string {
   return (key) => `*** (digest ${digest(`args\0${key}`).slice(0, 16)})`;
 }
 
-/** Returns arguments with a replacement for each one, or the part of one, that looks like a key. */
-export function argumentsWithout(args: readonly string[], star: (key: string) => string): readonly string[] {
+/** Returns the arguments, where `mask` replaces each one, or part of one, that looks like a key. */
+export function maskArguments(args: readonly string[], mask: (key: string) => string): readonly string[] {
   return args.map((arg, index) => {
     if (!isSecretArgument(arg, args[index - 1])) return arg;
     const [, head = '', value = arg] = /^(-{0,2}[\w-]+=)(.+)$/s.exec(arg) ?? [];
@@ -50,42 +51,40 @@ export function argumentsWithout(args: readonly string[], star: (key: string) =>
         head +
         value.replace(
           /(:\/\/)([^/@\s]+:[^/@\s]+)@/g,
-          (_whole, slashes: string, login: string) => `${slashes}${star(login)}@`,
+          (_whole, slashes: string, login: string) => `${slashes}${mask(login)}@`,
         )
       );
-    return OPAQUE.test(value) ? head + star(value) : arg;
+    return OPAQUE.test(value) ? head + mask(value) : arg;
   });
 }
 
 /** Parameters that carry keys, in addition to those whose names say so (isSecretName). */
 const KEY_PARAMETER = /^(?:key|k|auth|sig|signature|pwd|pass|session|sid|jwt|bearer|code)$/i;
-/** Texts that no one chose as a word: ids and keys of any alphabet, with dashes or without. */
+/** UUIDs, and texts of at least 20 characters with letters and three digits. */
 const RANDOM = /^(?:[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|(?=(?:.*\d){3})(?=.*[A-Za-z])[\w.~+=-]{20,})$/i;
 
-/**
- * Returns an address with replacements for its login, and for each query value and path segment that looks like a key.
- */
-export function addressWithout(address: string, star: (key: string) => string): string {
+/** Returns an address, where `mask` replaces its login, and each query value and path segment that looks like a key. */
+export function maskAddress(address: string, mask: (key: string) => string): string {
   const [, scheme = '', login, host = '', rest = ''] =
     /^([a-z][\w+.-]*:\/\/)(?:([^/?#]*)@)?([^/?#]*)(.*)$/is.exec(address) ?? [];
   if (scheme === '') return address;
-  const shown = rest.replace(/[^/?&#;]+/g, (piece) => {
-    const [, name = '', value = piece] = /^([^=]+)=(?!=*$)(.+)$/s.exec(piece) ?? [];
+  const shown = rest.replace(/[^/?&#;]+/g, (part) => {
+    const [, name = '', value = part] = /^([^=]+)=(?!=*$)(.+)$/s.exec(part) ?? [];
     const isKey =
       !isReference(value) &&
       (isSecretName(decoded(name)) ||
         KEY_PARAMETER.test(name) ||
         isToken(decoded(value)) ||
         RANDOM.test(decoded(value)));
-    return isKey ? piece.slice(0, -value.length) + star(value) : piece;
+    return isKey ? part.slice(0, -value.length) + mask(value) : part;
   });
-  return `${scheme}${login === undefined ? '' : `${star(login)}@`}${host}${shown}`;
+  return `${scheme}${login === undefined ? '' : `${mask(login)}@`}${host}${shown}`;
 }
 
-/** Returns what `addressWithout` would hide of an address. */
+/** Returns the parts of an address that `maskAddress` replaces. */
 export function keysInAddress(address: string): readonly string[] {
   const keys: string[] = [];
-  addressWithout(address, (key) => {
+  maskAddress(address, (key) => {
     keys.push(key);
     return key;
   });

@@ -1,4 +1,4 @@
-/** Checks that a server can be started or reached. Definitions that would run other code than they show are refused. */
+/** Checks that a server can be started or reached, and that its definition shows which code would run. */
 import { urlFault } from '../../../catalogs/readers/urls.ts';
 import type { ServerDefinition } from '../config.ts';
 import { type Path, quote, showPath } from '../config-problems.ts';
@@ -39,10 +39,7 @@ export function faultsOf(definition: ServerDefinition): readonly DefinitionFindi
   ];
 }
 
-/**
- * Returns what its owner should know: shells and interpreters with inline code, packages without an exact version,
- * arguments that look like secrets.
- */
+/** Returns warnings for the owner: inline code, packages without an exact version, arguments that look like secrets. */
 export function remarksOf(definition: ServerDefinition): readonly DefinitionFinding[] {
   const found: DefinitionFinding[] = [];
   const flag = inlineCodeFlag(definition);
@@ -51,11 +48,13 @@ export function remarksOf(definition: ServerDefinition): readonly DefinitionFind
       path: ['args'],
       message: `${flag} runs code from the arguments, which no one can review as a file; put it into a file`,
     });
-  const reach = hostReachFlag(definition);
-  if (reach !== undefined)
+  const hostFlag = hostReachFlag(definition);
+  if (hostFlag !== undefined)
     found.push({
       path: ['args'],
-      message: `${reach} gives the container a part of this machine, which no isolation of Tollgate limits; use isolation: container with sandbox.image instead`,
+      message:
+        `${hostFlag} gives the container a part of this machine, which no isolation of Tollgate limits; use ` +
+        'isolation: container with sandbox.image instead',
     });
   if (runsMovingPackage(definition))
     found.push({
@@ -66,20 +65,24 @@ export function remarksOf(definition: ServerDefinition): readonly DefinitionFind
     const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
     found.push({
       path,
-      message: `${showPath(path)} contains a variable: process lists and logs show its value; pass secrets in env or headers`,
+      message:
+        `${showPath(path)} contains a variable: process lists and logs show its value; pass secrets in env or ` +
+        'headers',
     });
   }
   if (definition.filled?.url === undefined && keysInAddress(definition.url ?? '').length > 0)
     found.push({
       path: ['url'],
       message:
-        'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ${secret:NAME}',
+        'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ' +
+        '${secret:NAME}',
     });
   definition.args.forEach((arg, index) => {
     if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1]))
       found.push({
         path: ['args', index],
-        message: `args[${index}] looks like a secret, which process lists would show; pass it in env, as \${secret:NAME}`,
+        message:
+          `args[${index}] looks like a secret, which process lists would show; pass it in env, as ` + '${secret:NAME}',
       });
   });
   return found;
@@ -121,21 +124,27 @@ function reachFaults({
   return urlFaults(url);
 }
 
-/** The program behind the socket runs already, so there is nothing to start and nothing to send. */
+/** The program behind a socket runs already, so nothing is started and no headers are sent. */
 function socketFaults(
-  given: readonly (readonly [string, object | string | undefined])[],
+  settings: readonly (readonly [string, object | string | undefined])[],
 ): readonly DefinitionFinding[] {
-  const [extra] = given.find(([, value]) => value !== undefined && Object.keys(value).length > 0) ?? [];
-  return extra === undefined
+  const [conflicting] = settings.find(([, value]) => value !== undefined && Object.keys(value).length > 0) ?? [];
+  return conflicting === undefined
     ? []
-    : [{ path: [extra], message: `socket and ${extra}: a server on a socket runs already; remove one of them` }];
+    : [
+        {
+          path: [conflicting],
+          message: `socket and ${conflicting}: a server on a socket runs already; remove one of them`,
+        },
+      ];
 }
 
 function urlFaults(text: string): readonly DefinitionFinding[] {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const message =
     url === undefined || !/^https?:$/.test(url.protocol)
-      ? 'the address is not http or https, and no other protocol is safe here; write for example https://mcp.example.org/mcp'
+      ? 'the address is not http or https, and no other protocol is safe here; write for example ' +
+        'https://mcp.example.org/mcp'
       : url.username !== '' || url.password !== ''
         ? 'the address contains a user or password, which proxies and logs would see; send it in headers'
         : urlFault(text);
@@ -149,7 +158,8 @@ function spawnFaults(definition: ServerDefinition): readonly DefinitionFinding[]
   if (/^[^\s/\\]+\s+\S/.test(command))
     found.push({
       path: ['command'],
-      message: 'a complete command line, but no shell reads it; write the program as command and the rest as args',
+      message:
+        'command is a complete command line, but no shell reads it; write the program as command and the rest as args',
     });
   if (hasLookAlike(definition))
     found.push({
@@ -177,7 +187,8 @@ function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFi
         {
           path,
           message:
-            'variable PATH decides which program a name means, without the check of the program; write the program as an absolute path in command, and remove PATH',
+            'variable PATH decides which program a name means, without the check of the program; write the ' +
+            'program as an absolute path in command, and remove PATH',
         },
       ];
     return value.includes('\0') ? [{ path, message: `variable ${name} contains a NUL character; remove it` }] : [];
@@ -197,7 +208,9 @@ function headerFaults(headers: Readonly<Record<string, string>>): readonly Defin
       ? [
           {
             path,
-            message: `header ${name} contains a line break or another character that HTTP does not allow; check the variable`,
+            message:
+              `header ${name} contains a line break or another character that HTTP does not allow; check the ` +
+              'variable',
           },
         ]
       : [];

@@ -18,9 +18,8 @@ export function serverFileOf(folder: string, name: string): string {
 }
 
 /**
- * Returns tollgate.yaml with every file of the folder as an entry under `servers`. Afterwards the two are the same,
- * except where a problem is shown. `folder` is where the files are read. Each file contains one entry; `name`, if
- * present, is that of the file. Never throws.
+ * Returns tollgate.yaml with every file of `folder` as an entry under `servers`. Each value still knows its file, for
+ * messages. `drafts`: texts that replace files, by name of the server. Never throws.
  */
 export function joinServerFiles(
   yaml: YamlFile,
@@ -32,13 +31,13 @@ export function joinServerFiles(
   if (found.length === 0) return yaml;
   const root = isMap(yaml.value) ? yaml.value : {};
   const own = isMap(root.servers) ? root.servers : {};
-  // An entry that defines nothing adds its settings to the file, as it does to a server of an included file.
-  const taken = new Set(Object.keys(own).filter((name) => !isSettings(own[name])));
+  // An entry without a definition adds its settings to the server of the file.
+  const defined = new Set(Object.keys(own).filter((name) => !isOverlay(own[name])));
   const files = new Map<string, YamlFile>();
   const problems: Problem[] = [...yaml.problems];
   for (const { name, file } of found) {
-    problems.push(...file.problems, ...faultsOf(name, file, taken));
-    taken.add(name);
+    problems.push(...file.problems, ...faultsOf(name, file, defined));
+    defined.add(name);
     files.set(name, file);
   }
   const settingsOf = (name: string): Plain => (Object.hasOwn(own, name) && isMap(own[name]) ? own[name] : {});
@@ -49,14 +48,14 @@ export function joinServerFiles(
       ? {
           servers: {
             ...own,
-            ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isSettings(own[name]))),
+            ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isOverlay(own[name]))),
           },
         }
       : {};
   const fileAt = ([section, name, key]: Path): YamlFile | undefined => {
     const isOwn =
       Object.hasOwn(own, String(name)) &&
-      (!isSettings(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
+      (!isOverlay(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
     return section === 'servers' && !isOwn ? files.get(String(name)) : undefined;
   };
   return {
@@ -68,11 +67,8 @@ export function joinServerFiles(
   };
 }
 
-/**
- * Returns files of the folder that contain servers in another form: they are not read until they are imported. `folder`
- * is where they are searched for.
- */
-export function strayServerFiles(folder: string): readonly Problem[] {
+/** Returns a warning for each TOML file in `folder`, because these are not read until they are imported. */
+export function ignoredServerFiles(folder: string): readonly Problem[] {
   const all = listFiles(folder, /\.(?:ya?ml|toml)$/);
   const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
   return all
@@ -81,13 +77,15 @@ export function strayServerFiles(folder: string): readonly Problem[] {
       file: `${SERVER_FOLDER}/${base}`,
       line: 1,
       column: 1,
-      message: `the file is not read, because a server here is a YAML file; import it with: tollgate import ${SERVER_FOLDER}/${base}`,
+      message:
+        'the file is not read, because a server here is a YAML file; import it with: tollgate import ' +
+        `${SERVER_FOLDER}/${base}`,
     }));
 }
 
 /**
- * Returns control files as programs of servers must not read them: only the definitions in a folder of server files,
- * because the program of a server may be next to them (`servers/NAME.js`).
+ * Returns the control files that programs of servers must not read. Of the folder `servers`, these are only the
+ * definitions, because the program of a server may be next to them (`servers/NAME.js`).
  */
 export function hiddenFrom(controlFiles: readonly string[]): readonly string[] {
   return controlFiles.flatMap((file) =>
@@ -101,7 +99,7 @@ function readFiles(folder: string): readonly { readonly name: string; readonly f
   return listFiles(folder, /\.ya?ml$/).map((base) => {
     const shown = `${SERVER_FOLDER}/${base}`;
     const read = readText(path.join(folder, base), MAX_BYTES);
-    const file = read.ok ? readYaml(shown, read.text) : unread(shown, read.reason);
+    const file = read.ok ? readYaml(shown, read.text) : unreadableFile(shown, read.reason);
     return { name: nameOf(base), file };
   });
 }
@@ -110,10 +108,10 @@ function nameOf(base: string): string {
   return base.replace(/\.(?:ya?ml|toml)$/, '');
 }
 
-function listFiles(folder: string, ends: RegExp): readonly string[] {
+function listFiles(folder: string, pattern: RegExp): readonly string[] {
   try {
     return readdirSync(folder)
-      .filter((base) => !base.startsWith('.') && ends.test(base))
+      .filter((base) => !base.startsWith('.') && pattern.test(base))
       .sort();
   } catch {
     // The folder does not exist, or it is a file, so there are no servers in it.
@@ -121,7 +119,7 @@ function listFiles(folder: string, ends: RegExp): readonly string[] {
   }
 }
 
-function unread(file: string, reason: string): YamlFile {
+function unreadableFile(file: string, reason: string): YamlFile {
   return {
     file,
     value: {},
@@ -135,7 +133,7 @@ function unread(file: string, reason: string): YamlFile {
 function faultsOf(
   name: string,
   { file, value, placeOf, problems }: YamlFile,
-  taken: ReadonlySet<string>,
+  defined: ReadonlySet<string>,
 ): readonly Problem[] {
   const fault = (at: Path, message: string): readonly Problem[] => [{ file, ...placeOf(at, 'value'), message }];
   if (problems.length > 0) return [];
@@ -144,10 +142,11 @@ function faultsOf(
       [],
       'the file contains no server: write its keys as under `servers` in tollgate.yaml, such as command and args',
     );
-  if (taken.has(name))
+  if (defined.has(name))
     return fault(
       [],
-      `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`,
+      `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep ` +
+        'one of them',
     );
   if (value.name !== undefined && value.name !== name)
     return fault(['name'], `the name of the server is ${quote(name)}, after its file; write that, or rename the file`);
@@ -155,7 +154,7 @@ function faultsOf(
 }
 
 /** Returns whether an entry of tollgate.yaml only adds settings to a server that is defined elsewhere. */
-function isSettings(entry: unknown): boolean {
+function isOverlay(entry: unknown): boolean {
   return isMap(entry) && ['command', 'url', 'socket'].every((key) => entry[key] === undefined);
 }
 

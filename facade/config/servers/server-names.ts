@@ -1,4 +1,4 @@
-/** The rules for names of servers: which are legal, which are reserved, and how a client's name becomes a legal one. */
+/** The rules for names of servers: legal names, reserved names, and the legal form of a client's name. */
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 
 /** A legal name of a server (HA-04). It comes before a dot in ids of tools, in file names and in metrics. */
@@ -19,8 +19,8 @@ export function nameFault(name: string): string | undefined {
 }
 
 /**
- * Returns the legal name nearest to a client's: `GitHub (work)` → `github-work`. Reserved names stay, for the caller to
- * refuse.
+ * Returns the legal name nearest to a name of a client: `github-work` for `GitHub (work)`. Does not change reserved
+ * names, so the caller must refuse them.
  */
 export function toSlug(name: string): string {
   const plain = name

@@ -1,14 +1,10 @@
-/**
- * Collects every place of tollgate.yaml that names a tool or an argument of a server, so that the names can be checked
- * when the definitions are known.
- */
-
+/** Collects the places of tollgate.yaml that name tools or arguments, to check them when the definitions are known. */
 import type { ToolMention } from '../config.ts';
 import type { ConfigPath, Located, Path } from '../config-problems.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenServer } from '../written-config.ts';
 import { splitToolId } from './server-names.ts';
 
-/** Returns all of them, in the order of the file. `located` returns the place of a value. */
+/** Returns all places, in the order of the file. `located` knows the place of each value. */
 export function collectMentions(written: WrittenConfig, located: Located): readonly ToolMention[] {
   const collector = new Collector(located);
   for (const [name, server] of Object.entries(written.servers ?? {})) collector.server(name, server);

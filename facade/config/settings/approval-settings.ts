@@ -1,8 +1,4 @@
-/**
- * The settings of call approvals: how long a call waits for a person, and how long a request or an approval is valid.
- * The schema has validated them.
- */
-
+/** Reads the settings of call approvals. The schema has validated them. */
 import type { ApprovalsConfig } from '../config.ts';
 import type { WrittenConfig } from '../written-config.ts';
 

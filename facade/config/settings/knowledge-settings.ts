@@ -1,4 +1,4 @@
-/** The settings of the knowledge server: how much of it one turn may have. The schema has validated them. */
+/** The settings of the knowledge server: its limits per turn. The schema has validated them. */
 
 /** Limits of one turn. The profiles that list the knowledge server decide whether there is one. */
 export interface KnowledgeConfig {

@@ -1,7 +1,4 @@
-/**
- * The origins that a caller can have: those of `listen.origins`, clients of principals, pages of this machine. Other
- * names are refused.
- */
+/** Checks names of origins: those of `listen.origins`, clients of principals, and pages of this machine exist. */
 import type { PrincipalConfig } from '../config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
 
@@ -29,6 +26,7 @@ export function checkOrigin(
   if (!known.has(origin) && !LOOPBACK.test(origin))
     report.refuse(
       at,
-      `origin ${quote(origin)} is no client of a principal, and no entry of listen.origins, so nobody has it; ${didYouMean(origin, known)}`,
+      `no caller has origin ${quote(origin)}: it is neither in listen.origins nor a client of a principal; ` +
+        `${didYouMean(origin, known)}`,
     );
 }

@@ -1,5 +1,4 @@
-/** Owns how an entry under `policies` becomes a source of policy; refuses sources that are not there, and addresses that anybody could answer for. */
-
+/** Reads the sources under `policies`: files, folders and bundles that are fetched. Refuses unsafe addresses. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { urlFault } from '../../../catalogs/readers/urls.ts';
@@ -14,7 +13,7 @@ const POLL_MS = 60_000;
 const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000 };
 const LOOPBACK = /^(127(\.\d{1,3}){3}|\[::1\]|localhost)$/;
 
-/** What placing needs. `raw` is the file before variables were filled in: it tells a pasted token from a variable. */
+/** What placing needs. `raw`: the file before variables were filled in, to find literal tokens. */
 export interface PolicyContext {
   readonly raw: unknown;
   readonly resolve: (written: string) => string;
@@ -23,17 +22,17 @@ export interface PolicyContext {
   readonly at: (file: string) => string;
 }
 
-/** The policies with absolute paths, their kinds and modes. */
+/** Returns the policies with absolute paths, their kinds and modes, and reports every error. */
 export function placePolicies(written: WrittenConfig['policies'], context: PolicyContext): readonly PolicySource[] {
   const sources: PolicySource[] = [];
   (written ?? []).forEach((entry, index) => {
     const source =
       typeof entry === 'string'
         ? placeFile({ path: entry }, ['policies', index], context)
-        : place(entry, ['policies', index], context);
+        : placeEntry(entry, ['policies', index], context);
     if (source === undefined) return;
-    const twice = sources.some((other) => other.path === source.path);
-    if (twice)
+    const isDuplicate = sources.some((other) => other.path === source.path);
+    if (isDuplicate)
       context.report.refuse(
         typeof entry === 'string'
           ? ['policies', index]
@@ -45,27 +44,30 @@ export function placePolicies(written: WrittenConfig['policies'], context: Polic
   return sources;
 }
 
-/** Rego beside a file that is named: whoever put it there takes its rules for ones that hold. Paths are shown from `folder`. */
-export function strayRego(folder: string, sources: readonly PolicySource[]): readonly Problem[] {
+/**
+ * Returns a warning for each Rego file next to a policy file that `policies` does not name, because its author may
+ * believe that its rules apply. Messages show paths relative to `folder`.
+ */
+export function ignoredRego(folder: string, sources: readonly PolicySource[]): readonly Problem[] {
   const places = new Set(
     sources
       .filter(({ path: file, server }) => server === undefined && kindOf(file) === 'file')
       .map(({ path: file }) => path.dirname(file)),
   );
-  const files = [...places].flatMap((place) =>
-    namesIn(place)
+  const files = [...places].flatMap((placeEntry) =>
+    namesIn(placeEntry)
       .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
-      .map((name) => path.join(place, name)),
+      .map((name) => path.join(placeEntry, name)),
   );
-  const strays = files.filter(
+  const ignored = files.filter(
     (file) => !sources.some((source) => file === source.path || file.startsWith(`${source.path}/`)),
   );
-  return strays.sort().map((file) => ({
+  return ignored.sort().map((file) => ({
     file: path.relative(folder, file),
     line: 1,
     column: 1,
     message:
-      'the file is not read: it lies beside a policy, but policies does not name it; name it too, or put it elsewhere',
+      'the file is next to a policy, but is not read, because policies does not name it; add it there, or move it',
   }));
 }
 
@@ -73,32 +75,32 @@ function namesIn(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
   } catch {
-    // What may not be listed can still be named file by file.
+    // The folder cannot be listed. Its files can still be named one by one.
     return [];
   }
 }
 
-/** Files of a source that decide what is allowed. */
+/** Returns the files that decide what a source allows: the policy, or the keys that verify a fetched bundle. */
 export function controlFilesOf({ path: file, server }: PolicySource): readonly string[] {
   return server === undefined ? [file] : (server.keys ?? []);
 }
 
-function place(entry: WrittenPolicySettings, at: Path, context: PolicyContext): PolicySource | undefined {
+function placeEntry(entry: WrittenPolicySettings, at: Path, context: PolicyContext): PolicySource | undefined {
   const { path: file, url } = entry;
   if ((file === undefined) === (url === undefined)) {
-    context.report.refuse(at, 'a policy lies either at a path or at a url; write one of them');
+    context.report.refuse(at, 'a policy needs either path or url; write one of them');
     return undefined;
   }
   entry.modes?.forEach(({ profile, origin }, index) => {
     if (profile === undefined && origin === undefined)
       context.report.refuse(
         [...at, 'modes', index],
-        'the mode is for nobody in particular; add profile or origin, or write it as the mode of the policy',
+        'the mode applies to every caller; add profile or origin, or write it as the mode of the policy',
       );
   });
   return url === undefined
     ? placeFile({ ...entry, path: file ?? '' }, [...at, 'path'], context)
-    : placeServer({ ...entry, url }, at, context);
+    : placeBundle({ ...entry, url }, at, context);
 }
 
 function placeFile(
@@ -113,20 +115,17 @@ function placeFile(
   if (remote !== undefined)
     report.refuseKey([...at.slice(0, -1), remote], `${remote} is for a policy with a url; remove it`);
   if (found === undefined)
-    report.refuse(
-      at,
-      'the policy does not exist: its rules would be missing in silence; correct the path, or remove it',
-    );
+    report.refuse(at, 'the policy does not exist, so its rules would be missing; correct the path, or remove it');
   else if (kind === undefined)
     report.refuse(
       at,
-      'the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz or .tgz bundle; correct the path',
+      'the policy is of no known kind; write a .yaml file, a .rego file or folder, or a .tar.gz or .tgz bundle',
     );
   else return { path: absolute, kind, ...modesOf(entry) };
   return undefined;
 }
 
-function placeServer(
+function placeBundle(
   entry: WrittenPolicySettings & { readonly url: string },
   at: Path,
   context: PolicyContext,
@@ -138,13 +137,13 @@ function placeServer(
   if (entry.token !== undefined && !rawToken(context.raw, at).includes('${')) {
     report.refuse(
       [...at, 'token'],
-      'the token stands in the file in clear: whoever reads the file has it; write ${env:NAME}',
+      'the token is in the file in clear: whoever reads the file has it; write ${env:NAME}',
     );
   }
   const keys = verify?.keys.map(resolve);
   keys?.forEach((key, index) => {
     if (kindOf(context.at(key)) !== 'file')
-      report.refuse([...at, 'verify', 'keys', index], 'there is no such file of a public key; correct the path');
+      report.refuse([...at, 'verify', 'keys', index], 'the file of the public key does not exist; correct the path');
   });
   const server: BundleServer = {
     url,
@@ -156,13 +155,15 @@ function placeServer(
   return fault === undefined ? { path: url, kind: 'bundle', server, ...modesOf(entry) } : undefined;
 }
 
-/** What comes over plain http could be written by whoever is on the way; without a key even its origin would be unknown. */
+/** Returns why a bundle must not be fetched from an address: over plain http, anyone on the way could change it. */
 function bundleFault(text: string): string | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined) return 'the url is no address; write for example https://policies.example.org/bundle.tar.gz';
-  if (url.username !== '' || url.password !== '') return 'the url holds a user or password; write token: ${env:NAME}';
+  if (url === undefined)
+    return 'the url is not an address; write for example https://policies.example.org/bundle.tar.gz';
+  if (url.username !== '' || url.password !== '')
+    return 'the url contains a user or password; write token: ${env:NAME}';
   if (url.protocol === 'https:' || (url.protocol === 'http:' && LOOPBACK.test(url.hostname))) return urlFault(text);
-  return 'a policy that comes over a network comes by https, or anybody on the way could write it; use https';
+  return 'a policy that comes over a network could be changed on the way; use https';
 }
 
 function modesOf({ mode = 'enforce', modes }: WrittenPolicySettings): ModeSettings {
@@ -182,7 +183,7 @@ function rawToken(raw: unknown, at: Path): string {
   return typeof entry?.token === 'string' ? entry.token : '';
 }
 
-/** What a file or folder is as a source of policy, by its name; undefined for what is none. */
+/** Returns the kind of policy that a path holds, by its name; undefined if it holds none. */
 export function policyKind(name: string, found: 'file' | 'folder' | undefined): PolicySource['kind'] | undefined {
   if (found === 'folder') return 'rego';
   if (/\.ya?ml$/.test(name)) return 'yaml';

@@ -1,5 +1,4 @@
-/** Owns the settings of what is kept for some time: recordings of decisions, and what runs leave; the schema has refused other forms already. */
-
+/** Reads how long recordings of decisions and data of runs are kept. The schema has validated the values. */
 import type { RecordingConfig, RunsConfig } from '../config.ts';
 import type { WrittenConfig } from '../written-config.ts';
 
@@ -8,17 +7,17 @@ const RUNS_KEEP = '1d';
 const MAX_BYTES = 268_435_456;
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** The settings with their defaults: nothing is kept unless somebody says so. */
+/** Returns the settings with their defaults. Nothing is recorded by default. */
 export function buildRecording(written: WrittenConfig['recording'] = {}): RecordingConfig {
   return { mode: written.mode ?? 'off', keepMs: msOf(written.keep ?? KEEP), maxBytes: written.maxBytes ?? MAX_BYTES };
 }
 
-/** The settings of runs with their defaults. */
+/** Returns the settings of runs with their defaults. */
 export function buildRuns(written: WrittenConfig['runs'] = {}): RunsConfig {
   return { keepMs: msOf(written.keep ?? RUNS_KEEP) };
 }
 
-/** Milliseconds of a time such as `12h`. */
+/** Returns the milliseconds of a duration such as `12h`. */
 function msOf(keep: string): number {
   return Number.parseInt(keep, 10) * (UNITS[keep.slice(-1)] ?? 0);
 }

@@ -1,10 +1,10 @@
-/** Owns `secrets` of tollgate.yaml: the places of secrets that are not in the vault; refuses programs that another folder, or an agent, could replace. */
+/** Reads `secrets` of tollgate.yaml: sources of secrets that are not in the vault. Refuses replaceable programs. */
 import { wordInside } from '../../secrets/secret-program-place.ts';
 import type { SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import type { WrittenSecret } from '../written-config.ts';
 
-/** Sources by the name of the secret. Entries have one key each, as the schema demands. `workspace`: where agents write. */
+/** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */
 export function buildSecretSources(
   written: Readonly<Record<string, WrittenSecret>>,
   report: ProblemReport,
@@ -13,17 +13,19 @@ export function buildSecretSources(
   const sources = new Map<string, SecretSource>();
   for (const [name, { env, exec, keychain = '' }] of Object.entries(written)) {
     const [program = ''] = exec ?? [];
-    // A path that is relative to the folder of whoever calls is another program in another folder.
+    // A relative path would name another program when Tollgate starts in another folder.
     if (program.includes('/') && !program.startsWith('/'))
       report.refuse(
         ['secrets', name, 'exec', 0],
-        `secret ${quote(name)}: a relative path leads to another program in another folder; write an absolute path, or a name on the PATH`,
+        `secret ${quote(name)}: a relative path leads to another program in another folder; write an absolute ` +
+          'path, or a name on the PATH',
       );
     const inside = exec === undefined || workspace === undefined ? -1 : wordInside(exec, workspace);
     if (inside !== -1)
       report.refuse(
         ['secrets', name, 'exec', inside],
-        `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every sandbox; move it elsewhere`,
+        `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every ` +
+          'sandbox; move it elsewhere',
       );
     const slash = keychain.indexOf('/');
     if (env !== undefined) sources.set(name, { from: 'env', variable: env });

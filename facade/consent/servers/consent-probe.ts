@@ -6,8 +6,8 @@
 import { type ServerProbeResult, type ServerSettings, UpstreamError } from '../../../adapters/port.ts';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ServerConfig } from '../../config/config.ts';
-import { withWord } from '../../config/reading/outside-values.ts';
-import { addressWithout, argumentsWithout, isSecretName, keysInAddress } from '../../config/servers/secret-shapes.ts';
+import { withPlaceholder } from '../../config/reading/outside-values.ts';
+import { isSecretName, keysInAddress, maskAddress, maskArguments } from '../../config/servers/secret-shapes.ts';
 
 /** What the owner allows a probe to use. */
 export interface ProbeOpenings {
@@ -90,7 +90,7 @@ export function probeSettings(
 ): ServerSettings {
   const { sandbox, env, headers, oauth, filled = {}, args, url, ...rest } = server;
   const seen = (at: string, text: string): string =>
-    withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER);
+    withSecrets === true || filled[at] === undefined ? text : withPlaceholder(filled[at], PLACEHOLDER);
   const word = (key: string): string => (withSecrets === true ? key : PLACEHOLDER);
   const isWithheld = (part: string, name: string, value: string): boolean =>
     holdsSecret(name, value) || filled[`${part}.${name}`] !== undefined;
@@ -106,11 +106,11 @@ export function probeSettings(
   );
   return {
     ...rest,
-    args: argumentsWithout(
+    args: maskArguments(
       args.map((arg, index) => seen(`args.${index}`, arg)),
       word,
     ),
-    ...(url !== undefined && { url: addressWithout(seen('url', url), word) }),
+    ...(url !== undefined && { url: maskAddress(seen('url', url), word) }),
     env: masked(env),
     headers: reached,
     ...(withSecrets === true && oauth !== undefined && { oauth }),
@@ -137,7 +137,7 @@ export function withheldFromProbe(server: ServerConfig): {
   const filled = Object.keys(server.filled ?? {}).map((at) => at.replace(/^(?:env|headers)\./, ''));
   const written = [
     ...(keysInAddress(server.url ?? '').length > 0 ? ['url'] : []),
-    ...(argumentsWithout(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : []),
+    ...(maskArguments(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : []),
   ];
   return {
     secrets: [...new Set([...secrets, ...filled, ...written])],

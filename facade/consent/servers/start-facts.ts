@@ -7,7 +7,7 @@ import type { DigestStore, ServerSettings, StartFiles, StartInspector } from '..
 import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import type { OutsideValues } from '../../config/reading/outside-values.ts';
-import { addressWithout, argumentsWithout, starOver } from '../../config/servers/secret-shapes.ts';
+import { keyMask, maskAddress, maskArguments } from '../../config/servers/secret-shapes.ts';
 
 /**
  * The settings that decide what runs, and how the policy classifies its tools. Times, labels and exposure do not count.
@@ -91,10 +91,10 @@ export async function startFacts(
     mapping,
     filled = {},
   } = settings;
-  const star = starOver(digest);
+  const star = keyMask(digest);
   const shown = (at: string, value: string, masked: string): string =>
     filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`;
-  const written = argumentsWithout(
+  const written = maskArguments(
     args.map((arg, index) => filled[`args.${index}`] ?? arg),
     star,
   );
@@ -107,7 +107,7 @@ export async function startFacts(
     args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')),
     env: masked('env', env),
     headers: masked('headers', headers),
-    url: url === undefined ? undefined : shown('url', url, addressWithout(filled.url ?? url, star)),
+    url: url === undefined ? undefined : shown('url', url, maskAddress(filled.url ?? url, star)),
     socket,
     trust,
     pin,

@@ -1,4 +1,4 @@
-/** The counters of the process in Prometheus text format (HB-06). No client can increase the number of label values. */
+/** Counts calls and server events for Prometheus (HB-06). No client can increase the number of label values. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { CallTally, Statistics } from '../../serve/host/call-statistics.ts';
@@ -22,7 +22,7 @@ const STATES: readonly HealthState[] = [
 ];
 
 /** Calls of one principal, tool and origin with one outcome. */
-interface Ends {
+interface CallCount {
   readonly principal: string;
   readonly tool: string;
   readonly origin: string;
@@ -46,19 +46,19 @@ export interface MetricReadings {
   readonly spills: { readonly files: number; readonly bytes: number };
 }
 
-/** Counts the ends of calls. A tool that did not resolve is `unknown`, so names from outside make no series. */
+/** The counters of the process. A call of an unknown tool counts as `unknown`, so callers cannot add series. */
 export class Metrics {
   #waiting = 0;
   readonly #tally: CallTally;
   readonly #events = new Map<string, number>();
-  readonly #calls = new Map<string, Ends>();
+  readonly #calls = new Map<string, CallCount>();
   /** By principal and tool. */
   readonly #upstream = new Map<string, Map<string, DurationHistogram>>();
   readonly #whole = new Map<string, Map<string, DurationHistogram>>();
   readonly #faults: FaultCounts;
   #spilled = 0;
 
-  /** `tally` gets each end as well; whoever notices a fault counts it in `faults`. */
+  /** `tally` counts each call too. `faults` is updated by other parts. */
   constructor(tally: CallTally, faults: FaultCounts) {
     this.#tally = tally;
     this.#faults = faults;
@@ -69,51 +69,51 @@ export class Metrics {
     this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
   }
 
-  /** Counts the end of a call. `now`: by the same clock as `startedAt`. */
+  /** Counts a call that has ended. `now`: by the clock of `startedAt`. */
   onEnd(end: EndedCall, now: number): void {
     const { forwarded, shaped } = end.kind === 'sent' ? end : {};
     const tool = end.exposed?.name ?? 'unknown';
     const outcome = end.error?.code ?? (shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
     const { id: principal, origin } = end.principal;
     const key = `${outcome} ${principal} ${origin} ${tool}`;
-    const ends = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
-    if (ends.count === 0) this.#calls.set(key, ends);
-    ends.count += 1;
+    const counter = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
+    if (counter.count === 0) this.#calls.set(key, counter);
+    counter.count += 1;
     const ms = forwarded?.upstreamMs;
     this.#tally.count({ tool, origin, outcome, ms });
     this.#spilled += shaped?.spilled ?? 0;
-    if (ms !== undefined) observe(durationsIn(this.#upstream, principal, tool), ms / 1000);
+    if (ms !== undefined) observe(histogramOf(this.#upstream, principal, tool), ms / 1000);
     // A clock may be set back.
-    observe(durationsIn(this.#whole, principal, tool), Math.max(0, now - end.startedAt) / 1000);
+    observe(histogramOf(this.#whole, principal, tool), Math.max(0, now - end.startedAt) / 1000);
   }
 
-  /** A call begins or stops waiting for a person. */
+  /** Notes that a call begins (1) or stops (-1) to wait for a person. */
   onWaiting(change: 1 | -1): void {
     this.#waiting += change;
   }
 
   /**
-   * Returns the lines of /metrics for calls and servers. `only`: the id of the principal whose counts are shown; then
-   * values of the process and its servers are left out.
+   * Returns the lines of /metrics for calls and servers. `only`: the id of the principal whose calls are counted. Then
+   * values of the whole process are left out.
    */
   text(readings: MetricReadings, only?: string): string {
-    const isShown = (principal: string): boolean => only === undefined || principal === only;
+    const isIncluded = (principal: string): boolean => only === undefined || principal === only;
     const counts = new Map<string, number>();
     for (const { principal, tool, origin, outcome, count } of this.#calls.values()) {
       const key = labelled({ tool, origin, outcome });
-      if (isShown(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
+      if (isIncluded(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
     }
-    const byTool = (durations: ByTool): [string, DurationHistogram][] =>
-      [...summed(durations, isShown)].map(([tool, one]) => [labelled({ tool }), one]);
+    const samplesByTool = (durations: ByTool): [string, DurationHistogram][] =>
+      [...sumByTool(durations, isIncluded)].map(([tool, histogram]) => [labelled({ tool }), histogram]);
     const servers = Object.entries(readings.health);
     const lines = [
       ...metricFamily('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
       ...histograms(
         'tollgate_call_seconds',
         'Time from the request to its answer, including waits for persons and budgets.',
-        byTool(this.#whole),
+        samplesByTool(this.#whole),
       ),
-      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', byTool(this.#upstream)),
+      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', samplesByTool(this.#upstream)),
       ...metricFamily(
         'tollgate_server_state',
         ['gauge', '1 for the state that the server is in.'],
@@ -121,13 +121,13 @@ export class Metrics {
           STATES.map((each) => [labelled({ server, state: each }), each === state ? 1 : 0] as const),
         ),
       ),
-      ...(only === undefined ? this.#common(readings) : []),
+      ...(only === undefined ? this.#processLines(readings) : []),
     ];
     return `${lines.join('\n')}\n`;
   }
 
-  /** Counts that all principals cause together. */
-  #common({ health, unsettled, sessions, spills }: MetricReadings): readonly string[] {
+  /** Returns the lines of the whole process. */
+  #processLines({ health, unsettled, sessions, spills }: MetricReadings): readonly string[] {
     return [
       ...metricFamily(
         'tollgate_server_restarts_total',
@@ -148,7 +148,7 @@ export class Metrics {
       ),
       ...metricFamily(
         'tollgate_audit_faults_total',
-        ['counter', 'Records, and looks at the log, that failed.'],
+        ['counter', 'Reads and writes of the audit log that failed.'],
         [['', this.#faults.audit]],
       ),
       ...metricFamily(
@@ -166,7 +166,7 @@ export class Metrics {
     ];
   }
 
-  /** Returns the same counts for hosts, over all processes, also ended ones. Throws STATE_FAILED. */
+  /** Returns the counts of all processes, also ended ones, for hosts. Throws STATE_FAILED. */
   statistics(): Statistics {
     return this.#tally.read();
   }
@@ -175,44 +175,44 @@ export class Metrics {
 /** Durations by principal and tool. */
 type ByTool = ReadonlyMap<string, ReadonlyMap<string, DurationHistogram>>;
 
-function durationsIn(
+function histogramOf(
   all: Map<string, Map<string, DurationHistogram>>,
   principal: string,
   tool: string,
 ): DurationHistogram {
   const tools = all.get(principal) ?? new Map<string, DurationHistogram>();
-  const one = tools.get(tool) ?? emptyHistogram();
-  all.set(principal, tools.set(tool, one));
-  return one;
+  const histogram = tools.get(tool) ?? emptyHistogram();
+  all.set(principal, tools.set(tool, histogram));
+  return histogram;
 }
 
-/** Durations by tool, of several principals together. */
-function summed(all: ByTool, isShown: (principal: string) => boolean): ReadonlyMap<string, DurationHistogram> {
+/** Adds up the durations of the included principals by tool. */
+function sumByTool(all: ByTool, isIncluded: (principal: string) => boolean): ReadonlyMap<string, DurationHistogram> {
   const found = new Map<string, DurationHistogram>();
   for (const [principal, tools] of all) {
-    if (!isShown(principal)) continue;
+    if (!isIncluded(principal)) continue;
     for (const [tool, { buckets, sum, count }] of tools) {
-      const one = found.get(tool) ?? emptyHistogram();
+      const histogram = found.get(tool) ?? emptyHistogram();
       found.set(tool, {
-        buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)),
-        sum: one.sum + sum,
-        count: one.count + count,
+        buckets: histogram.buckets.map((bucketCount, at) => bucketCount + (buckets[at] ?? 0)),
+        sum: histogram.sum + sum,
+        count: histogram.count + count,
       });
     }
   }
   return found;
 }
 
-/** Returns the same port; `onFault` is called for each call that throws or rejects. */
+/** Returns a proxy of the port that calls `onFault` for each method call that throws or rejects. */
 export function countFaults<T extends object>(port: T, onFault: () => void): T {
-  const known = new Map<unknown, unknown>();
-  const counted =
+  const wrappers = new Map<unknown, unknown>();
+  const counting =
     (method: (...args: readonly unknown[]) => unknown) =>
     (...args: readonly unknown[]): unknown => {
       try {
-        const answer = method.apply(port, [...args]);
-        if (answer instanceof Promise) answer.catch(onFault);
-        return answer;
+        const result = method.apply(port, [...args]);
+        if (result instanceof Promise) result.catch(onFault);
+        return result;
       } catch (thrown) {
         onFault();
         throw thrown;
@@ -222,9 +222,9 @@ export function countFaults<T extends object>(port: T, onFault: () => void): T {
     get: (_port, name) => {
       const member: unknown = Reflect.get(port, name, port);
       if (typeof member !== 'function') return member;
-      const made = known.get(member) ?? counted(member as (...args: readonly unknown[]) => unknown);
-      known.set(member, made);
-      return made;
+      const wrapper = wrappers.get(member) ?? counting(member as (...args: readonly unknown[]) => unknown);
+      wrappers.set(member, wrapper);
+      return wrapper;
     },
   });
 }

@@ -1,13 +1,10 @@
-/**
- * Measures this process: build, CPU time, memory, files and the delay of its event loop. It costs nothing while no one
- * asks.
- */
+/** Measures this process: build, CPU time, memory, open files and the delay of its event loop. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { VERSION } from '../../serve/version.ts';
 import { metricFamily } from './prometheus-text.ts';
 
-/** How often the delay is measured, ms. In Node's histogram, a timer that is never late is late by this. */
+/** How often the delay is measured, ms. Node adds this to each measured delay. */
 const RESOLUTION_MS = 20;
 /** The reported delays are those of the last one to two windows, ms. */
 const WINDOW_MS = 60_000;
@@ -42,7 +39,7 @@ export class ProcessMetrics {
     const { user, system } = process.cpuUsage();
     const { rss, heapUsed, heapTotal } = process.memoryUsage();
     const delays = this.#delays();
-    const one = (name: string, help: string, value: number | undefined): readonly string[] =>
+    const gauge = (name: string, help: string, value: number | undefined): readonly string[] =>
       value === undefined ? [] : metricFamily(name, ['gauge', help], [['', value]]);
     return [
       ...metricFamily(
@@ -60,16 +57,16 @@ export class ProcessMetrics {
         ['counter', 'CPU time of this process, without its servers.'],
         [['', (user + system) / 1e6]],
       ),
-      ...one('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
-      ...one('nodejs_heap_size_used_bytes', 'Used heap of JavaScript.', heapUsed),
-      ...one('nodejs_heap_size_total_bytes', 'Heap of JavaScript.', heapTotal),
-      ...one(
+      ...gauge('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
+      ...gauge('nodejs_heap_size_used_bytes', 'Used heap of JavaScript.', heapUsed),
+      ...gauge('nodejs_heap_size_total_bytes', 'Heap of JavaScript.', heapTotal),
+      ...gauge(
         'process_start_time_seconds',
         'When this process began, since 1970.',
         Math.round((Date.now() / 1000 - process.uptime()) * 1000) / 1000,
       ),
-      ...one('process_open_fds', 'Open files, sockets included.', openFiles()),
-      ...one('process_max_fds', 'Limit of open files.', mostFiles()),
+      ...gauge('process_open_fds', 'Open files, sockets included.', openFiles()),
+      ...gauge('process_max_fds', 'Limit of open files.', maxFiles()),
     ];
   }
 
@@ -80,7 +77,7 @@ export class ProcessMetrics {
   }
 }
 
-/** Undefined if the system does not tell. */
+/** Returns the number of open files; undefined if the system does not tell. */
 function openFiles(): number | undefined {
   try {
     // Without the file descriptor that reads the folder.
@@ -90,7 +87,7 @@ function openFiles(): number | undefined {
   }
 }
 
-function mostFiles(): number | undefined {
+function maxFiles(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
     return soft === undefined ? undefined : Number(soft);

@@ -8,13 +8,13 @@ export const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
 
 /** A histogram of durations, in seconds. */
 export interface DurationHistogram {
-  /** By bucket, each without those below it. */
+  /** Counts by bucket, not cumulative. */
   readonly buckets: number[];
   sum: number;
   count: number;
 }
 
-/** No durations yet. */
+/** Returns a histogram without durations. */
 export function emptyHistogram(): DurationHistogram {
   return { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
 }
@@ -47,13 +47,13 @@ export function histograms(
   all: Iterable<readonly [labels: string, durations: DurationHistogram]>,
 ): readonly string[] {
   const lines = [...all].flatMap(([labels, { buckets, sum, count }]) => {
-    let seen = 0;
-    const below = BUCKETS.map((bound, index) => {
-      seen += buckets[index] ?? 0;
-      return `${name}_bucket{${labels},le="${bound}"} ${seen}`;
+    let cumulative = 0;
+    const bucketLines = BUCKETS.map((bound, index) => {
+      cumulative += buckets[index] ?? 0;
+      return `${name}_bucket{${labels},le="${bound}"} ${cumulative}`;
     });
     return [
-      ...below,
+      ...bucketLines,
       `${name}_bucket{${labels},le="+Inf"} ${count}`,
       `${name}_sum{${labels}} ${sum.toFixed(6)}`,
       `${name}_count{${labels}} ${count}`,
@@ -62,7 +62,7 @@ export function histograms(
   return [`# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines];
 }
 
-/** Returns the labels of a sample. */
+/** Returns the labels of a sample, escaped. */
 export function labelled(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(

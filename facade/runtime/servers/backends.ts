@@ -1,7 +1,4 @@
-/**
- * The servers of one process over its configurations: unchanged servers keep running, the rest is made again. It starts
- * no server itself.
- */
+/** The servers of one process. After a reload, unchanged servers keep running, and the others are made again. */
 import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../../../adapters/port.ts';
 import { loadMapping, type Mapping } from '../../../catalogs/primitives/primitive-mapping.ts';
@@ -14,9 +11,8 @@ import type { ServedServer } from '../../exposure/served-server.ts';
 import { serveExternal, serveInternal, serveShipped } from '../../exposure/served-server.ts';
 
 /**
- * The settings of a server that only the facade uses, so that a change does not restart the server. `semantics` and
- * `mapping` are not among them: consent is bound to them, and is compared at the start, so a change must restart the
- * server.
+ * The settings of a server that only the facade uses. A change of these does not restart the server. `semantics` and
+ * `mapping` are not among them, because consent is bound to them and is checked at the start.
  */
 const FACADE_ONLY = [
   'tools',
@@ -41,7 +37,7 @@ export interface BackendMakers {
   /** A server of catalogs/servers/shipped-servers.ts. */
   readonly shipped: (name: string) => ServerAdapter;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
-  /** It serves agents from now on. */
+  /** Says that this process serves agents from now on. */
   readonly warmUp: () => void;
   /** Starts these without waiting. */
   readonly startAhead: (servers: readonly string[]) => void;
@@ -49,24 +45,24 @@ export interface BackendMakers {
   readonly stop: () => Promise<void>;
 }
 
-interface Kept {
+interface KeptServer {
   readonly config: ServerConfig;
   readonly root: string;
   readonly served: ServedServer;
 }
 
-type KeptWorkspace = Pick<Kept, 'root' | 'served'>;
+type KeptWorkspace = Pick<KeptServer, 'root' | 'served'>;
 
 /** All servers of a process. */
 export class Backends {
   readonly #make: BackendMakers;
-  #kept: ReadonlyMap<string, Kept> = new Map();
+  #kept: ReadonlyMap<string, KeptServer> = new Map();
   #workspace: KeptWorkspace | undefined;
   /** Made for a configuration that is not in force yet. */
-  #next: KeptWorkspace | undefined;
+  #nextWorkspace: KeptWorkspace | undefined;
   readonly #shipped = new Map<string, ServedServer>();
   /** Workspaces of earlier configurations. */
-  readonly #left = new Set<ServedServer>();
+  readonly #replaced = new Set<ServedServer>();
   #isWarm = false;
   /** Those that start with the facade. */
   #eager: readonly string[] = [];
@@ -76,14 +72,14 @@ export class Backends {
   }
 
   /**
-   * Returns the servers of a configuration by name: the same objects as before if nothing changed. `confine`: what
-   * rules close to the program of a server. Throws CONFIG_INVALID, and has changed nothing then.
+   * Returns the servers of a configuration by name: the same objects as before if nothing changed. `confine` returns
+   * what rules forbid to the program of a server. Throws CONFIG_INVALID; then nothing has changed.
    */
   serve(config: Config, confine: (server: string) => Confinement): ReadonlyMap<string, ServedServer> {
     const adapters = this.#make.sync([...config.servers.values()].map((server) => adapterSettings(server, confine)));
-    const kept = new Map<string, Kept>();
+    const kept = new Map<string, KeptServer>();
     for (const server of config.servers.values())
-      kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
+      kept.set(server.name, this.#reuseOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
     this.#kept = kept;
     this.#eager = eagerServers(config);
     this.startAhead(this.#eager);
@@ -96,43 +92,44 @@ export class Backends {
     );
   }
 
-  /** Definitions of the primitives. */
+  /** Returns the definitions of the primitives. */
   primitives(config: Config): Promise<readonly RawTool[]> {
     if (this.#workspace?.root === config.workspace) return this.#workspace.served.adapter.listTools();
-    this.#next = this.#next?.root === config.workspace ? this.#next : this.#makeWorkspace(config.workspace);
-    return this.#next.served.adapter.listTools();
+    this.#nextWorkspace =
+      this.#nextWorkspace?.root === config.workspace ? this.#nextWorkspace : this.#makeWorkspace(config.workspace);
+    return this.#nextWorkspace.served.adapter.listTools();
   }
 
-  /** Ends the workspaces that the present configuration does not have, after their last call has ended. */
-  async dropLeft(): Promise<void> {
-    const left = [...this.#left];
-    this.#left.clear();
-    await Promise.all(left.map(({ adapter }) => adapter.stop()));
+  /** Stops the workspaces of replaced configurations. Call it when their last call has ended. */
+  async stopReplaced(): Promise<void> {
+    const replaced = [...this.#replaced];
+    this.#replaced.clear();
+    await Promise.all(replaced.map(({ adapter }) => adapter.stop()));
   }
 
-  /** From now on eager servers run. A facade that serves agents calls it once. */
+  /** Starts the eager servers, now and after each reload. A facade that serves agents calls it once. */
   warmUp(): void {
     this.#isWarm = true;
     this.#make.warmUp();
     this.startAhead(this.#eager);
   }
 
-  /** Starts these before anyone calls them, if this facade serves agents; does not wait. */
+  /** Starts servers without waiting, if this facade serves agents. */
   startAhead(servers: readonly string[]): void {
     if (this.#isWarm && servers.length > 0) this.#make.startAhead(servers);
   }
 
-  /** Ends everything. */
+  /** Stops all servers. */
   async stop(): Promise<void> {
     await Promise.all([
       this.#workspace?.served.adapter.stop(),
       ...[...this.#shipped.values()].map(({ adapter }) => adapter.stop()),
-      this.dropLeft(),
+      this.stopReplaced(),
       this.#make.stop(),
     ]);
   }
 
-  #keepOrMake(config: ServerConfig, adapter: ServerAdapter, root: string): Kept {
+  #reuseOrMake(config: ServerConfig, adapter: ServerAdapter, root: string): KeptServer {
     const before = this.#kept.get(config.name);
     if (
       before !== undefined &&
@@ -142,8 +139,8 @@ export class Backends {
     )
       return before;
     const mapping = config.mapping === undefined ? undefined : loadMapping(config.mapping);
-    // Its sessions and read marks belong to the process behind it.
-    const same =
+    // The sessions and read marks of a backend belong to its process, so an unchanged backend is reused.
+    const canReuse =
       before?.served.backend !== undefined &&
       before.served.adapter === adapter &&
       before.root === root &&
@@ -151,7 +148,7 @@ export class Backends {
     const backend =
       mapping === undefined
         ? undefined
-        : same
+        : canReuse
           ? before.served.backend
           : this.#make.mapped({ inner: adapter, mapping, root });
     const served = serveExternal(config, {
@@ -162,12 +159,12 @@ export class Backends {
     return { config, root, served };
   }
 
-  /** Servers that a profile lists, and no others. */
+  /** Returns the internal servers that a profile lists. */
   #serveShipped({ profiles }: Config): readonly ServedServer[] {
-    const asked = [...SHIPPED.keys()].filter((name) =>
+    const listed = [...SHIPPED.keys()].filter((name) =>
       [...profiles.values()].some(({ servers }) => servers.includes(name)),
     );
-    return asked.map((name) => {
+    return listed.map((name) => {
       const served = this.#shipped.get(name) ?? serveShipped(this.#make.shipped(name));
       this.#shipped.set(name, served);
       return served;
@@ -180,25 +177,25 @@ export class Backends {
 
   #serveWorkspace(root: string): ServedServer {
     if (this.#workspace?.root === root) return this.#workspace.served;
-    if (this.#workspace !== undefined) this.#left.add(this.#workspace.served);
-    this.#workspace = this.#next?.root === root ? this.#next : this.#makeWorkspace(root);
-    this.#next = undefined;
+    if (this.#workspace !== undefined) this.#replaced.add(this.#workspace.served);
+    this.#workspace = this.#nextWorkspace?.root === root ? this.#nextWorkspace : this.#makeWorkspace(root);
+    this.#nextWorkspace = undefined;
     return this.#workspace.served;
   }
 }
 
-/** Nothing binds a program without isolation, so a changed rule need not restart it. */
+/** Adds the confinement of isolated programs only, so that a changed rule restarts no other program. */
 function adapterSettings(server: ServerConfig, confine: (server: string) => Confinement): AdapterSettings {
-  const own = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
+  const settings = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
   // An internal server is always limited to its list of tools, whatever a policy says.
   return {
-    ...Object.fromEntries(own),
+    ...Object.fromEntries(settings),
     ...(server.trust === 'internal' && { tools: server.tools }),
     ...(isIsolated(server) && { confinement: confine(server.name) }),
   } as unknown as AdapterSettings;
 }
 
-/** Returns whether it is a program in a sandbox or container. */
+/** Returns whether a server is a program in a sandbox or container. */
 export function isIsolated({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>): boolean {
   return transport === 'stdio' && isolation !== 'direct';
 }

@@ -1,7 +1,4 @@
-/**
- * The tool lists of servers from earlier processes, so that tools/list starts no server. A list of another definition
- * with the same name is ignored.
- */
+/** Stores the tool lists of servers, so that tools/list needs to start no server that an earlier process has listed. */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -23,8 +20,8 @@ export interface KnownToolListsParts {
 }
 
 /**
- * One file per server, in the state folder. A list is only a hint for tools/list: before a call the server is asked
- * again.
+ * Returns the stored lists: one file per definition of a server, in the state folder. A list is only a hint for
+ * tools/list. Before a call, the server is asked again.
  */
 export function openKnownToolLists({ config, digest, redactor, onFault }: KnownToolListsParts): KnownToolLists {
   const folder = path.join(config.state, 'catalog');
@@ -53,7 +50,7 @@ export function openKnownToolLists({ config, digest, redactor, onFault }: KnownT
   };
 }
 
-/** All that decides what runs. */
+/** Returns all settings that decide which program runs. */
 function definitionOf({
   transport,
   command,
@@ -81,7 +78,7 @@ function readList(file: string): readonly RawTool[] | undefined {
       ? (tools as RawTool[])
       : undefined;
   } catch {
-    // None was stored, or only half of one, so the server is asked.
+    // No complete list was stored, so the server is asked.
     return undefined;
   }
 }

@@ -1,8 +1,4 @@
-/**
- * The servers of a configuration without starting any. facade/main.ts loads it for commands that only ask what a call
- * would do.
- */
-
+/** Makes the servers of a configuration without starting any, for commands that ask what a call would do. */
 import type { ServerAdapter } from '../../../adapters/port.ts';
 import { createMappedBackend } from '../../../adapters/primitives/mapped/mapped-backend.ts';
 import {
@@ -26,7 +22,7 @@ const NO_START: LaunchHost = {
   secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
 };
 
-/** What makes servers over a pool. */
+/** Returns the makers of servers over a pool. */
 export function poolBackendMakers(pool: ServerPool): BackendMakers {
   return {
     sync: (settings) => pool.sync(settings),
@@ -39,7 +35,7 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
   };
 }
 
-/** An internal server of catalogs/servers/shipped-servers.ts with its answers. */
+/** Makes an internal server of catalogs/servers/shipped-servers.ts. */
 export function shippedServer(name: string, answer: InProcessServerParts['answer'], close?: () => void): ServerAdapter {
   return createInProcessServer({
     name,
@@ -49,7 +45,7 @@ export function shippedServer(name: string, answer: InProcessServerParts['answer
   });
 }
 
-/** Returns adapters without processes (see ServeOffline in facade/runtime/assembled-facade.ts). */
+/** Returns adapters without processes, as `ServeOffline` of assembled-facade.ts says. */
 export function serveOffline(config: Config): ReadonlyMap<string, ServedServer> {
   return new Backends(
     poolBackendMakers(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined })),

@@ -1,30 +1,27 @@
-/**
- * The decision of a person that a server may be started again although it kept failing, for every process. A decision
- * that is older than a process does not concern it.
- */
+/** Shares the decisions of people that a server that kept failing may start again, between all processes. */
 import type { Awaitable, State } from '../../state/state-port.ts';
 
 const SPACE = 'revived';
 
-/** The revivals that one process reads. */
+/** The revivals as one process reads them. It ignores those from before its start. */
 export class Revivals {
   readonly #state: State;
-  #heard: ReadonlyMap<string, string>;
+  #known: ReadonlyMap<string, string>;
 
   constructor(state: State) {
     this.#state = state;
-    this.#heard = state.list(SPACE);
+    this.#known = state.list(SPACE);
   }
 
-  /** Returns the servers that were revived since the last question. Throws STATE_FAILED. */
-  news(): readonly string[] {
-    const before = this.#heard;
-    this.#heard = this.#state.list(SPACE);
-    return [...this.#heard].filter(([server, mark]) => before.get(server) !== mark).map(([server]) => server);
+  /** Returns the servers that were revived since the last call. Throws STATE_FAILED. */
+  takeNew(): readonly string[] {
+    const before = this.#known;
+    this.#known = this.#state.list(SPACE);
+    return [...this.#known].filter(([server, mark]) => before.get(server) !== mark).map(([server]) => server);
   }
 }
 
-/** Tells every process that a server may be started again. `mark` differs each time. */
+/** Tells every process that a server may start again. `mark` must differ each time. */
 export function reviveServer(state: State, server: string, mark: string): Awaitable<void> {
   return state.put(SPACE, server, mark);
 }

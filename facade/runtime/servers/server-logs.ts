@@ -1,13 +1,13 @@
-/** What servers wrote to stderr: one private log per server, redacted and limited. It never becomes part of a reply. */
+/** Logs what servers write to stderr: one private log per server, redacted and of limited size. */
 import { appendFileSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
 import type { Redactor } from '../../output/redactor.ts';
 
-/** A log and the one before it take at most twice this. */
+/** Bytes after which a new log begins. The log before it is kept, so a server takes at most twice this. */
 const MAX_BYTES = 1024 * 1024;
 
-/** The logs of a state folder, shared by all its processes: lines are appended completely. */
+/** The logs of a state folder. All its processes append complete lines to them. */
 export class ServerLogs {
   readonly #folder: string;
   readonly #redactor: Redactor;
@@ -25,12 +25,10 @@ export class ServerLogs {
     this.#maxBytes = parts.maxBytes ?? MAX_BYTES;
   }
 
-  /**
-   * Appends one line. Secrets are replaced and control characters escaped, so that reading it cannot control a
-   * terminal.
-   */
+  /** Appends one line. Redacts secrets, and escapes control characters, so that they cannot control a terminal. */
   write(server: string, line: string): void {
-    const text = `${new Date().toISOString()} ${process.pid} ${escapeHostile(this.#redactor.redact(line).value).text}\n`;
+    const { text: safe } = escapeHostile(this.#redactor.redact(line).value);
+    const text = `${new Date().toISOString()} ${process.pid} ${safe}\n`;
     try {
       this.#append(server, text);
       this.#failing = false;
@@ -44,8 +42,7 @@ export class ServerLogs {
     const file = logFile(this.#folder, server);
     const known = this.#sizes.get(server);
     if (known === undefined) mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    // Other processes append too, so the true size is read at the start, and again when the own count says that it is
-    // full.
+    // Other processes append too, so the size is read at the start, and again when it seems to exceed the limit.
     const size = known === undefined || known > this.#maxBytes ? sizeOf(file) : known;
     if (size > this.#maxBytes) renameSync(file, `${file}.1`);
     appendFileSync(file, text, { mode: 0o600 });
@@ -53,7 +50,7 @@ export class ServerLogs {
   }
 }
 
-/** Returns what is stored of a server's stderr, oldest first; undefined if it never wrote any. */
+/** Returns the stored stderr of a server, oldest first; undefined if there is none. */
 export function readServerLog(state: string, server: string): string | undefined {
   const file = logFile(path.join(state, 'logs'), server);
   const parts = [`${file}.1`, file].map(readIfThere);

@@ -1,4 +1,4 @@
-/** The audit records of server events. They have only counts of tools; calls have their own records. */
+/** Makes audit records of server events. */
 import type { ServerEvent } from '../../../adapters/port.ts';
 import type { AuditOutcome, ServerEntry } from '../../audit/audit-entry.ts';
 
@@ -11,7 +11,7 @@ const FAULTS: ReadonlySet<ServerEvent['event']> = new Set([
   'tools.failed',
 ]);
 
-/** Returns the record of an event. */
+/** Returns the audit record of an event. */
 export function serverRecordOf(event: ServerEvent): ServerEntry {
   const { event: word, server, id, ...facts } = event;
   const outcome: AuditOutcome =

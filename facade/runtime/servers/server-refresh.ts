@@ -1,13 +1,10 @@
-/**
- * Restarts a running server, or lists its tools again, for an owner's host. What may not run, or cannot be recorded, is
- * refused.
- */
+/** Restarts a running server, or lists its tools again, for the host of an owner. */
 import { startFailure } from '../../../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { AuditEntry } from '../../audit/audit-log.ts';
 import type { Catalog } from '../../exposure/catalog.ts';
 
-/** What is asked, and by whom. */
+/** A request of an owner. `by`: the id of the principal. */
 export interface RefreshRequest {
   readonly server: string;
   readonly event: 'restart' | 'sync';
@@ -26,7 +23,7 @@ export interface RefreshResult {
 
 /**
  * Refreshes a server. Throws USAGE for a server that does not exist or has no process or connection, AUDIT_FAILED, and
- * why it does not start or list.
+ * the error of the start or the list.
  */
 export async function refreshServer(
   { catalog, append }: { readonly catalog: Catalog; readonly append: (entry: AuditEntry) => void },
@@ -35,7 +32,7 @@ export async function refreshServer(
   const served = catalog.servers.get(server);
   if (served === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'There is no server of this name.',
+      detail: 'There is no server with this name.',
       next: 'GET /host/v1/servers lists all servers.',
     });
   if (served.adapter.renew === undefined)
@@ -46,11 +43,11 @@ export async function refreshServer(
   const before = pinsOf(catalog, server);
   append({ type: 'server', event, server, outcome: 'allow', by });
   await served.adapter.renew(event === 'restart' ? 'process' : 'list').catch((thrown: unknown) => {
-    throw told(asTollgateError(thrown));
+    throw asReportable(asTollgateError(thrown));
   });
   await catalog.refresh([server], 'wake');
   const problem = catalog.problems.get(server);
-  if (problem !== undefined) throw told(problem);
+  if (problem !== undefined) throw asReportable(problem);
   const after = pinsOf(catalog, server);
   return {
     server,
@@ -62,8 +59,8 @@ export async function refreshServer(
   };
 }
 
-/** A refusal by a person's decision keeps its own code. */
-function told(error: TollgateError): TollgateError {
+/** Returns the error for the caller: INIT_FAILED in more detail, every other error unchanged. */
+function asReportable(error: TollgateError): TollgateError {
   return error.code === 'INIT_FAILED' ? startFailure(error) : error;
 }
 

@@ -1,20 +1,20 @@
-/** Counts connections over all processes of a state folder, and says when the limit is reached. */
+/** Limits the connections of all processes of a state folder together. */
 import type { SharedConnectionSlots } from '../../../adapters/port.ts';
 import { instant } from '../../state/budget-clock.ts';
 import type { BudgetClaim, Reservation, State } from '../../state/state-port.ts';
 
 const SPACE = 'connections';
-const WANTED = 'wanted';
+const REQUEST = 'wanted';
 
-/** Connections that all processes share, each a lease that ends with its process. */
+/** The connection slots of all processes. Each is a lease that ends with its process. */
 export class SharedConnections implements SharedConnectionSlots {
   readonly #state: State;
   readonly #claim: BudgetClaim;
   readonly #onFault: (thrown: unknown) => void;
-  readonly #owed: Reservation[] = [];
-  #heard: string | undefined;
+  readonly #unreturned: Reservation[] = [];
+  #lastRequest: string | undefined;
 
-  /** `onFault` is called when a lease cannot be given back; see `giveBackOwed`. */
+  /** `onFault` is called when a lease cannot be given back; see `retryReturns`. */
   constructor(state: State, { limit, onFault }: { limit: number; onFault: (thrown: unknown) => void }) {
     this.#state = state;
     this.#claim = { budget: SPACE, scope: 'folder', key: '', demands: [], concurrent: limit };
@@ -29,19 +29,16 @@ export class SharedConnections implements SharedConnectionSlots {
       if (!isOpen) return;
       isOpen = false;
       void this.#giveBack(answer.reservation).catch((thrown: unknown) => {
-        this.#owed.push(answer.reservation);
+        this.#unreturned.push(answer.reservation);
         this.#onFault(thrown);
       });
     };
   }
 
-  /**
-   * Gives back what could not be given back before. Otherwise each full disk and each lock would cost connections until
-   * the process ends. Call it regularly.
-   */
-  async giveBackOwed(): Promise<void> {
-    for (const reservation of this.#owed.splice(0))
-      await this.#giveBack(reservation).catch(() => this.#owed.push(reservation));
+  /** Returns leases again that could not be returned, for example on a full disk. Call it regularly. */
+  async retryReturns(): Promise<void> {
+    for (const reservation of this.#unreturned.splice(0))
+      await this.#giveBack(reservation).catch(() => this.#unreturned.push(reservation));
   }
 
   async #giveBack(reservation: Reservation): Promise<void> {
@@ -49,16 +46,16 @@ export class SharedConnections implements SharedConnectionSlots {
   }
 
   async ask(): Promise<void> {
-    this.#heard = `${this.#state.mark()} ${Date.now()}`;
-    await this.#state.put(SPACE, WANTED, this.#heard);
+    this.#lastRequest = `${this.#state.mark()} ${Date.now()}`;
+    await this.#state.put(SPACE, REQUEST, this.#lastRequest);
   }
 
-  /** True once for each time that another process has asked since the last question. */
+  /** Returns true once for each request of another process. */
   async isAsked(): Promise<boolean> {
-    const wanted = this.#state.get(SPACE, WANTED);
-    const isNew = wanted !== undefined && wanted !== this.#heard && this.#heard !== undefined;
+    const request = this.#state.get(SPACE, REQUEST);
+    const isNew = request !== undefined && request !== this.#lastRequest && this.#lastRequest !== undefined;
     // A request from before this process began does not concern it.
-    this.#heard = wanted ?? '';
+    this.#lastRequest = request ?? '';
     return isNew;
   }
 }

@@ -1,4 +1,4 @@
-/** Connects the supervisor of servers with the decisions of people and other processes. It starts no server itself. */
+/** Applies decisions of people and of other processes to the supervisor of this process. */
 import { createHash } from 'node:crypto';
 import type { OnEvent, SharedConnectionSlots } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -15,29 +15,26 @@ import { serverRecordOf } from './server-records.ts';
 import { OwnReports, type ServerStatus } from './server-reports.ts';
 import { SharedConnections } from './shared-connections.ts';
 
-/** How often decisions of other processes are read; calls check them at once anyway. */
+/** Poll interval for decisions of other processes, ms. Calls check decisions themselves. */
 const WATCH_MS = 500;
 
 /**
- * The mark of this process of a state folder in the names of what it makes, so that a later one can find what it left
- * behind. Contains no `/`.
+ * Returns the mark of this process in names of containers and processes, by which a later one finds orphans. No `/`.
  */
 export function supervisionOwner(state: string): string {
-  return `${createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12)}.${OWN_PROCESS.pid}.${OWN_PROCESS.born}`;
+  const folderTag = createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12);
+  return `${folderTag}.${OWN_PROCESS.pid}.${OWN_PROCESS.born}`;
 }
 
-/** What a supervisor must do on such a decision. */
+/** What a supervisor does at a decision. */
 export interface Supervised {
-  /**
-   * Servers with a refusal end at once and do not start; the others may start again. Internal servers run in this
-   * process and need no consent.
-   */
+  /** Ends servers with a refusal at once, and lets the others start again. */
   halt(
     decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & {
       readonly changed: ReadonlySet<string>;
     },
   ): void;
-  /** Crashes of these servers before now do not count. */
+  /** Forgets the crashes of these servers. */
   revive(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
@@ -45,7 +42,7 @@ export interface Supervised {
   healths(): ReadonlyMap<string, ServerStatus>;
 }
 
-/** What a supervisor is given (see AdapterOptions in adapters/). */
+/** The options of a supervisor (see AdapterOptions in adapters/). */
 export interface SupervisorOptions {
   readonly onStderr: (server: string, line: string) => void;
   readonly onEvent: OnEvent;
@@ -57,7 +54,7 @@ export interface SupervisorOptions {
   readonly owner: string;
 }
 
-/** One process's part in the supervision of the servers of a state folder. */
+/** The supervision of servers in one process of a state folder. */
 export class Supervision {
   readonly killSwitch: KillSwitch;
   readonly owner: string;
@@ -65,8 +62,8 @@ export class Supervision {
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
   readonly #revivals: Revivals;
-  /** A process that serves no one does not report. */
-  #tells = false;
+  /** False in a process that serves no agents: it does not report. */
+  #isReporting = false;
   readonly #logs: ServerLogs;
   readonly #consents: Consents;
   /** The decisions at the last check, by name of the server. */
@@ -86,7 +83,7 @@ export class Supervision {
     this.owner = supervisionOwner(state);
   }
 
-  /** What the pool of servers is made with. */
+  /** Returns the options of the pool of servers. */
   options(): SupervisorOptions {
     return {
       onStderr: (server, line) => {
@@ -94,7 +91,7 @@ export class Supervision {
         this.#shared.log.debug({ server }, line);
       },
       onEvent: this.#onEvent,
-      // The person who stopped it knows.
+      // The person who stopped the server knows why.
       onUnstarted: (server, why) =>
         why.data.killed === true
           ? undefined
@@ -107,10 +104,7 @@ export class Supervision {
     };
   }
 
-  /**
-   * Returns whether a mark belongs to a dead facade of this state folder, so that no other process will end what it
-   * left.
-   */
+  /** Returns whether a mark belongs to a dead process of this state folder, whose leftovers are orphans. */
   isOrphan(mark: string): boolean {
     const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)(?:\/|$)/.exec(mark) ?? [];
     return born !== undefined && this.owner.startsWith(`${tag}.`) && !isRunning({ pid: Number(pid), born });
@@ -120,29 +114,28 @@ export class Supervision {
   watch(supervised: Supervised): void {
     this.#timer = setInterval(
       () =>
-        void this.#look(supervised).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision')),
+        void this.#checkDecisions(supervised).catch((thrown: unknown) =>
+          this.#shared.log.error({ err: thrown }, 'supervision'),
+        ),
       WATCH_MS,
     ).unref();
   }
 
-  /** From now on the other processes are told the state of the servers. */
-  tellOthers(): void {
-    this.#tells = true;
+  /** Starts to report the state of the servers to other processes. */
+  startReporting(): void {
+    this.#isReporting = true;
   }
 
   close(): void {
     clearInterval(this.#timer);
-    if (this.#tells)
+    if (this.#isReporting)
       void this.#reports
-        .say(new Map())
+        .report(new Map())
         .catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision'));
-    this.#tells = false;
+    this.#isReporting = false;
   }
 
-  /**
-   * A refused call has halted the server. The next check judges it again, because it may have been released before any
-   * check saw it stopped.
-   */
+  /** Returns why a server is halted. The next check judges it again, because it may be released before that check. */
   #refusalOf(server: string): TollgateError | undefined {
     const refusal = this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server);
     if (refusal === undefined) return undefined;
@@ -151,9 +144,9 @@ export class Supervision {
     return refusal;
   }
 
-  async #look(supervised: Supervised): Promise<void> {
+  async #checkDecisions(supervised: Supervised): Promise<void> {
     const killed = this.killSwitch.names();
-    const { marks, refusalOf } = this.#consentsOr(() =>
+    const { marks, refusalOf } = this.#refusalsOr(() =>
       supervised.halt({
         killed: (server) => refusalIn(killed, server),
         any: (server) => refusalIn(killed, server),
@@ -177,19 +170,19 @@ export class Supervision {
         any: (server) => refusalIn(killed, server) ?? refusalOf(server),
         changed,
       });
-      // None of these runs any more, so the next check lets a new start run under the present consent.
+      // None of these runs any more, so the next check lets them start under the present consent.
       for (const server of new Set([...marks.keys(), ...changed]))
         if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
-    // After what was released: a server that is still stopped is not started.
-    supervised.revive(this.#revivals.news());
+    // After the halts, so that a server that is still stopped is not started.
+    supervised.revive(this.#revivals.takeNew());
     if (await this.#connections.isAsked()) await supervised.yieldOne();
-    if (this.#tells) await this.#reports.say(supervised.healths());
-    await this.#connections.giveBackOwed();
+    if (this.#isReporting) await this.#reports.report(supervised.healths());
+    await this.#connections.retryReturns();
   }
 
-  /** A stop also takes effect if consent cannot be read. */
-  #consentsOr(halt: () => void): ReturnType<Consents['currentRefusals']> {
+  /** Returns the refusals of consents. Calls `halt` if they cannot be read, so that stops take effect anyway. */
+  #refusalsOr(halt: () => void): ReturnType<Consents['currentRefusals']> {
     try {
       return this.#consents.currentRefusals();
     } catch (thrown) {
@@ -201,7 +194,7 @@ export class Supervision {
   readonly #onEvent: OnEvent = (event) => {
     this.#shared.metrics.onServerEvent(event);
     this.#shared.feed.note(event);
-    // The owner reads it in the log; the default level shows it.
+    // An error, because the default level of the log shows it to the owner.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted')
       this.#shared.log.error(
         { server: event.server, tries: event.tries },
