@@ -1,6 +1,6 @@
 /**
- * Runs the walkthrough of docs/approvals-walkthrough.md, with one agent that runs all the time, and the terminal sessions
- * that the pages on approvals show.
+ * Runs the walkthrough of docs/approvals-walkthrough.md, with one agent that runs all the time, and the
+ * terminal sessions that the pages on approvals show.
  */
 import { chmodSync, copyFileSync } from 'node:fs';
 import path from 'node:path';
@@ -179,9 +179,21 @@ servers: {notes: {command: node, args: [servers/notes.js], env: {NOTES_KEY: "\${
     place.write('workspace/README.md', '# Hello\n');
     place.write(
       'servers/notes.js',
-      `require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return;
-const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'notes', version: '1.0.0' } } : { tools: [{ name: 'find', description: 'Finds notes.', inputSchema: { type: 'object', properties: { text: { type: 'string', description: 'What to look for.' } } } }] };
-process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); });`,
+      `require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method } = JSON.parse(line);
+  if (id === undefined) return;
+  const inputSchema = { type: 'object', properties: { text: { type: 'string', description: 'What to look for.' } } };
+  const result =
+    method === 'initialize'
+      ? {
+          protocolVersion: '2025-06-18',
+          capabilities: { tools: {} },
+          serverInfo: { name: 'notes', version: '1.0.0' },
+        }
+      : { tools: [{ name: 'find', description: 'Finds notes.', inputSchema }] };
+  process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
+});
+`,
     );
     giveAway(place.folder);
   });

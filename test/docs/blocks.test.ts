@@ -1,4 +1,4 @@
-/** Tests every code block of the documentation by using it: configurations load, policies compile, JSON parses, commands run. */
+/** Uses every code block of the documentation: configurations load, policies compile, JSON parses, commands run. */
 import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { runLine, type Shown } from './console.ts';
 import { type Block, blocksOf, PAGES, ROOT } from './markdown.ts';
 import { TUTORIAL } from './tutorial.ts';
 
-/** Recipes are run by their own cases: cookbook.test.ts. The tutorial is done step by step, faults too: tutorial.test.ts. */
+/** Pages with their own tests: cookbook.test.ts runs the recipes, tutorial.test.ts follows the tutorial. */
 const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md')
   .flatMap(blocksOf)
   .filter(({ page, line }) => !(page === TUTORIAL.page && line > TUTORIAL.from && line < TUTORIAL.to));
@@ -23,9 +23,9 @@ const VARIABLES = { TRACKER_TOKEN: 'value-of-tracker-token', ALICE_TOKEN: 'value
 
 let place: string;
 let home: string;
-/** Where examples are loaded: with the files that they take for granted. */
+/** The project in which examples are loaded. It has the files that they expect. */
 let project: string;
-/** Where commands run: what init makes of an empty folder. */
+/** The project in which commands run: an empty folder after `tollgate init`. */
 let fresh: string;
 
 beforeAll(() => {
@@ -60,8 +60,8 @@ async function load(name: string, text: string): Promise<string> {
   return policy.revision;
 }
 
-describe('blocks', () => {
-  it('are in languages that are tested here', () => {
+describe('the blocks of the documentation', () => {
+  it('are in languages that this file tests', () => {
     const known = new Set(['yaml', 'rego', 'json', 'sh', 'text', '']);
     expect(blocks.filter(({ language }) => !known.has(language)).map(({ page, line }) => `${page}:${line}`)).toEqual(
       [],
@@ -95,12 +95,12 @@ describe('blocks', () => {
   });
 });
 
-/** Lines that are not run here, and why. */
+/** Lines that the test does not run, and why. */
 const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/^npm ci && npm (run demo|test)$/, 'it is what runs this test; the gate runs both on a fresh checkout'],
   [/^npm run build$/, 'these tests run on what it has built'],
   [/^npm link$/, 'it writes to a folder of the whole machine'],
-  [/^claude mcp add /, 'a program of somebody else'],
+  [/^claude mcp add /, 'it is a program of another project'],
   [/ serve$/, 'it listens on a fixed port until it is stopped: test/serve/http-listener.test.ts'],
   [/ servers --log (github|tickets)$/, 'it names a server of your own: test/cli/commands.test.ts'],
   [
@@ -110,10 +110,10 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/ connect memory$/, 'it installs a package, and a person answers: test/docs/connecting.test.ts'],
   [/ export --client cursor --replace$/, 'it asks a person: test/clients/'],
   [/^podman /, 'it needs the image of a registry: test/container/container-engine.test.ts'],
-  [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
+  [/ audit tail/, 'it runs until it is stopped: test/audit/'],
 ];
 
-/** Exit codes that the text around a line promises; 0 for all others. */
+/** Exit codes that the page states for a line; 0 for all others. */
 const ENDS: readonly (readonly [RegExp, number])[] = [
   [/ try read '\{"path": "\.env"\}'/, 3],
   [/ try bash '\{"command": "git push"\}'/, 7],
@@ -121,12 +121,12 @@ const ENDS: readonly (readonly [RegExp, number])[] = [
   [/ --expect-head 0{64}$/, 3],
 ];
 
-describe('commands', () => {
+describe('the commands of the documentation', () => {
   const lines = [...new Set(named('sh').flatMap(([, { text }]) => text.trim().split('\n')))];
   const asked = lines.filter((line) => !NOT_RUN.some(([pattern]) => pattern.test(line)));
   const isInit = (line: string): boolean => line.endsWith(' init');
 
-  it('are all run, or have a reason why not', () => {
+  it('all run, or have a reason why not', () => {
     for (const [pattern, reason] of NOT_RUN) {
       expect(
         lines.some((line) => pattern.test(line)),
@@ -144,7 +144,7 @@ describe('commands', () => {
       env: { PATH: process.env.PATH ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') },
     });
 
-  it('init comes first, and what it writes loads', async () => {
+  it('begin with init, which writes files that load', async () => {
     expect(await run(lines.find(isInit) ?? '')).toMatchObject({ code: 0 });
   });
 

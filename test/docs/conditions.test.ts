@@ -1,4 +1,4 @@
-/** Tests that each example in the table of conditions is one: it is taken as it stands, and holds what its row is about. */
+/** Checks that each example in the table of rule conditions is valid and uses the condition of its row. */
 
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
@@ -18,7 +18,7 @@ const ROWS = rowsOf(sectionOf('docs/rules.md', '## Fields')).filter(
   (row) => row.length === 3 && row[0]?.startsWith('`') === true,
 );
 
-describe('examples of conditions', () => {
+describe('the table of conditions', () => {
   it.each(ROWS.map(([name = '', , example = '']) => [codeIn(name)[0] ?? '', codeIn(example)[0] ?? '']))(
     '%s: %s',
     (field, example) => {
@@ -35,7 +35,7 @@ describe('examples of conditions', () => {
     },
   );
 
-  it('there is one for every condition', () => {
+  it('has an example for every condition', () => {
     expect(ROWS.length).toBe(22);
   });
 });

@@ -1,4 +1,7 @@
-/** Tests docs/connecting.md by doing it: the commands of its transcripts run as they stand, with the hashes that were shown, against a real package and a service on this machine. */
+/**
+ * Runs the commands of docs/connecting.md with the hashes that they print, against a real package and a service on this
+ * machine.
+ */
 import { chmodSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -27,7 +30,7 @@ const SERVICE = '127.0.0.1:8765';
 let project: Project;
 let service: Server;
 let env: Record<string, string>;
-/** What was last shown. */
+/** The values last printed, by the placeholder that stands for them on the page. */
 const hashes = { START: '', TOOLS: '' };
 
 beforeAll(async () => {
@@ -65,7 +68,7 @@ function filledIn(asked: string): string {
     .replace(/\bTOOLS\b/, hashes.TOOLS);
 }
 
-/** An output without what differs from run to run. */
+/** Replaces values that differ from run to run by their placeholders. */
 function settle(output: string): readonly string[] {
   const { port } = service.address() as AddressInfo;
   hashes.START = /start hash {2}(\w{64})/.exec(output)?.[1] ?? hashes.START;
@@ -82,7 +85,7 @@ function settle(output: string): readonly string[] {
 }
 
 describe('the transcripts of connecting', () => {
-  it('connect a known service and an unknown one, and take both back' + verifies('PF-11', 'PF-12', 'HA-29'), () => {
+  it('connect a known and an unknown service, and undo both' + verifies('PF-11', 'PF-12', 'HA-29'), () => {
     const asked = TURNS.map((turn) => turn.asked);
     for (const word of [
       'connect memory --dry-run',

@@ -1,4 +1,7 @@
-/** Owns lines of a page, run as a reader runs them: a plain command in this process, which starts none, and all that needs a shell in one; refuses to wait for a person. */
+/**
+ * Runs lines of a page as a reader would. A plain `tollgate` command runs in this process, because starting one is
+ * slow. Other lines run in a shell. Nothing waits for a person.
+ */
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
@@ -7,30 +10,30 @@ import { PassThrough } from 'node:stream';
 import { type Answer, start } from '../cli/terminal.ts';
 import { MAIN } from '../process/child.ts';
 
-/** How a line ended; `shown` is all that stands on the screen. */
+/** The result of a line; `shown` is everything on the screen. */
 export interface Shown extends Answer {
   readonly shown: string;
 }
 
-/** Where lines are run. */
-export interface Desk {
+/** The place in which lines run. */
+export interface CommandPlace {
   readonly home: string;
   readonly folder: string;
   readonly env: Readonly<Record<string, string>>;
 }
 
 const QUOTED = /'[^']*'|"[^"]*"/g;
-/** One command of Tollgate, without anything that only a shell understands. */
+/** Matches one Tollgate command without shell syntax. */
 const PLAIN = /^tollgate(?: [^|<>;&$`*?~\\#()]*)?$/;
 
-/** Words as a shell reads them of a plain command. */
+/** Splits a plain command into words, as a shell does. */
 export function wordsOf(line: string): readonly string[] {
   return [...line.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
     ([, single, double, plain]) => single ?? double ?? plain ?? '',
   );
 }
 
-/** Puts the program as it ships into `<root>/bin`, under the name that npm would link; the answer is the PATH that finds it. */
+/** Links the built program as `<root>/bin/tollgate`, as npm would. Returns a PATH that finds it. */
 export function linkProgram(root: string): string {
   const [bin, link] = [path.join(root, 'bin'), path.join(root, 'tollgate')];
   mkdirSync(bin);
@@ -40,12 +43,12 @@ export function linkProgram(root: string): string {
   return `${bin}:${process.env.PATH ?? ''}`;
 }
 
-/** Runs a line to its end. */
-export async function runLine(line: string, desk: Desk): Promise<Shown> {
-  return PLAIN.test(line.replace(QUOTED, '')) ? inProcess(line, desk) : inShell(line, desk);
+/** Runs a line until it ends. */
+export async function runLine(line: string, place: CommandPlace): Promise<Shown> {
+  return PLAIN.test(line.replace(QUOTED, '')) ? inProcess(line, place) : inShell(line, place);
 }
 
-async function inProcess(line: string, { home, folder, env }: Desk): Promise<Shown> {
+async function inProcess(line: string, { home, folder, env }: CommandPlace): Promise<Shown> {
   const said = { out: '', err: '', shown: '' };
   const say =
     (stream: 'out' | 'err') =>
@@ -64,7 +67,7 @@ async function inProcess(line: string, { home, folder, env }: Desk): Promise<Sho
   return { ...said, code };
 }
 
-function inShell(line: string, { folder, env }: Desk): Promise<Shown> {
+function inShell(line: string, { folder, env }: CommandPlace): Promise<Shown> {
   const child = spawn('bash', ['-c', line], { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const said = { out: '', err: '', shown: '' };
   const hear =

@@ -1,4 +1,4 @@
-/** Tests every recipe of the cookbook by its own cases, run by the command that its readers use; a recipe without cases fails. */
+/** Runs the cases of every recipe of the cookbook with `tollgate policy test`. A recipe without cases fails. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
@@ -7,7 +7,7 @@ import { type Block, blocksOf, readPage, sectionOf } from './markdown.ts';
 const PAGE = 'docs/cookbook.md';
 const recipes = [...readPage(PAGE).matchAll(/^### (.+)$/gm)].map((found) => found[1] ?? '');
 const [shared] = blocksOf(PAGE);
-/** What recipes that only deny or ask stand on. */
+/** The base rules of recipes that only deny or ask. */
 const EVERYTHING = 'rules:\n  - id: everything\n    outcome: allow\n    when: {}\n';
 
 let project: Project;
@@ -29,7 +29,7 @@ function read(title: string): Recipe {
   return { rule, suite };
 }
 
-/** Runs the cases of a recipe in a project that holds nothing else. */
+/** Runs the cases of a recipe in a project that has nothing else. */
 async function run({ rule, suite }: Recipe): Promise<{ code: number; out: string; err: string }> {
   const folder = `policies/${rule.line}`;
   const file = `${folder}/recipe.${rule.language}`;
@@ -47,19 +47,19 @@ async function run({ rule, suite }: Recipe): Promise<{ code: number; out: string
 }
 
 describe('docs/cookbook.md', () => {
-  it('has at least 25 recipes, five of them in Rego, each under a name of its own', () => {
+  it('has at least 25 recipes with different names, five of them in Rego', () => {
     expect(new Set(recipes).size).toBe(recipes.length);
     expect(recipes.length).toBeGreaterThanOrEqual(25);
     expect(recipes.map(read).filter(({ rule }) => rule.language === 'rego').length).toBeGreaterThanOrEqual(5);
   });
 
-  it.each(recipes)('%s: its cases hold, in opa and in the built wasm', async (title) => {
+  it.each(recipes)('%s: passes its cases in opa and in the built wasm', async (title) => {
     const { code, out, err } = await run(read(title));
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
     expect(out).not.toContain('built wasm only');
   });
 
-  it.each(recipes)('%s: it allows something and refuses something', (title) => {
+  it.each(recipes)('%s: allows at least one call and refuses at least one', (title) => {
     const { suite } = read(title);
     const expected = [...suite.text.matchAll(/\bexpect: (\w+)/g)].map(([, word]) => word);
     expect(expected).toContain('allow');

@@ -1,4 +1,4 @@
-/** Tests docs/host-api.md by running its commands, in their order, against a host at work. */
+/** Runs the commands of docs/host-api.md in order, against a running gateway. */
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeHostApi } from '../../facade/serve/host/host-api-description.ts';
@@ -17,7 +17,7 @@ beforeAll(async () => {
 }, 30_000);
 afterAll(() => host.close());
 
-/** What a person sees who types it. The listener lives in this process, so nothing may wait for the command without it. */
+/** Returns what the command prints. The listener is in this process, so the command must not block the event loop. */
 function type(text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     let out = '';
@@ -30,7 +30,7 @@ function type(text: string): Promise<string> {
 }
 
 describe('docs/host-api.md', () => {
-  it('does what it says, command by command', async () => {
+  it('shows commands that give the shown results', async () => {
     const answers: Record<string, unknown>[] = [];
     for (const { text } of commands) answers.push(JSON.parse(await type(text)) as Record<string, unknown>);
     expect(answers.map((answer) => Object.keys(answer))).toEqual([

@@ -1,4 +1,4 @@
-/** Owns the reading of the documentation: its files, headings, tables, code blocks and links; knows nothing of what they should say. */
+/** Reads the documentation: its files, headings, tables, code blocks and links. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 

@@ -1,4 +1,6 @@
-/** Tests what every page must keep: links that lead somewhere, files that exist, decisions in one form, threats and attacks with their proof. */
+/**
+ * Checks every page: links and files exist, decisions have one form, threats and attacks name their tests.
+ */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -37,7 +39,7 @@ describe.each(PAGES)('%s', (page) => {
 });
 
 describe('README.md', () => {
-  it('has the two commands, word for word', () => {
+  it('has the two commands exactly', () => {
     const blocks = blocksOf('README.md')
       .filter(({ language }) => language === 'sh')
       .map(({ text }) => text.trim());
@@ -66,7 +68,7 @@ describe('decisions', () => {
     );
   });
 
-  it.each(decisions)('%s says context, choice and consequence in 40 lines', (page) => {
+  it.each(decisions)('%s has context, choice and consequence in 40 lines', (page) => {
     const text = readPage(page);
     expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(40);
     expect(Number(/^# (\d+)\. /.exec(text)?.[1])).toBe(Number(path.basename(page).slice(0, 4)));
@@ -107,7 +109,7 @@ describe('docs/threat-model.md', () => {
   });
 
   it.each(threats.map(([id = '', name = '']) => [id, name] as const))(
-    '%s %s: what is done here, and what remains',
+    '%s %s: says what Tollgate does, and what remains',
     (id, name) => {
       const heading = `### ${id} ${name[0]?.toUpperCase()}${name.slice(1)}`;
       const section = sectionOf(page, heading);
@@ -116,7 +118,7 @@ describe('docs/threat-model.md', () => {
     },
   );
 
-  it('says first what is not there yet', () => {
+  it('begins with what is missing', () => {
     const missing = sectionOf(page, '## What is not there yet');
     for (const word of ['Rules on paths bind', 'No egress', 'Not signed']) expect(missing).toContain(word);
   });
@@ -128,7 +130,7 @@ describe('docs/threat-model.md', () => {
   });
 
   it.each(attacks.map(([attack = '', , file = '']) => [codeIn(attack)[0] ?? '', codeIn(file)[0] ?? ''] as const))(
-    '%s stands in %s',
+    '%s is a test in %s',
     (attack, file) => {
       const absolute = path.join(ROOT, file);
       expect(statSync(absolute).isFile()).toBe(true);

@@ -1,4 +1,7 @@
-/** Tests that the reference pages say what the code says, both ways: errors, settings, rules, commands, exit codes, records. */
+/**
+ * Compares the reference pages with the code in both directions: errors, settings, rules, commands, exit codes,
+ * records.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -15,7 +18,7 @@ import { blocksOf, codeIn, proseOf, ROOT, readPage, rowsOf, sectionOf } from './
 
 const CODES = Object.keys(ERRORS) as ErrorCode[];
 
-/** Names of the source, and nothing else may be missing from the page (HB-08). */
+/** The error names of Harbor. The page must map each of them (HB-08). */
 const SOURCE_CODES = [
   'ERR_PERMISSION_DENIED',
   'ERR_SCOPE_REQUIRED',
@@ -31,7 +34,7 @@ const SOURCE_CODES = [
 ];
 
 describe('docs/errors.md', () => {
-  it('lists no code that nothing answers with', () => {
+  it('lists only codes that the source throws', () => {
     const sources = ['adapters', 'catalogs', 'facade', 'policies'].flatMap((folder) =>
       readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
         .filter((name) => name.endsWith('.ts'))
@@ -49,7 +52,7 @@ describe('docs/errors.md', () => {
     expect(headings).toEqual(CODES);
   });
 
-  it.each(CODES)('%s: wire, retry, what and next are those of the table, and why is said', (code) => {
+  it.each(CODES)('%s: has wire form, retry, what and next of the table, and says why', (code) => {
     const row = ERRORS[code];
     const section = sectionOf('docs/errors.md', `### ${code}`);
     const line = (name: string): string | undefined =>
@@ -61,7 +64,7 @@ describe('docs/errors.md', () => {
     expect(line('Why')?.length).toBeGreaterThan(15);
   });
 
-  it('maps every code of the source to one of ours' + verifies('HB-08'), () => {
+  it('maps every error name of Harbor to a code of Tollgate' + verifies('HB-08'), () => {
     const rows = rowsOf(sectionOf('docs/errors.md', '## Names of other systems'));
     expect(rows.map(([name]) => codeIn(name ?? '')[0])).toEqual(SOURCE_CODES);
     for (const [, ours = ''] of rows) {
@@ -85,7 +88,7 @@ interface SchemaNode {
 const readJson = (file: string): unknown => JSON.parse(readFileSync(path.join(ROOT, file), 'utf8'));
 const SCHEMA = readJson('facade/config/tollgate.schema.json') as SchemaNode;
 
-/** Described where they stand at the top; a profile has the same keys. */
+/** Settings that the page describes at the top level. A profile has the same keys. */
 const SHARED = ['profiles.*.expose', 'profiles.*.budgets', 'profiles.*.caps'];
 
 function* settings(node: SchemaNode, at: string): Generator<readonly [string, SchemaNode]> {
@@ -110,7 +113,7 @@ describe('docs/configuration.md', () => {
     expect([...documented].sort()).toEqual([...known.keys()].sort());
   });
 
-  it('names the default of each, where the schema has one', () => {
+  it('names the default of each setting that has one in the schema', () => {
     const wrong = rows.flatMap(([name, , shown]) => {
       const value = known.get(codeIn(name ?? '')[0] ?? '')?.default;
       const expected = value === undefined ? shown : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\``;
@@ -155,7 +158,7 @@ describe('docs/rules.md', () => {
     for (const field of [...part('tests'), ...part('obligations')]) expect(named).toContain(field);
   });
 
-  it('gives the same ways to get opa as the message does', () => {
+  it('gives the same ways to install opa as the message', () => {
     const lines = blocksOf('docs/rego.md')
       .find(({ language }) => language === 'text')
       ?.text.trim()
@@ -173,7 +176,7 @@ describe('docs/catalogs.md', () => {
     expect([...named].sort()).toEqual(files.sort());
   });
 
-  it('says of every backend what its mapping cannot do', () => {
+  it('says for every backend what its mapping cannot do', () => {
     const actions = new Map([
       ['read a file', 'read.file'],
       ['list', 'read.list'],
@@ -197,7 +200,7 @@ describe('docs/catalogs.md', () => {
     }
   });
 
-  it('names reasons of quarantine that exist', () => {
+  it('names only existing reasons for quarantine', () => {
     const sources = readdirSync(path.join(ROOT, 'catalogs'), { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts'))
       .map((name) => readFileSync(path.join(ROOT, 'catalogs', name), 'utf8'))
@@ -208,12 +211,12 @@ describe('docs/catalogs.md', () => {
   });
 });
 
-/** `tollgate policy test`: a command with the groups that it stands in. */
+/** A command with its groups: `tollgate policy test`. */
 function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** A terminal that keeps what it is told. The commands below need no more of the world. */
+/** A terminal that collects what is written to it. The commands below need nothing else. */
 function terminal(): Io & { readonly said: string[] } {
   const said: string[] = [];
   const say = (text: string): void => void said.push(text);
@@ -288,12 +291,12 @@ describe('docs/cli.md', () => {
     },
   );
 
-  it('has the exit codes', () => {
+  it('lists all exit codes', () => {
     const rows = rowsOf(sectionOf(page, '## Exit codes')).map(([code, name]) => [name, Number(code)]);
     expect(Object.fromEntries(rows)).toEqual(EXIT);
   });
 
-  it('has every variable of ours', () => {
+  it('lists every environment variable of Tollgate', () => {
     const files = ['facade', 'policies', 'adapters', 'catalogs'].flatMap((folder) =>
       readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
         .filter((name) => name.endsWith('.ts'))

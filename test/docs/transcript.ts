@@ -1,7 +1,7 @@
-/** Owns the comparison of a transcript with what a command really prints; refuses a line that is not there, or not in its place. */
+/** Compares a transcript of a page with what a command prints. A missing or misplaced line fails. */
 import { expect } from 'vitest';
 
-/** A line `…` of the page stands for any lines; every other line follows the one before it. */
+/** A line `…` of the page matches any lines. Every other line must directly follow the line before it. */
 export function expectLike(shown: readonly string[], page: readonly string[]): void {
   let at = 0;
   let isOpen = false;

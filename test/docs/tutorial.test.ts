@@ -1,28 +1,34 @@
-/** Tests docs/policy-tutorial.md by doing it: files as they stand, commands as they stand, calls of an agent that runs all the time. */
+/**
+ * Follows docs/policy-tutorial.md: writes its files, runs its commands, and makes its calls with an agent that runs all
+ * the time.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
-import { type Desk, linkProgram, runLine } from './console.ts';
+import { type CommandPlace, linkProgram, runLine } from './console.ts';
 import { readSteps, settle, TUTORIAL, type Turn } from './tutorial.ts';
 
 const STEPS = readSteps(TUTORIAL.text);
-/** After these the one that runs must have taken up what they changed. */
+/** Commands after which the running Tollgate must have loaded the change. */
 const CHANGES = /^tollgate policy mode \S+ \S+$/;
-/** These read what was recorded of a call, which is written a moment after its answer: sooner than anybody types, not than a test does. */
+/**
+ * Commands that read the record of a call. It is written shortly after the answer: before a person can type, but not
+ * before a test can.
+ */
 const LOOKS_BACK = /^tollgate policy (why last|replay)/;
 
 let project: Project;
-let desk: Desk;
+let place: CommandPlace;
 let agent: Child | undefined;
-/** Of the configuration that `tollgate reload` showed last. */
+/** The hash of the configuration that `tollgate reload` showed last. */
 let hash = '';
 
 beforeAll(() => {
   project = new Project();
   // Root's own folder cannot be isolated, and init would say so.
   giveAway(project.folder);
-  desk = { home: project.home, folder: project.folder, env: { PATH: linkProgram(project.root), HOME: project.home } };
+  place = { home: project.home, folder: project.folder, env: { PATH: linkProgram(project.root), HOME: project.home } };
 });
 
 afterAll(async () => {
@@ -45,7 +51,7 @@ async function call({ asked }: Turn): Promise<string> {
 async function perform(turn: Turn, kind: 'console' | 'agent'): Promise<string> {
   if (kind === 'agent') return call(turn);
   const before = reloads();
-  const { shown } = await runLine(turn.asked.replace('HASH', hash), desk);
+  const { shown } = await runLine(turn.asked.replace('HASH', hash), place);
   hash = /--yes ([\da-f]{64})/.exec(shown)?.[1] ?? hash;
   if (agent !== undefined && CHANGES.test(turn.asked))
     await expect.poll(reloads, { timeout: 30_000 }).toBeGreaterThan(before);
@@ -56,7 +62,7 @@ async function perform(turn: Turn, kind: 'console' | 'agent'): Promise<string> {
 }
 
 describe('the tutorial', () => {
-  it('has wrong rules and right ones, commands and calls', () => {
+  it('has wrong and corrected rules, commands and calls', () => {
     const asked = STEPS.flatMap((step) =>
       step.kind === 'file' ? [] : step.turns.map((turn) => turn.asked.split(' ').slice(0, 3).join(' ')),
     );

@@ -1,18 +1,18 @@
-/** Owns the reading of the tutorial: its steps in order, and the few things in an output that differ from run to run; runs nothing. */
+/** Reads the tutorial: its steps in order, and the values in an output that differ from run to run. */
 import { readPage, sectionOf } from './markdown.ts';
 
-/** A file that is written, commands with what they print, or calls of the agent with what it reads. */
+/** One step: a file to write, commands with their output, or calls of the agent with the answers. */
 export type Step =
   | { readonly kind: 'file'; readonly name: string; readonly text: string }
   | { readonly kind: 'console' | 'agent'; readonly turns: readonly Turn[] };
 
-/** One command or call, and the output that stands under it. */
+/** One command or call, and the output below it. */
 export interface Turn {
   readonly asked: string;
   readonly output: string;
 }
 
-/** The only differences that are allowed, each with what stands in its place. */
+/** The allowed differences, each with its placeholder. */
 const VARYING: readonly (readonly [RegExp, string])[] = [
   [/\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/g, 'ID'],
   [/\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?/g, 'TIME'],
@@ -24,13 +24,13 @@ const VARYING: readonly (readonly [RegExp, string])[] = [
 const PAGE = 'docs/policy-tutorial.md';
 const TEXT = sectionOf(PAGE, '# Policy tutorial');
 
-/** Where it stands, in lines from 1. */
+/** Its line on the page, from 1. */
 export const TUTORIAL = (() => {
   const from = readPage(PAGE).split(TEXT)[0]?.split('\n').length ?? 0;
   return { page: PAGE, from, to: from + TEXT.split('\n').length, text: TEXT };
 })();
 
-/** Its steps, in order. Throws for a block that is none. */
+/** Returns the steps in order. Throws for a block that is not a step. */
 export function readSteps(text: string): readonly Step[] {
   return [...text.matchAll(/^```(\w+)\n(.*?)^```$/gms)].map(([, language = '', body = '']): Step => {
     if (language === 'console') return { kind: 'console', turns: turnsOf(body, '$ ') };
@@ -50,7 +50,7 @@ function turnsOf(body: string, prompt: string): readonly Turn[] {
   });
 }
 
-/** An output without what differs. */
+/** Replaces the values that differ from run to run. */
 export function settle(output: string): string {
   const lines = VARYING.reduce((text, [pattern, word]) => text.replace(pattern, word), output.trimEnd()).split('\n');
   return lines.map((line) => line.trimEnd()).join('\n');
