@@ -6,12 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { normalizeArguments } from '../../../catalogs/primitives/argument-spellings.ts';
-import {
-  type Mapping,
-  renderArguments,
-  type ServedAction,
-  type Strategy,
-} from '../../../catalogs/primitives/primitive-mapping.ts';
+import { type Mapping, renderArguments, type Strategy } from '../../../catalogs/primitives/primitive-mapping.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../../catalogs/primitives/primitive-schemas.ts';
 import { CallPathHandles, PathHandle, whileInPlace } from '../../../catalogs/readers/path-handles.ts';
 import { locate } from '../../../catalogs/readers/path-location.ts';
@@ -21,16 +16,15 @@ import {
   PRIMITIVES,
   type Primitive,
   type PrimitiveBackend,
-  type ServerAdapter,
   type UpstreamCall,
 } from '../../port.ts';
 import type { JsonDoc } from '../../rpc/wire-message.ts';
 import { KeyedLocks, SeenVersions } from '../workspace/action-context.ts';
 import { refusalResult } from '../workspace/file-text.ts';
 import { bindPath } from '../workspace/path-binding.ts';
-import type { MappedCall } from './mapped-call.ts';
+import type { MappedCall, MappedServer } from './mapped-call.ts';
 import { checkEdit, editChecked, editWhole } from './mapped-edit.ts';
-import { type MappedState, statMapped } from './mapped-file-facts.ts';
+import { type MappedState, notSupported, statMapped } from './mapped-file-facts.ts';
 import { findMapped, listMapped } from './mapped-listing.ts';
 import { checkProcess, MappedProcesses } from './mapped-process.ts';
 import { readMappedPage, readMappedWhole } from './mapped-read.ts';
@@ -51,31 +45,36 @@ const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = {
   process: checkProcess,
 };
 
+type RunStrategy = (call: MappedCall, state: MappedState, processes: MappedProcesses) => Promise<ToolResult>;
+
+const STRATEGIES: Readonly<Record<Strategy, RunStrategy>> = {
+  'whole-file': readMappedWhole,
+  'paged-file': readMappedPage,
+  list: listMapped,
+  'tree-find': findMapped,
+  'search-session': searchMapped,
+  info: statMapped,
+  store: writeMapped,
+  'read-modify-write': editWhole,
+  'checked-edit': editChecked,
+  process: (call, _state, processes) => processes.call(call),
+};
+
 /**
  * Creates a backend that serves the primitives through `inner` as `mapping` describes. `root` is the absolute, real
  * path of the workspace, which the backend must see under the same path. The tools of `inner` itself stay callable.
  * Throws the errors of the port, NOT_SUPPORTED, DENIED and TOOL_FAILED.
  */
-export function createMappedBackend({
-  inner,
-  mapping,
-  root,
-}: {
-  readonly inner: ServerAdapter;
-  readonly mapping: Mapping;
-  readonly root: string;
-}): PrimitiveBackend {
+export function createMappedBackend(backend: MappedServer): PrimitiveBackend {
+  const { inner, mapping, root } = backend;
   const state: MappedState = { versions: new SeenVersions(), locks: new KeyedLocks() };
   const processes = new MappedProcesses();
   inner.holdWhile?.(() => processes.hasRunningSession);
-  const lower = (primitive: Primitive, args: Args): LoweredPrimitive =>
-    lowerCall({ mapping, root, name: inner.name }, primitive, args);
+  const lower = (primitive: Primitive, args: Args): LoweredPrimitive => lowerCall(backend, primitive, args).lowered;
   const endScope = async (scope: string): Promise<void> => {
     state.versions.drop(scope);
     await processes.endScope(scope, {
-      inner,
-      mapping,
-      root,
+      ...backend,
       args: {},
       lowered: { tool: '', args: {}, semantics: { verb: 'execute' } },
       request: closingRequest(scope),
@@ -85,22 +84,14 @@ export function createMappedBackend({
   const callPrimitive = async (request: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
     const primitive = primitiveOf(request.tool);
     const { args } = normalizeArguments(primitive, request.args.value);
-    const { semantics } = lower(primitive, args);
+    const { strategy, lowered } = lowerCall(backend, primitive, args);
     const pathHandles = request.pathHandles ?? new CallPathHandles([root]);
     try {
       // The backend gets the real path that the policy judged. It opens this path by name in its own sandbox.
-      const realArgs = { ...args, ...absoluteRealPaths(pathHandles, root, args) };
-      const mappedCall: MappedCall = {
-        inner,
-        mapping,
-        root,
-        request,
-        args: withAbsolutePaths(root, realArgs),
-        lowered: lower(primitive, realArgs),
-      };
-      const strategy = actionOf(mapping, primitive, args)?.strategy;
-      const value = await whileInPlace(pathHandles, semantics.verb, () =>
-        runStrategy(mappedCall, { state, processes, strategy }).catch(asResult),
+      const realArgs = absoluteRealPaths(pathHandles, root, args);
+      const call = { ...backend, request, args: realArgs, lowered: lower(primitive, realArgs) };
+      const value = await whileInPlace(pathHandles, lowered.semantics.verb, () =>
+        STRATEGIES[strategy](call, state, processes).catch(asResult),
       );
       return { text: JSON.stringify(value), value, exact: true };
     } finally {
@@ -132,68 +123,20 @@ function asResult(error: unknown): ToolResult {
   throw error;
 }
 
-async function runStrategy(
-  call: MappedCall,
-  options: {
-    readonly state: MappedState;
-    readonly processes: MappedProcesses;
-    readonly strategy: Strategy | undefined;
-  },
-): Promise<ToolResult> {
-  const { state, processes, strategy } = options;
-  switch (strategy) {
-    case 'whole-file':
-      return readMappedWhole(call, state);
-    case 'paged-file':
-      return readMappedPage(call, state);
-    case 'list':
-      return listMapped(call);
-    case 'tree-find':
-      return findMapped(call);
-    case 'search-session':
-      return searchMapped(call);
-    case 'info':
-      return statMapped(call, state);
-    case 'store':
-      return writeMapped(call, state);
-    case 'read-modify-write':
-      return editWhole(call, state);
-    case 'checked-edit':
-      return editChecked(call, state);
-    case 'process':
-      return processes.call(call);
-    default:
-      throw new TollgateError('INTERNAL', { cause: new Error('an action without a strategy was lowered') });
-  }
-}
-
 function lowerCall(
-  backend: { readonly mapping: Mapping; readonly root: string; readonly name: string },
+  { inner, mapping, root }: MappedServer,
   primitive: Primitive,
   rawArgs: Args,
-): LoweredPrimitive {
+): { readonly strategy: Strategy; readonly lowered: LoweredPrimitive } {
   const { args } = normalizeArguments(primitive, rawArgs);
   checkArguments(primitive, args);
   const key = keyOf(primitive, args);
-  const action = backend.mapping.actions.get(key);
-  const missing =
-    action === undefined ? 'its mapping does not define this action' : 'missing' in action ? action.missing : undefined;
-  if (action === undefined || 'missing' in action) {
-    throw new TollgateError('NOT_SUPPORTED', {
-      detail: `${backend.name} cannot do ${key.replace('.', ' action=')}: ${missing}`,
-    });
-  }
-  CHECKS[action.strategy]?.(args);
-  return {
-    tool: action.tool,
-    args: renderArguments(action, withAbsolutePaths(backend.root, args)),
-    semantics: action.semantics,
-  };
-}
-
-function actionOf(mapping: Mapping, primitive: Primitive, args: Args): ServedAction | undefined {
-  const action = mapping.actions.get(keyOf(primitive, args));
-  return action === undefined || 'missing' in action ? undefined : action;
+  const action = mapping.actions.get(key) ?? { missing: 'its mapping does not define this action' };
+  if ('missing' in action)
+    throw notSupported(`${inner.name} cannot do ${key.replace('.', ' action=')}: ${action.missing}`);
+  const { strategy, tool, semantics } = action;
+  CHECKS[strategy]?.(args);
+  return { strategy, lowered: { tool, args: renderArguments(action, withAbsolutePaths(root, args)), semantics } };
 }
 
 function keyOf(primitive: Primitive, args: Args): string {
@@ -205,22 +148,25 @@ function keyOf(primitive: Primitive, args: Args): string {
 
 /** Returns the path arguments as real paths that the policy judged. Throws the errors of `bindPath`. */
 function absoluteRealPaths(pathHandles: CallPathHandles, root: string, args: Args): Args {
-  const paths = PATHS.flatMap((name) => {
-    const raw = args[name];
-    if (typeof raw !== 'string') return [];
+  return mapPaths(args, (raw, name) => {
     // The policy judged the absolute path. The path as the caller wrote it must be valid too.
     bindPath(new PathHandle(locate([root], raw)), name);
-    return [[name, bindPath(pathHandles.of(resolve(root, raw)), name).location.absolute] as const];
+    return bindPath(pathHandles.of(resolve(root, raw)), name).location.absolute;
   });
-  return Object.fromEntries(paths);
 }
 
 /** Makes the path arguments absolute. Does no I/O: symlinks are resolved when the call is made. */
 function withAbsolutePaths(root: string, args: Args): Args {
-  const paths = PATHS.flatMap((name) =>
-    typeof args[name] === 'string' ? [[name, resolve(root, args[name])] as const] : [],
-  );
-  return { ...args, ...Object.fromEntries(paths) };
+  return mapPaths(args, (raw) => resolve(root, raw));
+}
+
+function mapPaths(args: Args, change: (raw: string, name: string) => string): Args {
+  const changed: Record<string, unknown> = { ...args };
+  for (const name of PATHS) {
+    const raw = args[name];
+    if (typeof raw === 'string') changed[name] = change(raw, name);
+  }
+  return changed;
 }
 
 function resolve(root: string, raw: string): string {

@@ -22,12 +22,16 @@ const SYSTEM_ERRORS: ReadonlySet<string> = new Set([
 /** Characters of a failure that are processed. At most 300 are shown. */
 const MAX_LINE = 10_000;
 
-/** The input of every strategy. `args` are the arguments of the primitive, with absolute `path` and `cwd`. */
-export interface MappedCall {
+/** A server that serves primitives by a mapping. */
+export interface MappedServer {
   readonly inner: ServerAdapter;
   readonly mapping: Mapping;
-  /** Absolute workspace root on the backend. */
+  /** Absolute root of the workspace, also on the server. */
   readonly root: string;
+}
+
+/** The input of every strategy. `args` are the arguments of the primitive, with absolute `path` and `cwd`. */
+export interface MappedCall extends MappedServer {
   /** The call of the facade. */
   readonly request: UpstreamCall;
   readonly args: Readonly<Record<string, unknown>>;
@@ -99,6 +103,23 @@ export function workspacePath(call: Pick<MappedCall, 'root'>, path: string): str
   return path.startsWith(`${call.root}/`) ? path.slice(call.root.length + 1) : path;
 }
 
+/** Returns the text of a result. Throws the error of a failed one. */
+export async function requireSuccess(call: MappedCall, result: Promise<BackendAnswer>): Promise<string> {
+  const answer = await result;
+  if (answer.failed) throw backendFailure(call, answer);
+  return answer.text;
+}
+
+/** Splits a text into its header and the rest. Returns undefined if it does not start with a header of the backend. */
+export function splitHeader(
+  call: MappedCall,
+  text: string,
+): { readonly header: Readonly<Record<string, string>>; readonly rest: string } | undefined {
+  const gap = text.indexOf('\n\n');
+  const header = matchMappingText(call, 'header', text.slice(0, Math.max(0, gap)));
+  return header && { header, rest: text.slice(gap + 2) };
+}
+
 /** Converts a failed result to an error. Absolute paths in the text are replaced, so that no host path is disclosed. */
 export function backendFailure(call: MappedCall, answer: BackendAnswer): TollgateError {
   const path = workspacePath(call, String(call.args.path ?? call.args.cwd ?? '.'));
@@ -111,12 +132,6 @@ export function backendFailure(call: MappedCall, answer: BackendAnswer): Tollgat
     (matchMappingText(call, 'absent', answer.text) ? 'ENOENT' : '');
   if (SYSTEM_ERRORS.has(code)) return fileSystemError({ code }, path);
   return new TollgateError('TOOL_FAILED', { detail: `${call.inner.name}: ${publicLine(call, answer.text)}` });
-}
-
-/** Returns the folder of a path that is relative to the workspace. */
-export function parentFolder(path: string): string {
-  const cut = path.lastIndexOf('/');
-  return cut > 0 ? path.slice(0, cut) : '.';
 }
 
 function publicLine(call: MappedCall, text: string): string {

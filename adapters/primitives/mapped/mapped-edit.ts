@@ -10,12 +10,13 @@ import { occurrences } from '../workspace/occurrences.ts';
 import { applyEdit, type EditArgs, type EditedText, type TextRange } from '../workspace/text-edit.ts';
 import { changedLines, refuseCutText, textAround } from '../workspace/write-actions.ts';
 import {
-  backendFailure,
-  type callBackendTool,
+  type BackendAnswer,
   callMainTool,
   callMappingStep,
   type MappedCall,
   matchMappingText,
+  requireSuccess,
+  splitHeader,
 } from './mapped-call.ts';
 import {
   checkVersion,
@@ -56,9 +57,8 @@ export function editChecked(call: MappedCall, state: MappedState): Promise<ToolR
     checkVersion(call, state, versionOfFacts(facts));
     const before = await shownText(call, facts.size);
     const edited = await computeEdit(call, before);
-    const answer = await replaceInBackend(call, before, edited);
-    if (answer.failed) throw backendFailure(call, answer);
-    if (!matchMappingText(call, 'edited', answer.text))
+    const answer = await requireSuccess(call, replaceInBackend(call, before, edited));
+    if (!matchMappingText(call, 'edited', answer))
       throw toolFailure(
         `${JSON.stringify(shownPathOf(call))}: the backend did not find the text that it had shown, probably ` +
           'because the line ends differ. Nothing was changed.',
@@ -110,18 +110,15 @@ async function shownText(call: MappedCall, size: number): Promise<string> {
       `${JSON.stringify(shownPathOf(call))} has ${size} bytes. This backend edits files of at most ` +
         `${call.mapping.maxFileBytes} bytes`,
     );
-  const answer = await callMappingStep(call, 'lines', { path: call.args.path });
-  if (answer.failed) throw backendFailure(call, answer);
-  const gap = answer.text.indexOf('\n\n');
-  const header = matchMappingText(call, 'header', answer.text.slice(0, Math.max(0, gap)));
-  const text = answer.text.slice(gap + 2);
-  if (!header || text.includes('\uFFFD'))
+  const answer = await requireSuccess(call, callMappingStep(call, 'lines', { path: call.args.path }));
+  const page = splitHeader(call, answer);
+  if (!page || page.rest.includes('\uFFFD'))
     throw notSupported(`${JSON.stringify(shownPathOf(call))} is not UTF-8 text, and this backend would damage it`);
   // The backend does not show the last line end. It is added so that an old_string at the end of the file is found.
-  return text === '' ? text : `${text}\n`;
+  return page.rest === '' ? '' : `${page.rest}\n`;
 }
 
-function replaceInBackend(call: MappedCall, before: string, edited: EditedText): ReturnType<typeof callBackendTool> {
+function replaceInBackend(call: MappedCall, before: string, edited: EditedText): Promise<BackendAnswer> {
   const old = String(call.args.old_string);
   const replacement = String(call.args.new_string);
   const count = countOf(before, old, MAX_COUNT);

@@ -4,7 +4,14 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError, type KeyedLocks, type SeenVersions } from '../workspace/action-context.ts';
 import { headOf, printableName, textResult, toolFailure, versionOf } from '../workspace/file-text.ts';
-import { backendFailure, callMappingStep, type MappedCall, matchMappingText, workspacePath } from './mapped-call.ts';
+import {
+  backendFailure,
+  callMappingStep,
+  type MappedCall,
+  matchMappingText,
+  requireSuccess,
+  workspacePath,
+} from './mapped-call.ts';
 
 /** A longer text is not a time. */
 const MAX_TIME_CHARS = 100;
@@ -56,12 +63,11 @@ export async function readWholeText(call: MappedCall): Promise<string> {
     throw notSupported(
       `${path} has ${size} bytes. This backend returns only whole files of at most ${call.mapping.maxFileBytes} bytes`,
     );
-  const answer = await callMappingStep(call, 'text', { path: call.args.path });
-  if (answer.failed) throw backendFailure(call, answer);
-  if (answer.text.includes('\0')) throw notSupported(`${path} is binary, and this backend returns only text`);
-  if (Buffer.byteLength(answer.text) !== size || answer.text.includes('\uFFFD'))
+  const text = await requireSuccess(call, callMappingStep(call, 'text', { path: call.args.path }));
+  if (text.includes('\0')) throw notSupported(`${path} is binary, and this backend returns only text`);
+  if (Buffer.byteLength(text) !== size || text.includes('\uFFFD'))
     throw notSupported(`${path} is not UTF-8 or has just changed, and this backend would damage it`);
-  return answer.text;
+  return text;
 }
 
 /**

@@ -1,13 +1,12 @@
 /** `read action="list"` and `action="find"` through a backend: parses its listings, and reports what it left out. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { firstOf, note } from '../../../catalogs/text/text-pages.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { isObject } from '../../rpc/message-parser.ts';
 import { type IgnoreRule, isIgnored, MAX_IGNORE_RULES, parseIgnore } from '../search/folder-walk.ts';
-import { compileGlob } from '../search/glob-matcher.ts';
+import { checkDepth, checkGlobPattern, folderPrefix, namesPage } from '../search/list-actions.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
-import { invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
+import { printableName } from '../workspace/file-text.ts';
 import {
   type BackendAnswer,
   backendFailure,
@@ -15,10 +14,10 @@ import {
   callMappingStep,
   type MappedCall,
   matchMappingText,
+  requireSuccess,
 } from './mapped-call.ts';
 import { shownPathOf } from './mapped-file-facts.ts';
 
-const PAGE_ENTRIES = 500;
 const MAX_FOLDERS = 500;
 /** Most lines of one listing, and most entries of one tree, that are read. */
 const MAX_ENTRIES = 100_000;
@@ -43,8 +42,7 @@ interface Listing {
  * Runs `read action="list"`: one call if the backend lists subfolders itself, else one call per folder, at most 500.
  */
 export async function listMapped(call: MappedCall): Promise<ToolResult> {
-  const depth = typeof call.args.depth === 'number' ? call.args.depth : 1;
-  if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Leave depth out for one level.');
+  const depth = checkDepth(call.args);
   const first = await callMainTool(call);
   const isShown = await shownEntryFilter(call);
   const listing = call.mapping.steps.has('folder')
@@ -52,25 +50,18 @@ export async function listMapped(call: MappedCall): Promise<ToolResult> {
     : readListing(call, first);
   const entries = await filterEntries(call, listing.entries, isShown);
   const names = entries.sort(byPath).map((entry) => printableName(entry.path) + (entry.folder ? '/' : ''));
-  return namesPage(call, names, listing.gaps);
+  return namesPage({ lines: names, isComplete: true, gaps: listing.gaps }, call.args, shownPathOf(call));
 }
 
 /** Runs `read action="find"` with a backend that returns its whole tree as JSON. Tollgate matches the names. */
 export async function findMapped(call: MappedCall): Promise<ToolResult> {
-  const { pattern } = call.args;
-  if (typeof pattern !== 'string' || pattern === '')
-    throw invalidArguments('pattern is missing.', 'Give a glob such as src/**/*.ts.');
-  const matches = compileGlob(pattern);
-  const answer = await callMainTool(call);
-  if (answer.failed) throw backendFailure(call, answer);
+  const matches = checkGlobPattern(call.args);
+  const answer = await requireSuccess(call, callMainTool(call));
   const isShown = await shownEntryFilter(call);
-  const { entries, gaps } = readTree(call, answer.text);
+  const { entries, gaps } = readTree(call, answer);
   const files = await filterEntries(call, entries, (entry) => !entry.folder && matches(entry.path) && isShown(entry));
-  return namesPage(
-    call,
-    files.sort(byPath).map((entry) => printableName(mappedFolderPrefix(call) + entry.path)),
-    gaps,
-  );
+  const lines = files.sort(byPath).map((entry) => printableName(folderPrefix(shownPathOf(call)) + entry.path));
+  return namesPage({ lines, isComplete: true, gaps }, call.args, shownPathOf(call));
 }
 
 /** Reads the JSON tree of the backend, up to the limits. Throws UPSTREAM_INVALID if it is not a tree. */
@@ -186,11 +177,6 @@ function byPath(a: ListedEntry, b: ListedEntry): number {
   return a.path < b.path ? -1 : 1;
 }
 
-/** Returns the prefix of the paths of all entries of the folder. */
-export function mappedFolderPrefix(call: MappedCall): string {
-  return shownPathOf(call) === '.' ? '' : `${shownPathOf(call)}/`;
-}
-
 /**
  * Returns a filter that drops dot files and files that the .gitignore files from the root down to the folder ignore.
  * .gitignore files below the folder are not read.
@@ -213,7 +199,7 @@ export async function shownEntryFilter(call: MappedCall): Promise<IsShown> {
   return async ({ path, folder }) => {
     const parts = path.split('/', MAX_DEPTH + 1);
     if (parts.length > MAX_DEPTH || parts.some((name) => name.startsWith('.'))) return false;
-    let ancestor = mappedFolderPrefix(call);
+    let ancestor = folderPrefix(shownPathOf(call));
     for (const [index, name] of parts.entries()) {
       ancestor += index === 0 ? name : `/${name}`;
       if (await isIgnored(usedRules, { path: ancestor, isFolder: index < parts.length - 1 || folder }, pace))
@@ -221,31 +207,4 @@ export async function shownEntryFilter(call: MappedCall): Promise<IsShown> {
     }
     return true;
   };
-}
-
-/** Returns one page of names. Its note says which entries these are, what was left out, and the next call. */
-export function namesPage(call: MappedCall, names: readonly string[], gaps: readonly string[]): ToolResult {
-  const { action, offset, limit, pattern } = call.args as {
-    readonly action?: string;
-    readonly offset?: number;
-    readonly limit?: number;
-    readonly pattern?: string;
-  };
-  const from = firstOf({ offset, limit }, names.length, 'entries');
-  const lines = names.slice(from - 1, from - 1 + (limit ?? PAGE_ENTRIES));
-  const to = from - 1 + lines.length;
-  const isComplete = lines.length === names.length;
-  if (names.length === 0)
-    return textResult(note([action === 'find' ? 'no file matches' : 'no entries', ...gaps].join('; ')));
-  const patternArgument = pattern === undefined ? '' : ` pattern=${JSON.stringify(pattern)}`;
-  const next =
-    to < names.length
-      ? ` Next: read action="${action}" path=${JSON.stringify(shownPathOf(call))}${patternArgument} offset=${to + 1}`
-      : '';
-  return textResult(
-    lines.join('\n'),
-    isComplete && gaps.length === 0
-      ? undefined
-      : note(`${[`entries ${from}-${to} of ${names.length}`, ...gaps].join('; ')}.${next}`),
-  );
 }

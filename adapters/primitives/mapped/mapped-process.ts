@@ -1,20 +1,19 @@
 /** `bash` through a backend that runs processes: run, start, send, poll, kill and list. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { note } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
+import type { BashArgs } from '../shell/bash-action.ts';
 import {
-  formatSeconds,
-  newOutput,
-  nextPollCall,
+  continuedRun,
+  killedReport,
   outputHistory,
-  sessionLine,
+  sessionList,
   sessionReport,
   wholeOutput,
 } from '../shell/command-report.ts';
-import { invalidArguments, textResult, toolFailure } from '../workspace/file-text.ts';
+import { invalidArguments, toolFailure } from '../workspace/file-text.ts';
 import { markCommand } from './command-markers.ts';
-import { backendFailure, callMappingStep, type MappedCall, matchMappingText } from './mapped-call.ts';
+import { backendFailure, callMappingStep, type MappedCall, matchMappingText, requireSuccess } from './mapped-call.ts';
 import { notSupported } from './mapped-file-facts.ts';
 import { MappedSession } from './mapped-session.ts';
 
@@ -83,7 +82,8 @@ export class MappedProcesses {
   }
 
   async #run(call: MappedCall): Promise<ToolResult> {
-    const ms = Math.max(1, Math.min(number(call, 'timeout_ms') ?? RUN_MS, call.request.hardTimeoutMs - MARGIN_MS));
+    const { timeout_ms = RUN_MS, limit } = call.args as BashArgs;
+    const ms = Math.max(1, Math.min(timeout_ms, call.request.hardTimeoutMs - MARGIN_MS));
     await this.#removeIdleSessions(call);
     const session = await launch(call, false);
     try {
@@ -92,32 +92,23 @@ export class MappedProcesses {
       if (call.request.signal.aborted) await session.kill(uncancelled(call));
       throw error;
     }
-    if (session.end !== undefined) return wholeOutput(session, number(call, 'limit'));
-    const id = this.#keep(call, session);
-    return textResult(
-      newOutput(session, number(call, 'limit')),
-      note(
-        `not finished after ${formatSeconds(ms)}; it continues as session ${id}, without stdin. ${nextPollCall(id)}`,
-      ),
-    );
+    if (session.end !== undefined) return wholeOutput(session, limit);
+    return continuedRun(this.#keep(call, session), session, { ms, limit });
   }
 
   async #start(call: MappedCall): Promise<ToolResult> {
     await this.#removeIdleSessions(call);
-    const wait = number(call, 'wait_ms') ?? WAIT_MS;
+    const { wait_ms = WAIT_MS, limit } = call.args as BashArgs;
     const session = await launch(call, true);
     const id = this.#keep(call, session);
-    await session.waitFor(call, { ms: session.startedAt + wait - Date.now(), until: () => session.log.unread > 0 });
-    return sessionReport(id, session, number(call, 'limit'));
+    await session.waitFor(call, { ms: session.startedAt + wait_ms - Date.now(), until: () => session.log.unread > 0 });
+    return sessionReport(id, session, limit);
   }
 
   async #list(call: MappedCall): Promise<ToolResult> {
-    const lines: string[] = [];
-    for (const [id, { session }] of this.#sessionsOf(call).sessions) {
-      await session.refresh(call);
-      lines.push(sessionLine(id, session));
-    }
-    return textResult(lines.length > 0 ? lines.join('\n') : note('no sessions'));
+    const sessions = [...this.#sessionsOf(call).sessions].map(([id, { session }]) => [id, session] as const);
+    for (const [, session] of sessions) await session.refresh(call);
+    return sessionList(sessions);
   }
 
   /**
@@ -210,34 +201,28 @@ async function launch(call: MappedCall, acceptsInput: boolean): Promise<MappedSe
 }
 
 async function send(call: MappedCall, id: string, session: MappedSession): Promise<ToolResult> {
+  const { input, raw, wait_ms: ms = WAIT_MS, limit } = call.args as BashArgs;
   await session.refresh(call);
   if (session.end !== undefined)
     throw toolFailure('This session accepts no input: it has ended.', 'Start a new one with action="start".');
-  const input = String(call.args.input) + (call.args.raw === true ? '' : '\n');
-  const sent = await callMappingStep(call, 'input', { pid: session.pid, input });
-  if (sent.failed) throw backendFailure(call, sent);
-  await session.waitFor(call, { ms: number(call, 'wait_ms') ?? WAIT_MS, until: () => session.log.unread > 0 });
-  return sessionReport(id, session, number(call, 'limit'));
+  const line = raw === true ? input : `${input}\n`;
+  await requireSuccess(call, callMappingStep(call, 'input', { pid: session.pid, input: line }));
+  await session.waitFor(call, { ms, until: () => session.log.unread > 0 });
+  return sessionReport(id, session, limit);
 }
 
 async function poll(call: MappedCall, id: string, session: MappedSession): Promise<ToolResult> {
-  const offset = number(call, 'offset');
-  const ms = number(call, 'wait_ms') ?? WAIT_MS;
+  const { offset, limit, wait_ms: ms = WAIT_MS } = call.args as BashArgs;
   await session.waitFor(call, { ms, until: () => offset !== undefined || session.log.unread > 0 });
-  if (offset === undefined) return sessionReport(id, session, number(call, 'limit'));
-  return outputHistory(id, session, { offset, limit: number(call, 'limit') });
+  return offset === undefined ? sessionReport(id, session, limit) : outputHistory(id, session, { offset, limit });
 }
 
 async function kill(call: MappedCall, id: string, session: MappedSession): Promise<ToolResult> {
+  const { limit } = call.args as BashArgs;
   await session.refresh(call);
-  if (session.end !== undefined) return sessionReport(id, session, number(call, 'limit'));
+  if (session.end !== undefined) return sessionReport(id, session, limit);
   await session.kill(call);
-  return textResult(newOutput(session, number(call, 'limit')), note(`session ${id} and all its processes were ended`));
-}
-
-function number(call: MappedCall, name: string): number | undefined {
-  const value = call.args[name];
-  return typeof value === 'number' ? value : undefined;
+  return killedReport(id, session, limit);
 }
 
 function uncancelled(call: MappedCall): MappedCall {

@@ -1,9 +1,16 @@
 /** `read action="file"` through a backend. Lines whose number the backend only estimates are refused. */
-import { firstOf, NOTE_BYTES, NOTE_LINES, note, pageText } from '../../../catalogs/text/text-pages.ts';
+import {
+  firstOf,
+  NOTE_BYTES,
+  NOTE_LINES,
+  note,
+  type PageRequest,
+  pageText,
+} from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
 import { textResult, versionOf } from '../workspace/file-text.ts';
-import { backendFailure, callMainTool, type MappedCall, matchMappingText } from './mapped-call.ts';
+import { callMainTool, type MappedCall, matchMappingText, requireSuccess, splitHeader } from './mapped-call.ts';
 import {
   type MappedFileFacts,
   type MappedState,
@@ -31,22 +38,21 @@ export async function readMappedWhole(call: MappedCall, state: MappedState): Pro
 export async function readMappedPage(call: MappedCall, state: MappedState): Promise<ToolResult> {
   firstOf(pageRequest(call), Number.MAX_SAFE_INTEGER);
   const facts = await regularFileFacts(call);
-  const answer = await callMainTool(call);
-  if (answer.failed) throw backendFailure(call, answer);
-  if (matchMappingText(call, 'isFolder', answer.text)) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(call));
-  const gap = answer.text.indexOf('\n\n');
-  const header = matchMappingText(call, 'header', answer.text.slice(0, Math.max(0, gap)));
-  if (!header)
+  const answer = await requireSuccess(call, callMainTool(call));
+  if (matchMappingText(call, 'isFolder', answer)) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(call));
+  const page = splitHeader(call, answer);
+  if (!page)
     throw notSupported(
       `${JSON.stringify(shownPathOf(call))} is not a text file for this backend`,
       'Expose its own tool read_file, which converts documents and images.',
     );
+  const { header, rest } = page;
   const total = header.total === undefined ? undefined : Number(header.total);
   const { offset = 1, limit = 2000 } = pageRequest(call);
   if (total === undefined && (offset > 1000 || offset < 0))
     throw notSupported('in files over 10 MiB, this backend only estimates line numbers');
   const count = Number(header.count);
-  const lines = count === 0 ? [] : answer.text.slice(gap + 2).split('\n', limit);
+  const lines = count === 0 ? [] : rest.split('\n', limit);
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
   const shownLines = linesWithinCap(lines, call.request.cap);
   rememberVersion(call, state, versionOfFacts(facts));
@@ -97,7 +103,7 @@ function footer(
   return note(`lines ${from}-${to} of ${total ?? 'more'} · ${lineEnds}${next}`);
 }
 
-function pageRequest(call: MappedCall): { offset?: number; limit?: number } {
-  const { offset, limit } = call.args;
-  return { ...(typeof offset === 'number' ? { offset } : {}), ...(typeof limit === 'number' ? { limit } : {}) };
+function pageRequest({ args }: MappedCall): PageRequest {
+  const { offset, limit } = args as PageRequest;
+  return { offset, limit };
 }

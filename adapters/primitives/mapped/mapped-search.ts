@@ -1,19 +1,22 @@
 /** `find` and `search` through a backend whose searches are sessions: polls each session to its end, then stops it. */
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { compileGlob } from '../search/glob-matcher.ts';
+import { checkGlobPattern, namesPage, type ReadArgs } from '../search/list-actions.ts';
+import { checkSearchPattern } from '../search/search-action.ts';
 import { type SearchHit, SearchHits } from '../search/search-hits.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
-import { invalidArguments, printableName, toolFailure } from '../workspace/file-text.ts';
+import { printableName, toolFailure } from '../workspace/file-text.ts';
 import {
   backendFailure,
   callMainTool,
   callMappingStep,
   type MappedCall,
   matchMappingText,
+  requireSuccess,
   workspacePath,
 } from './mapped-call.ts';
 import { notSupported, readFileFacts, shownPathOf } from './mapped-file-facts.ts';
-import { filterEntries, namesPage, shownEntryFilter } from './mapped-listing.ts';
+import { filterEntries, shownEntryFilter } from './mapped-listing.ts';
 import { cancellableSleep } from './mapped-session.ts';
 
 const MAX_RESULTS = 20_000;
@@ -30,22 +33,16 @@ interface Results {
 }
 
 /** Checks that the backend can make this search. Does no I/O. Throws ARGS_INVALID and NOT_SUPPORTED. */
-export function checkMappedSearch(args: Readonly<Record<string, unknown>>): void {
-  const { pattern, context, glob } = args;
-  if (typeof pattern !== 'string' || pattern === '')
-    throw invalidArguments('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
-  if (/[\r\n]/.test(pattern))
-    throw invalidArguments(
-      'A pattern is matched against single lines, so it cannot contain a line end.',
-      'Search for one line of it, then read around the match.',
-    );
-  if (typeof context === 'number' && context > 0) {
+export function checkMappedSearch(args: Partial<ReadArgs>): void {
+  const { action, context = 0, glob } = args;
+  if (action === 'find') checkGlobPattern(args);
+  checkSearchPattern(args);
+  if (context > 0)
     throw notSupported(
       'this backend trims the lines around a match and does not mark them',
       'Search without context, then read the file around the match.',
     );
-  }
-  if (typeof glob === 'string' && glob.includes('|'))
+  if (glob?.includes('|') === true)
     throw notSupported('this backend reads | in a glob as a separator', 'Use {a,b} for alternatives.');
 }
 
@@ -61,7 +58,11 @@ export async function searchMapped(call: MappedCall): Promise<ToolResult> {
   const files = call.lowered.args.searchType === 'files';
   const isWanted = await fileFilter(call, files ? call.args.pattern : call.args.glob);
   return files
-    ? namesPage(call, await foundFiles(call, results.lines, isWanted), gaps)
+    ? namesPage(
+        { lines: await foundFiles(call, results.lines, isWanted), isComplete: true, gaps },
+        call.args,
+        shownPathOf(call),
+      )
     : matchPage(call, { ...results, gaps }, isWanted);
 }
 
@@ -70,19 +71,18 @@ async function collect(call: MappedCall, id: string): Promise<Results> {
   const lines: string[] = [];
   const deadline = Date.now() + call.request.timeoutMs;
   for (;;) {
-    const answer = await callMappingStep(call, 'results', { id, start: lines.length });
-    if (answer.failed) throw backendFailure(call, answer);
-    const fresh = answer.text
+    const answer = await requireSuccess(call, callMappingStep(call, 'results', { id, start: lines.length }));
+    const fresh = answer
       .split('\n', MAX_RESULTS)
       .filter((line) => matchMappingText(call, 'match', line) ?? matchMappingText(call, 'found', line));
     lines.push(...fresh);
-    const total = Number(matchMappingText(call, 'searchTotal', answer.text)?.count ?? 0);
-    const done = matchMappingText(call, 'searchDone', answer.text) !== undefined;
+    const total = Number(matchMappingText(call, 'searchTotal', answer)?.count ?? 0);
+    const done = matchMappingText(call, 'searchDone', answer) !== undefined;
     if (done && fresh.length < PAGE)
       return finish(call, {
         lines,
         total,
-        partial: matchMappingText(call, 'searchPartial', answer.text) !== undefined,
+        partial: matchMappingText(call, 'searchPartial', answer) !== undefined,
       });
     if (lines.length >= MAX_RESULTS) return { lines, gaps: [`ended after ${MAX_RESULTS} results`] };
     if (Date.now() > deadline) return { lines, gaps: [`ended after ${Math.round(call.request.timeoutMs / 1000)} s`] };

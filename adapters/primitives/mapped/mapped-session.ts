@@ -2,8 +2,9 @@
  * One command that runs on a backend. Reads its output page by page, with a cursor of its own because pages overlap and
  * shift. Never guesses an exit code.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { CancelSignal } from '../../rpc/cancellation.ts';
+import { abortSignalOf, type CancelSignal } from '../../rpc/cancellation.ts';
 import type { ReportedCommand } from '../shell/command-report.ts';
 import { OutputLog } from '../shell/output-log.ts';
 import { toolFailure } from '../workspace/file-text.ts';
@@ -178,17 +179,8 @@ async function readOutput(
 }
 
 /** Sleeps for `ms` milliseconds. Throws CANCELLED when the signal is aborted. */
-export function cancellableSleep(ms: number, signal: CancelSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = (): void => {
-      clearTimeout(timer);
-      reject(new TollgateError('CANCELLED'));
-    };
-    const timer = setTimeout(() => {
-      signal.removeEventListener('abort', stop);
-      resolve();
-    }, ms);
-    if (signal.aborted) stop();
-    else signal.addEventListener('abort', stop, { once: true });
+export async function cancellableSleep(ms: number, signal: CancelSignal): Promise<void> {
+  await sleep(ms, undefined, { signal: abortSignalOf(signal) }).catch(() => {
+    throw new TollgateError('CANCELLED');
   });
 }

@@ -2,19 +2,13 @@
  * `write` through a backend that stores whole texts. Replaces only files that the caller has read, and checks the size
  * of the stored file.
  */
+import path from 'node:path';
 import { countLines } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
 import { textResult, toolFailure, versionOf } from '../workspace/file-text.ts';
 import { refuseCutText } from '../workspace/write-actions.ts';
-import {
-  backendFailure,
-  callMainTool,
-  callMappingStep,
-  type MappedCall,
-  parentFolder,
-  workspacePath,
-} from './mapped-call.ts';
+import { callMainTool, callMappingStep, type MappedCall, requireSuccess } from './mapped-call.ts';
 import {
   backendFileVersion,
   checkVersion,
@@ -49,18 +43,17 @@ export function writeMapped(call: MappedCall, state: MappedState): Promise<ToolR
 
 /** Stores a whole text, checks its size, and returns the new version. Throws TOOL_FAILED if the size is wrong. */
 export async function storeWholeText(call: MappedCall, content: string): Promise<string> {
-  const answer = await callMappingStep(call, 'store', { path: call.args.path, content });
-  if (answer.failed) throw backendFailure(call, answer);
+  await requireSuccess(call, callMappingStep(call, 'store', { path: call.args.path, content }));
   return checkStored(call, content, Buffer.byteLength(content));
 }
 
 async function checkMode(call: MappedCall, state: MappedState, facts: MappedFileFacts | undefined): Promise<void> {
   const { mode = 'auto', version } = call.args;
-  const path = JSON.stringify(shownPathOf(call));
+  const shown = JSON.stringify(shownPathOf(call));
   if (!facts) {
     if (version !== undefined)
       throw toolFailure(
-        `${path} does not exist, so it has no version. Nothing was changed.`,
+        `${shown} does not exist, so it has no version. Nothing was changed.`,
         'Omit version to create it.',
       );
     return;
@@ -69,31 +62,27 @@ async function checkMode(call: MappedCall, state: MappedState, facts: MappedFile
   if (version === undefined && mode !== 'auto') return;
   if (version === undefined && state.versions.lastSeen(call.request.scope, String(call.args.path)) === undefined) {
     throw toolFailure(
-      `${path} exists and you have not read it. Nothing was changed.`,
-      `Read it first: read path=${path}`,
+      `${shown} exists and you have not read it. Nothing was changed.`,
+      `Read it first: read path=${shown}`,
     );
   }
   checkVersion(call, state, await backendFileVersion(call));
 }
 
 async function createParent(call: MappedCall): Promise<void> {
-  const path = String(call.args.path);
-  if (parentFolder(workspacePath(call, path)) === '.') return;
-  const result = await callMappingStep(call, 'mkdir', { path: path.slice(0, path.lastIndexOf('/')) });
-  if (result.failed) throw backendFailure(call, result);
+  const folder = path.dirname(String(call.args.path));
+  if (folder !== call.root) await requireSuccess(call, callMappingStep(call, 'mkdir', { path: folder }));
 }
 
 async function replace(call: MappedCall, content: string): Promise<string> {
-  const answer = await callMainTool(call);
-  if (answer.failed) throw backendFailure(call, answer);
+  await requireSuccess(call, callMainTool(call));
   return checkStored(call, content, Buffer.byteLength(content));
 }
 
 /** Appends with the backend's own append if it has one. Otherwise reads the whole text and stores it again. */
 async function append(call: MappedCall, facts: MappedFileFacts, content: string): Promise<string> {
   if (call.mapping.steps.has('store')) return storeWholeText(call, (await readWholeText(call)) + content);
-  const answer = await callMainTool(call);
-  if (answer.failed) throw backendFailure(call, answer);
+  await requireSuccess(call, callMainTool(call));
   return checkStored(call, undefined, facts.size + Buffer.byteLength(content));
 }
 

@@ -8,7 +8,7 @@ import { invalidArguments, printableName, textResult } from '../workspace/file-t
 import { openFolder, openJudgedFolder } from '../workspace/open-folder.ts';
 import { bindPath, outsideFolderOf, pathComponents } from '../workspace/path-binding.ts';
 import { type IgnoreRule, readIgnoreRules, type WalkedEntry, walkFolder } from './folder-walk.ts';
-import { compileGlob } from './glob-matcher.ts';
+import { compileGlob, type Glob } from './glob-matcher.ts';
 
 const PAGE_ENTRIES = 500;
 /** Most entries that are visited. The result says if a walk was stopped. */
@@ -17,27 +17,37 @@ const ALL_LEVELS = 1000;
 
 /** Lists the entries of a folder, with paths relative to it. Folders end with `/`, symlinks with `@`. */
 export async function listAction(context: ActionContext, pathHandle: PathHandle, args: ReadArgs): Promise<ToolResult> {
-  const depth = args.depth ?? 1;
-  if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Omit depth for one level.');
+  const depth = checkDepth(args);
   const { relative } = pathHandle.location;
   const entries = collect(context, pathHandle, {
     depth,
     hidden: args.hidden === true,
     show: (entry) => entry.path.slice(folderPrefix(relative).length),
   });
-  return pageOf(await entries, { ...args, action: 'list' }, relative);
+  return namesPage(await entries, args, relative);
 }
 
 /** Finds entries whose path below the folder matches a glob. Paths are relative to the workspace. */
 export async function findAction(context: ActionContext, pathHandle: PathHandle, args: ReadArgs): Promise<ToolResult> {
-  if (args.pattern === undefined || args.pattern === '')
-    throw invalidArguments('action="find" needs pattern.', 'Set pattern to a glob such as src/**/*.ts.');
+  const glob = checkGlobPattern(args);
   const { relative } = pathHandle.location;
-  const glob = compileGlob(args.pattern);
   const show = (entry: WalkedEntry): string | undefined =>
     glob(entry.path.slice(folderPrefix(relative).length)) ? entry.path : undefined;
   const found = collect(context, pathHandle, { depth: ALL_LEVELS, hidden: args.hidden === true, show });
-  return pageOf(await found, { ...args, action: 'find' }, relative);
+  return namesPage(await found, args, relative);
+}
+
+/** Returns the depth of a list, by default one level. Throws ARGS_INVALID for a depth below 1. */
+export function checkDepth({ depth = 1 }: Partial<ReadArgs>): number {
+  if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Omit depth for one level.');
+  return depth;
+}
+
+/** Compiles the pattern of a find. Throws ARGS_INVALID if it is missing or not a valid glob. */
+export function checkGlobPattern({ pattern }: Partial<ReadArgs>): Glob {
+  if (pattern === undefined || pattern === '')
+    throw invalidArguments('action="find" needs pattern.', 'Set pattern to a glob such as src/**/*.ts.');
+  return compileGlob(pattern);
 }
 
 /** Returns the prefix of the paths of all entries of a folder. */
@@ -47,7 +57,7 @@ export function folderPrefix(relative: string): string {
 
 /** Returns the rules of the .gitignore files above a path, from the root of its workspace downwards. */
 export async function ignoreRulesAbove(context: ActionContext, pathHandle: PathHandle): Promise<readonly IgnoreRule[]> {
-  const otherWorkspace = await outsideFolderOf(pathHandle, context.outsideFolders);
+  const otherWorkspace = await outsideFolderOf(pathHandle, context.call.outsideFolders);
   if (otherWorkspace === undefined) bindPath(pathHandle);
   const { relative, absolute } = pathHandle.location;
   const names = pathComponents(
@@ -105,19 +115,23 @@ async function collect(context: ActionContext, pathHandle: PathHandle, options: 
   }
 }
 
-function pageOf(names: Names, args: ReadArgs, relative: string): ToolResult {
-  const total = names.lines.length;
-  const from = firstOf(args, total, 'entries');
-  const shown = names.lines.slice(from - 1, from - 1 + (args.limit ?? PAGE_ENTRIES));
-  if (total === 0) return textResult(note(args.action === 'find' ? 'no file matches' : 'no entries'));
+/** Returns one page of names. Its note says which entries these are, what was left out (`gaps`), and the next call. */
+export function namesPage(
+  { lines, isComplete, gaps = [] }: Names & { readonly gaps?: readonly string[] },
+  { action, pattern, offset, limit }: Partial<ReadArgs>,
+  shownPath: string,
+): ToolResult {
+  const total = lines.length;
+  const from = firstOf({ offset, limit }, total, 'entries');
+  if (total === 0) return textResult(note([action === 'find' ? 'no file matches' : 'no entries', ...gaps].join('; ')));
+  const shown = lines.slice(from - 1, from - 1 + (limit ?? PAGE_ENTRIES));
   const to = from - 1 + shown.length;
-  const count = names.isComplete ? `${total}` : `more than ${total}`;
-  const pattern = args.action === 'find' ? ` pattern=${JSON.stringify(args.pattern)}` : '';
-  const next =
-    to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
-  const cut =
-    from > 1 || to < total || !names.isComplete ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
-  return textResult(shown.join('\n'), cut);
+  if (from === 1 && to === total && isComplete && gaps.length === 0) return textResult(shown.join('\n'));
+  const range = `entries ${from}-${to} of ${isComplete ? '' : 'more than '}${total}`;
+  const patternArgument = action === 'find' ? ` pattern=${JSON.stringify(pattern)}` : '';
+  const call = `read action="${action}" path=${JSON.stringify(shownPath)}${patternArgument} offset=${to + 1}`;
+  const next = to < total ? ` Next: ${call}` : '';
+  return textResult(shown.join('\n'), note(`${[range, ...gaps].join('; ')}.${next}`));
 }
 
 /** Arguments of `read`, catalogs/primitives/schemas.json. */

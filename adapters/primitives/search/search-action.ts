@@ -45,27 +45,18 @@ export async function searchAction(
   }
   context.signal.throwIfAborted();
   if (timeLimit.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
-  if (context.mayRead !== undefined)
-    await hits.keepReadable(context.mayRead, AbortSignal.any([context.signal, AbortSignal.timeout(SEARCH_MS)]));
+  if (context.call.mayRead !== undefined)
+    await hits.keepReadable(context.call.mayRead, AbortSignal.any([context.signal, AbortSignal.timeout(SEARCH_MS)]));
   return hits.page(args, query.context);
 }
 
 function queryOf(args: ReadArgs): SearchQuery {
-  const { pattern, context = 0, glob } = args;
-  if (pattern === undefined || pattern === '')
-    throw invalidArguments(
-      'action="search" needs pattern.',
-      'Set pattern to a regular expression, or to plain text with literal=true.',
-    );
+  const { context = 0, glob } = args;
+  const pattern = checkSearchPattern(args);
   if (context < 0 || context > MAX_CONTEXT)
     throw invalidArguments(
       `context must be 0 to ${MAX_CONTEXT}.`,
       'Use a smaller context, then read the file around the match.',
-    );
-  if (/[\r\n]/.test(pattern))
-    throw invalidArguments(
-      'A pattern is matched against single lines, so it cannot contain a line end.',
-      'Search for one line of it, then read around the match.',
     );
   if (glob !== undefined) compileGlob(glob);
   return {
@@ -76,4 +67,19 @@ function queryOf(args: ReadArgs): SearchQuery {
     literal: args.literal === true,
     hidden: args.hidden === true,
   };
+}
+
+/** Returns the pattern of a search. Throws ARGS_INVALID if it is missing or contains a line end. */
+export function checkSearchPattern({ pattern }: Partial<ReadArgs>): string {
+  if (pattern === undefined || pattern === '')
+    throw invalidArguments(
+      'action="search" needs pattern.',
+      'Set pattern to a regular expression, or to plain text with literal=true.',
+    );
+  if (/[\r\n]/.test(pattern))
+    throw invalidArguments(
+      'A pattern is matched against single lines, so it cannot contain a line end.',
+      'Search for one line of it, then read around the match.',
+    );
+  return pattern;
 }

@@ -1,18 +1,18 @@
 /** The actions of `bash`. A non-zero exit code is not an error of the tool. A cancelled command is ended. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { note } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { type ActionContext, fileSystemError } from '../workspace/action-context.ts';
-import { invalidArguments, textResult } from '../workspace/file-text.ts';
+import { invalidArguments, refusalResult, textResult } from '../workspace/file-text.ts';
 import { openJudgedFolder } from '../workspace/open-folder.ts';
 import { bindPath } from '../workspace/path-binding.ts';
 import {
+  continuedRun,
   formatSeconds,
+  killedReport,
   newOutput,
-  nextPollCall,
   outputHistory,
-  sessionLine,
+  sessionList,
   sessionReport,
   wholeOutput,
 } from './command-report.ts';
@@ -34,10 +34,9 @@ export interface BashArgs {
   readonly limit?: number | undefined;
 }
 
-/** An action context with sessions. A run becomes a session before `hardTimeoutMs`, the hard timeout of the call. */
-export interface ShellContext extends ActionContext {
+/** An action context with sessions. */
+interface ShellContext extends ActionContext {
   readonly sessions: ShellSessions;
-  readonly hardTimeoutMs: number;
 }
 
 const RUN_MS = 120_000;
@@ -57,13 +56,13 @@ export async function bashAction(context: ShellContext, args: BashArgs): Promise
     case 'start':
       return start(context, args);
     case 'send':
-      return context.locks.hold(`session ${context.scope} ${args.session}`, () => send(context, args));
+      return context.locks.hold(`session ${context.call.scope} ${args.session}`, () => send(context, args));
     case 'poll':
       return poll(context, args);
     case 'kill':
       return kill(context, args);
     case 'list':
-      return list(context);
+      return sessionList(context.sessions.list(context.call.scope));
     default:
       return run(context, args);
   }
@@ -78,8 +77,7 @@ function checkRange(name: string, value: number | undefined, max: number): void 
 async function launch(context: ShellContext, args: BashArgs, input: boolean): Promise<ShellSession> {
   const session = await startCommand(context, args, input);
   if (!context.signal.aborted) return session;
-  await session.kill();
-  context.sessions.release(context.scope, session);
+  await context.sessions.end(context.call.scope, session);
   throw new TollgateError('CANCELLED');
 }
 
@@ -93,13 +91,13 @@ async function startCommand(context: ShellContext, args: BashArgs, input: boolea
     throw fileSystemError(error, relative);
   });
   try {
-    return await context.sessions.launch(context.scope, {
+    return await context.sessions.launch(context.call.scope, {
       command: args.command,
       cwd: folder.forChild(),
       folder: path.join(context.root, relative),
       home: context.root,
       input,
-      ...(context.confinement === undefined ? {} : { confinement: context.confinement }),
+      ...(context.call.confinement && { confinement: context.call.confinement }),
     });
   } finally {
     await folder.close();
@@ -107,41 +105,26 @@ async function startCommand(context: ShellContext, args: BashArgs, input: boolea
 }
 
 async function run(context: ShellContext, args: BashArgs): Promise<ToolResult> {
-  const timeout = Math.max(1, Math.min(args.timeout_ms ?? RUN_MS, context.hardTimeoutMs - MARGIN_MS));
+  const { sessions, call, signal } = context;
+  const ms = Math.max(1, Math.min(args.timeout_ms ?? RUN_MS, call.hardTimeoutMs - MARGIN_MS));
   const session = await launch(context, args, false);
-  const ended = await session.waitForEnd(timeout, context.signal);
-  if (context.signal.aborted) {
-    await session.kill();
-    context.sessions.release(context.scope, session);
+  const ended = await session.waitForEnd(ms, signal);
+  if (signal.aborted) {
+    await sessions.end(call.scope, session);
     throw new TollgateError('CANCELLED');
   }
   if (ended) {
-    context.sessions.release(context.scope, session);
+    sessions.release(call.scope, session);
     return wholeOutput(session, args.limit);
   }
-  if (context.sessions.hasRoom(context.scope)) {
-    const id = context.sessions.name(context.scope, session);
-    return textResult(
-      newOutput(session, args.limit),
-      note(
-        `not finished after ${formatSeconds(timeout)}; it continues as session ${id}, without stdin. ` +
-          nextPollCall(id),
-      ),
-    );
-  }
-  const isGone = await session.kill();
-  context.sessions.release(context.scope, session);
+  if (sessions.hasRoom(call.scope))
+    return continuedRun(sessions.name(call.scope, session), session, { ms, limit: args.limit });
+  const isGone = await sessions.end(call.scope, session);
   const text =
-    `Not finished after ${formatSeconds(timeout)}, and the limit of sessions is reached: the command was ended` +
+    `Not finished after ${formatSeconds(ms)}, and the limit of sessions is reached: the command was ended` +
     `${isGone ? '' : ', but one of its processes is still running'}.`;
-  return {
-    ...textResult(
-      text,
-      'End a session (bash action="list"), then run it with action="start".',
-      newOutput(session, args.limit),
-    ),
-    isError: true,
-  };
+  const next = 'End a session (bash action="list"), then run it with action="start".';
+  return { ...textResult(text, next, newOutput(session, args.limit)), isError: true };
 }
 
 async function start(context: ShellContext, args: BashArgs): Promise<ToolResult> {
@@ -153,10 +136,9 @@ async function start(context: ShellContext, args: BashArgs): Promise<ToolResult>
 
 async function nameSession(context: ShellContext, session: ShellSession): Promise<string> {
   try {
-    return context.sessions.name(context.scope, session);
+    return context.sessions.name(context.call.scope, session);
   } catch (error) {
-    await session.kill();
-    context.sessions.release(context.scope, session);
+    await context.sessions.end(context.call.scope, session);
     throw error;
   }
 }
@@ -183,21 +165,12 @@ async function poll(context: ShellContext, args: BashArgs): Promise<ToolResult> 
 async function kill(context: ShellContext, args: BashArgs): Promise<ToolResult> {
   const [id, session] = requestedSession(context, args);
   if (session.end !== undefined) return sessionReport(id, session, args.limit);
-  const isGone = await session.kill();
-  if (isGone) return textResult(newOutput(session, args.limit), note(`session ${id} and all its processes were ended`));
-  return {
-    ...textResult(`Session ${id} was told to end, but one of its processes is still running.`, 'Tell the user.'),
-    isError: true,
-  };
-}
-
-function list(context: ShellContext): ToolResult {
-  const lines = [...context.sessions.list(context.scope)].map(([id, session]) => sessionLine(id, session));
-  return textResult(lines.length > 0 ? lines.join('\n') : note('no sessions'));
+  if (await session.kill()) return killedReport(id, session, args.limit);
+  return refusalResult(`Session ${id} was told to end, but one of its processes is still running.`, 'Tell the user.');
 }
 
 function requestedSession(context: ShellContext, args: BashArgs): readonly [string, ShellSession] {
   if (args.session === undefined)
     throw invalidArguments(`action="${args.action}" needs session.`, 'See bash action="list".');
-  return [args.session, context.sessions.get(context.scope, args.session)];
+  return [args.session, context.sessions.get(context.call.scope, args.session)];
 }

@@ -6,6 +6,7 @@ import type { OutputLines, OutputLog } from './output-log.ts';
 
 /** The reported state of a command, here or on another server. Times in Unix milliseconds. */
 export interface ReportedCommand {
+  readonly command: string;
   readonly log: OutputLog;
   readonly startedAt: number;
   /** `isIncomplete`: the end of the output may be missing. */
@@ -125,11 +126,29 @@ export function outputHistory(id: string, session: ReportedCommand, { offset = 1
   return textResult(joinLines(page), note(`session ${id}: lines ${from}-${page.to} of ${total}, ${stateOf(session)}`));
 }
 
-/** Returns one line of the list of sessions: id, state, age, unread lines and command. */
-export function sessionLine(id: string, session: ReportedCommand & { readonly command: string }): string {
-  const age = formatSeconds(Date.now() - session.startedAt);
-  const command = headOf(printableName(session.command), 200);
-  return `${id} ${stateOf(session)}, age ${age}, ${session.log.unread} unread lines: ${command}`;
+/** Lists sessions: id, state, age, unread lines and command. */
+export function sessionList(sessions: Iterable<readonly [id: string, ReportedCommand]>): ToolResult {
+  const lines = [...sessions].map(([id, session]) => {
+    const age = formatSeconds(Date.now() - session.startedAt);
+    const command = headOf(printableName(session.command), 200);
+    return `${id} ${stateOf(session)}, age ${age}, ${session.log.unread} unread lines: ${command}`;
+  });
+  return textResult(lines.length > 0 ? lines.join('\n') : note('no sessions'));
+}
+
+/** Returns the output of a run that was not finished after `ms` milliseconds and continues as a session. */
+export function continuedRun(
+  id: string,
+  session: ReportedCommand,
+  { ms, limit }: { readonly ms: number; readonly limit: number | undefined },
+): ToolResult {
+  const state = `not finished after ${formatSeconds(ms)}; it continues as session ${id}, without stdin.`;
+  return textResult(newOutput(session, limit), note(`${state} ${nextPollCall(id)}`));
+}
+
+/** Returns the last output of a session that was killed. */
+export function killedReport(id: string, session: ReportedCommand, limit: number | undefined): ToolResult {
+  return textResult(newOutput(session, limit), note(`session ${id} and all its processes were ended`));
 }
 
 function stateOf({ end }: ReportedCommand): string {
@@ -137,7 +156,7 @@ function stateOf({ end }: ReportedCommand): string {
 }
 
 /** Returns the call that shows the next output. */
-export function nextPollCall(id: string): string {
+function nextPollCall(id: string): string {
   return `Next: bash action="poll" session="${id}"`;
 }
 

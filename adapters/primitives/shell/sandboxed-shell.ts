@@ -7,7 +7,13 @@ import { type WithheldSettings, watchRepositories } from '../../sandbox/closed-p
 import { createPlaceholders } from '../../sandbox/closed-paths/placeholders.ts';
 import { proveIsolation } from '../../sandbox/isolation-self-test.ts';
 import type { Egress, SandboxedProcess, SandboxSettings } from '../../sandbox/sandbox-spec.ts';
-import { type RunningCommand, type ShellCommand, type StartCommand, shellInvocation } from './shell-process.ts';
+import {
+  type RunningCommand,
+  type ShellCommand,
+  type StartCommand,
+  shellInvocation,
+  waitUntil,
+} from './shell-process.ts';
 
 /** Settings of the sandboxes. Read at each start, because the configuration may change. Paths are absolute and real. */
 export interface SandboxedShellSettings {
@@ -24,7 +30,6 @@ export interface SandboxedShellSettings {
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
-const POLL_MS = 25;
 
 /** Starts each command in a new sandbox, so that commands share only the workspace. Throws SANDBOX_UNAVAILABLE. */
 export function sandboxedShell(settings: () => SandboxedShellSettings): StartCommand {
@@ -98,9 +103,9 @@ function runningCommand(
     isRunning: () => sandboxed.child.exitCode === null && sandboxed.child.signalCode === null && sandboxed.signal(0),
     end: async () => {
       sandboxed.signal('SIGTERM');
-      if (await waitUntilEnded(sandboxed, TERM_MS)) return true;
+      if (await waitUntil(() => !sandboxed.signal(0), TERM_MS)) return true;
       sandboxed.kill();
-      return waitUntilEnded(sandboxed, KILL_MS);
+      return waitUntil(() => !sandboxed.signal(0), KILL_MS);
     },
     killNow: () => sandboxed.kill(),
     settle: async () => {
@@ -110,12 +115,4 @@ function runningCommand(
     },
     ranOutOfMemory: () => sandboxed.hasLackedMemory?.() === true,
   };
-}
-
-async function waitUntilEnded(sandboxed: SandboxedProcess, ms: number): Promise<boolean> {
-  for (let waited = 0; waited <= ms; waited += POLL_MS) {
-    if (!sandboxed.signal(0)) return true;
-    await sleep(POLL_MS);
-  }
-  return false;
 }

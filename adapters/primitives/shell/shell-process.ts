@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { findHelper, searchFolders } from '../../../catalogs/programs/helper-programs.ts';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
 import { withoutInheritedDescriptors } from '../../sandbox/inherited-descriptors.ts';
+import { signalOne } from '../../sandbox/process-tree.ts';
 import { killMarked, MARK_VARIABLE, newProcessMark } from '../../stdio/orphans.ts';
 import { GIT_ENVIRONMENT } from './git-environment.ts';
 
@@ -100,7 +101,7 @@ export function directShell(owner: string): StartCommand {
       isRunning: () => isGroupAlive(group),
       end: () => endProcessGroup(group).finally(killOrphans),
       killNow: () => {
-        signalGroup(group, 'SIGKILL');
+        signalOne(-group, 'SIGKILL');
         killOrphans();
       },
     };
@@ -134,24 +135,16 @@ function isLiveMember(pid: string, group: number): boolean {
 
 /** Sends SIGTERM to the group, and SIGKILL after two seconds. Returns true if no process of the group is left. */
 export async function endProcessGroup(group: number): Promise<boolean> {
-  signalGroup(group, 'SIGTERM');
-  if (await waitUntilGone(group, TERM_MS)) return true;
-  signalGroup(group, 'SIGKILL');
-  return waitUntilGone(group, KILL_MS);
+  signalOne(-group, 'SIGTERM');
+  if (await waitUntil(() => !isGroupAlive(group), TERM_MS)) return true;
+  signalOne(-group, 'SIGKILL');
+  return waitUntil(() => !isGroupAlive(group), KILL_MS);
 }
 
-/** Sends a signal to a group. Ignores groups that are gone and set-uid processes; `isGroupAlive` reports these. */
-function signalGroup(group: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(-group, signal);
-  } catch (error) {
-    if (!['ESRCH', 'EPERM'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
-  }
-}
-
-async function waitUntilGone(group: number, ms: number): Promise<boolean> {
+/** Polls until a condition is true. Returns false if it is not after `ms` milliseconds. */
+export async function waitUntil(isDone: () => boolean, ms: number): Promise<boolean> {
   for (let waited = 0; waited <= ms; waited += POLL_MS) {
-    if (!isGroupAlive(group)) return true;
+    if (isDone()) return true;
     await sleep(POLL_MS);
   }
   return false;

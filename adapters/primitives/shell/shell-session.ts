@@ -1,6 +1,7 @@
 /** One command: its output, its stdin and its end. */
 import type { ChildProcess } from 'node:child_process';
 import { constants } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { toolFailure } from '../workspace/file-text.ts';
 import { OutputLog } from './output-log.ts';
@@ -49,10 +50,6 @@ export class ShellSession {
 
   get end(): CommandEnd | undefined {
     return this.#end;
-  }
-
-  get takesInput(): boolean {
-    return this.#child.stdin?.writable === true;
   }
 
   /** Waits until the command has ended. Returns false if `ms` passed or the signal was aborted first. */
@@ -104,10 +101,10 @@ export class ShellSession {
   }
 
   async #finish(exit: { code: number | null; signal: NodeJS.Signals | null }, closed: Promise<void>): Promise<void> {
-    await Promise.race([closed, delay(DRAIN_MS)]);
+    await Promise.race([closed, sleep(DRAIN_MS)]);
     const leftovers = this.#running.isRunning();
     if (leftovers) await this.#running.end();
-    await Promise.race([closed, delay(DRAIN_MS)]);
+    await Promise.race([closed, sleep(DRAIN_MS)]);
     this.#child.stdout?.destroy();
     const { withheld, lost } = (await this.#running.settle?.()) ?? { withheld: [], lost: [] };
     const code = exit.code ?? 128 + (exit.signal === null ? 0 : constants.signals[exit.signal]);
@@ -142,10 +139,6 @@ export class ShellSession {
       this.#listeners.add(check);
     });
   }
-}
-
-function delay(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 function notStarted(error: NodeJS.ErrnoException): Error {

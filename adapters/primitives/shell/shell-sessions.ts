@@ -51,6 +51,13 @@ export class ShellSessions {
     this.#scopes.get(scope)?.unnamed.delete(session);
   }
 
+  /** Kills a command that has no id and forgets it. Returns true if certainly no process is left. */
+  async end(scope: string, session: ShellSession): Promise<boolean> {
+    const isGone = await session.kill();
+    this.release(scope, session);
+    return isGone;
+  }
+
   /** Returns true if the scope can have another session, perhaps instead of one that has ended. */
   hasRoom(scope: string): boolean {
     const { named } = this.#sessionsOf(scope);
@@ -101,7 +108,8 @@ export class ShellSessions {
 
   /** Kills all commands synchronously. */
   killNow(): void {
-    this.#every((session) => session.killNow());
+    for (const scoped of this.#scopes.values())
+      for (const session of [...scoped.named.values(), ...scoped.unnamed]) session.killNow();
   }
 
   /** Ends all commands, and all that are still being started. */
@@ -134,10 +142,5 @@ export class ShellSessions {
     clearTimeout(scoped.idle.get(id));
     scoped.idle.delete(id);
     scoped.named.delete(id);
-  }
-
-  #every(act: (session: ShellSession) => void): void {
-    for (const scoped of this.#scopes.values())
-      for (const session of [...scoped.named.values(), ...scoped.unnamed]) act(session);
   }
 }

@@ -10,12 +10,9 @@ export interface ActionContext {
   readonly root: string;
   /** The paths of the arguments, as the policy judged them. */
   readonly pathHandles: CallPathHandles;
-  readonly scope: string;
+  readonly call: UpstreamCall;
+  /** Aborted when the call is cancelled or its timeout is over. */
   readonly signal: AbortSignal;
-  readonly cap?: UpstreamCall['cap'];
-  readonly mayRead?: UpstreamCall['mayRead'];
-  readonly confinement?: UpstreamCall['confinement'];
-  readonly outsideFolders?: UpstreamCall['outsideFolders'];
   readonly versions: SeenVersions;
   readonly locks: KeyedLocks;
   readonly stored: StoredObjects;

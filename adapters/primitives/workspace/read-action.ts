@@ -18,10 +18,10 @@ const MAX_IMAGE = 1024 * 1024;
  * Runs `read`: a page of a file (default), a list of entries, files by glob, lines by pattern, or the facts of a path.
  */
 export async function readAction(context: ActionContext, args: ReadArgs): Promise<ToolResult> {
-  const pathHandle = await bindOpenPath(context.pathHandles.of(args.path), context.outsideFolders);
+  const pathHandle = await bindOpenPath(context.pathHandles.of(args.path), context.call.outsideFolders);
   const result = await runAction(context, pathHandle, args);
   // The owner may have closed the folder during a long search. Then nothing is shown.
-  if (!pathHandle.location.inside) await bindOpenPath(pathHandle, context.outsideFolders);
+  if (!pathHandle.location.inside) await bindOpenPath(pathHandle, context.call.outsideFolders);
   return result;
 }
 
@@ -80,10 +80,10 @@ function showText(
   if ('binary' in decoded) return showMedia(source.relative, file, decoded.mime);
   const page = pageText(
     'text' in decoded ? decoded.text : decoded.lossy,
-    { ...args, cap: context.cap },
+    { ...args, cap: context.call.cap },
     source.relative,
   );
-  context.versions.record(context.scope, source.absolute, file.version);
+  context.versions.record(context.call.scope, source.absolute, file.version);
   const lossyNote =
     'lossy' in decoded ? note('not valid UTF-8: invalid bytes are shown as U+FFFD; edit refuses this file') : undefined;
   return textResult(page.text, page.note, lossyNote);

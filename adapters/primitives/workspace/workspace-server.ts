@@ -24,7 +24,7 @@ import type { ReadArgs } from '../search/list-actions.ts';
 import { type BashArgs, bashAction } from '../shell/bash-action.ts';
 import { directShell, type StartCommand } from '../shell/shell-process.ts';
 import { ShellSessions } from '../shell/shell-sessions.ts';
-import { KeyedLocks, SeenVersions, StoredObjects } from './action-context.ts';
+import { type ActionContext, KeyedLocks, SeenVersions, StoredObjects } from './action-context.ts';
 import { refusalResult } from './file-text.ts';
 import { readAction } from './read-action.ts';
 import type { EditArgs } from './text-edit.ts';
@@ -159,49 +159,11 @@ class Workspace implements PrimitiveBackend {
   async #callTool(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
     const { root, sessions } = this.#ready();
     const pathHandles = call.pathHandles ?? new CallPathHandles([root]);
+    const shared = { versions: this.#versions, locks: this.#locks, stored: this.#stored };
     try {
-      return await this.#runTool(call, { signal, root, sessions, pathHandles });
+      return await runTool({ root, pathHandles, call, signal, ...shared, sessions });
     } finally {
       if (call.pathHandles === undefined) pathHandles.close();
-    }
-  }
-
-  #runTool(
-    call: UpstreamCall,
-    {
-      signal,
-      root,
-      sessions,
-      pathHandles,
-    }: { signal: AbortSignal; root: string; sessions: ShellSessions; pathHandles: CallPathHandles },
-  ): Promise<ToolResult> {
-    const readScope = {
-      ...(call.cap === undefined ? {} : { cap: call.cap }),
-      ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }),
-      ...(call.confinement === undefined ? {} : { confinement: call.confinement }),
-      ...(call.outsideFolders === undefined ? {} : { outsideFolders: call.outsideFolders }),
-    };
-    const context = {
-      root,
-      pathHandles: pathHandles,
-      scope: call.scope,
-      signal,
-      ...readScope,
-      versions: this.#versions,
-      locks: this.#locks,
-      stored: this.#stored,
-    };
-    // checkArguments has validated the arguments against the schemas that match these types.
-    const args: unknown = call.args.value;
-    switch (call.tool) {
-      case 'read':
-        return readAction(context, args as ReadArgs);
-      case 'write':
-        return writeAction(context, args as WriteArgs);
-      case 'edit':
-        return editAction(context, args as EditArgs & { path: string });
-      default:
-        return bashAction({ ...context, sessions, hardTimeoutMs: call.hardTimeoutMs }, args as BashArgs);
     }
   }
 
@@ -241,5 +203,20 @@ class Workspace implements PrimitiveBackend {
   async endScope(scope: string): Promise<void> {
     this.#versions.drop(scope);
     await this.#sessions?.endScope(scope);
+  }
+}
+
+function runTool(context: ActionContext & { readonly sessions: ShellSessions }): Promise<ToolResult> {
+  // checkArguments has validated the arguments against the schemas that match these types.
+  const args: unknown = context.call.args.value;
+  switch (context.call.tool) {
+    case 'read':
+      return readAction(context, args as ReadArgs);
+    case 'write':
+      return writeAction(context, args as WriteArgs);
+    case 'edit':
+      return editAction(context, args as EditArgs & { path: string });
+    default:
+      return bashAction(context, args as BashArgs);
   }
 }

@@ -66,7 +66,7 @@ export function writeAction(context: ActionContext, args: WriteArgs): Promise<To
     const version = appends
       ? (await currentFileVersion(target.present, target.name))?.version
       : versionFor(bytes, stat);
-    if (version !== undefined) context.versions.record(context.scope, target.absolute, version);
+    if (version !== undefined) context.versions.record(context.call.scope, target.absolute, version);
     const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
     return textResult(
       `${done} ${target.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`,
@@ -94,7 +94,7 @@ async function editIn(
   args: EditArgs & { readonly version?: string | undefined },
 ): Promise<ToolResult> {
   checkVersion(target, args.version, before.version);
-  const seen = context.versions.lastSeen(context.scope, target.absolute);
+  const seen = context.versions.lastSeen(context.call.scope, target.absolute);
   if (args.version === undefined && seen !== undefined) checkSeen(context, target, before.version);
   const decoded = decodeText(before.bytes);
   if (!('text' in decoded))
@@ -109,7 +109,7 @@ async function editIn(
   const stat = await storeFile({ ...target, previous: before.stat }, bytes);
   context.stored.record(target.absolute, stat);
   const version = versionFor(bytes, stat);
-  context.versions.record(context.scope, target.absolute, version);
+  context.versions.record(context.call.scope, target.absolute, version);
   const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
   return textResult(
     `Edited ${target.relative}, ${changedLines(outcome.text, outcome)}. Version ${version}.${notes}\n` +
@@ -122,17 +122,17 @@ async function withOpenTarget(
   options: { path: string; create: boolean },
   task: (target: OpenTarget) => Promise<ToolResult>,
 ): Promise<ToolResult> {
-  const pathHandle = await bindOpenPath(context.pathHandles.of(options.path), context.outsideFolders);
+  const pathHandle = await bindOpenPath(context.pathHandles.of(options.path), context.call.outsideFolders);
   const { relative, absolute, inside } = pathHandle.location;
   const name = pathComponents(relative).at(-1);
   // A file must not replace the folder of another workspace, even if this folder was removed.
   if (
     name === undefined ||
     options.path.endsWith('/') ||
-    (await outsideFolderOf(pathHandle, context.outsideFolders)) === absolute
+    (await outsideFolderOf(pathHandle, context.call.outsideFolders)) === absolute
   )
     throw fileSystemError({ code: 'EISDIR' }, relative);
-  const confirm = async (): Promise<unknown> => inside || bindOpenPath(pathHandle, context.outsideFolders);
+  const confirm = async (): Promise<unknown> => inside || bindOpenPath(pathHandle, context.call.outsideFolders);
   return context.locks.hold(absolute, async () => {
     context.signal.throwIfAborted();
     await confirm();
@@ -190,7 +190,7 @@ function checkVersion(target: OpenTarget, wanted: string | undefined, present: s
 }
 
 function checkSeen(context: ActionContext, target: OpenTarget, present: string): void {
-  const seen = context.versions.lastSeen(context.scope, target.absolute);
+  const seen = context.versions.lastSeen(context.call.scope, target.absolute);
   if (seen === present) return;
   const why =
     seen === undefined
