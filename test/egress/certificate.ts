@@ -1,4 +1,4 @@
-/** Owns certificates of tests: a key and a self-signed X.509 certificate for one name, made anew each time, so that no key is kept anywhere. */
+/** Creates a key and a self-signed X.509 certificate for one name. Each test run creates new ones. */
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 
 /** One DER element (X.690). */
@@ -19,7 +19,7 @@ const ECDSA_SHA256 = Buffer.from('06082a8648ce3d040302', 'hex');
 const ALT_NAME = Buffer.from('0603551d11', 'hex');
 const CONSTRAINTS = Buffer.from('0603551d13', 'hex');
 
-/** PEM of a certificate for `name` that is its own authority, and of its key; valid from yesterday for two days. */
+/** Returns the PEM of a self-signed certificate for `name` and of its key. It is valid from yesterday for two days. */
 export function makeCertificate(name: string): { readonly cert: string; readonly key: string } {
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const subject = der(SEQUENCE, der(SET, der(SEQUENCE, COMMON_NAME, der(UTF8, Buffer.from(name)))));

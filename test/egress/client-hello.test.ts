@@ -1,4 +1,4 @@
-/** Tests the reading of TLS greetings, with those of the real TLS of Node and with hostile ones, and what a tunnel makes of them. */
+/** Tests the reading of TLS ClientHellos, real ones of Node and hostile ones, and how a tunnel handles them. */
 
 import { connect as connectNet, type Server } from 'node:net';
 import { Duplex } from 'node:stream';
@@ -15,7 +15,7 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** What Node says first to a server of this name. */
+/** Returns the ClientHello that Node sends to a server of this name. */
 function greet(servername?: string): Promise<Buffer> {
   return new Promise((resolve) => {
     const wire = new Duplex({
@@ -29,7 +29,7 @@ function greet(servername?: string): Promise<Buffer> {
   });
 }
 
-/** The same message in records of so many bytes. */
+/** Returns the same message in records of `size` bytes. */
 function inRecords(hello: Buffer, size: number): Buffer {
   const message = hello.subarray(5);
   const parts: Buffer[] = [];
@@ -40,8 +40,8 @@ function inRecords(hello: Buffer, size: number): Buffer {
   return Buffer.concat(parts);
 }
 
-describe('a greeting', () => {
-  it('tells the name that it asks for, in one record or in many', async () => {
+describe('readClientHello', () => {
+  it('returns the requested name, from one record or many', async () => {
     const hello = await greet('Some.Name.test');
     expect(readClientHello(hello)).toEqual({ kind: 'tls', name: 'Some.Name.test' });
     for (const size of [1, 3, 40, 200])
@@ -53,24 +53,24 @@ describe('a greeting', () => {
     expect(readClientHello(await greet())).toEqual({ kind: 'tls' });
   });
 
-  it('is waited for while any part of it is missing', async () => {
+  it('asks for more while any part is missing', async () => {
     const hello = await greet('some.name.test');
     for (let length = 0; length < hello.length; length += 1)
       expect(readClientHello(hello.subarray(0, length)).kind).toBe('more');
   });
 
-  it('of another kind is said to be so', async () => {
+  it('reports other protocols and broken messages', async () => {
     const hello = await greet('some.name.test');
     expect(readClientHello(Buffer.from('GET / HTTP/1.1\r\n'))).toEqual({ kind: 'other' });
     expect(readClientHello(Buffer.from([22, 3, 1, 0, 4, 2, 0, 0, 0]))).toEqual({ kind: 'broken' });
     expect(readClientHello(Buffer.from([22, 9, 1, 0, 4, 1, 0, 0, 0]))).toEqual({ kind: 'broken' });
     const twice = Buffer.from(hello);
-    // Lengths that do not add up: the list of ciphers claims to be longer than the message.
+    // The list of ciphers claims to be longer than the message.
     twice.writeUInt16BE(0xffff, 5 + 4 + 34 + 1 + (hello[5 + 4 + 34] ?? 0));
     expect(readClientHello(twice)).toEqual({ kind: 'broken' });
   });
 
-  it('never throws, and a changed byte never gives a part of a name', () => {
+  it('never throws, for any bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
         expect(['more', 'other', 'broken', 'tls']).toContain(readClientHello(Buffer.from([22, 3, 1, ...bytes])).kind);
@@ -128,11 +128,11 @@ describe('a tunnel', () => {
     expect((await through(undefined)).heard).toBe('inside');
   });
 
-  it('domain fronting: TLS to another name never reaches the target', async () => {
+  it('passes no TLS to another name to the target (domain fronting)', async () => {
     expect(await through('evil.test')).toEqual({ heard: '', names: [], reasons: ['other-name'] });
   });
 
-  it('a broken or endless greeting never reaches the target', async () => {
+  it('passes no broken or endless greeting to the target', async () => {
     const seen: Buffer[] = [];
     const { port, server } = await serveTcp((socket) => socket.on('data', (chunk: Buffer) => seen.push(chunk)));
     closers.push(() => server.close());
@@ -152,7 +152,7 @@ describe('a tunnel', () => {
     expect(bench.blocked.map(({ reason }) => reason)).toContain('other-name');
   });
 
-  it('half a greeting is not sent on when its client leaves', async () => {
+  it('passes no half greeting to the target when the client leaves', async () => {
     const seen: Buffer[] = [];
     const { port, server } = await serveTcp((socket) =>
       socket.on('data', (chunk: Buffer) => seen.push(chunk)).on('end', () => socket.end()),

@@ -1,4 +1,4 @@
-/** Tests the way out as a user has it: a server in tollgate.yaml with allowed domains, the shipped program, and the audit of what was blocked. */
+/** Tests allowed domains as a user has them: in tollgate.yaml, with the shipped program and the audit. */
 import { chownSync, mkdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -35,7 +35,10 @@ servers:
   web:
     command: ${process.execPath}
     args: [${REACHING}]
-    sandbox: {filesystem: {allowRead: [${REACHING}]}, network: {allowedDomains: ['localhost:${port}', '*.denied.example'], deniedDomains: [a.denied.example]}, limits: {memoryMb: 512}}
+    sandbox:
+      filesystem: {allowRead: [${REACHING}]}
+      network: {allowedDomains: ['localhost:${port}', '*.denied.example'], deniedDomains: [a.denied.example]}
+      limits: {memoryMb: 512}
 expose: {tools: [web.*]}
 profiles: {default: {servers: [web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
@@ -56,7 +59,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     project.remove();
   });
 
-  it('reaches them, and no other host, and each refusal is in the audit' + verifies('PF-03'), async () => {
+  it('reaches these and no other host, and the audit records each refusal' + verifies('PF-03'), async () => {
     expect(await reach(`http://localhost:${port}/`)).toBe('200 the page');
     expect(await reach('https://evil.example/x?data=secret')).toContain('evil.example:443 (Tollgate: not-allowed)');
     expect(await reach('https://a.denied.example/')).toContain('not-allowed');
@@ -79,7 +82,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
 
 describe('allowed domains in tollgate.yaml', () => {
   it.each(['https://example.org', '*', '*.org', 'example.org:0', '0x7f.1', 'a b'])(
-    '%s is refused at load, with its place',
+    'are refused at load, with the line: %s',
     (domain) => {
       const { problems } = withProject((project) =>
         project.load(

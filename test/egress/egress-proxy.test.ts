@@ -1,4 +1,4 @@
-/** Tests the proxy of a server over its real socket: what passes, what is refused and recorded, what is cut, and attacks by name. */
+/** Tests the proxy of a server over its real socket: what passes, what is refused and reported, limits and attacks. */
 import { statSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
 import path from 'node:path';
@@ -27,7 +27,7 @@ function keep<T extends { readonly server: Server }>(one: T): T {
   return one;
 }
 
-/** A target that says what it heard, and a proxy that may reach it under a name. */
+/** Starts a target that echoes its input, and a proxy that may reach it under a name. */
 async function echo(
   limits: NonNullable<Parameters<typeof openProxy>[1]>['limits'] = {},
 ): Promise<ProxyBench & { readonly port: number }> {
@@ -36,7 +36,7 @@ async function echo(
 }
 
 describe('a tunnel', () => {
-  it('carries bytes both ways, and what came with the request' + verifies('PF-03'), async () => {
+  it('carries bytes both ways, including those sent with the request' + verifies('PF-03'), async () => {
     const { socket, port, blocked } = await echo();
     const { text, client } = await talk(
       socket,
@@ -51,7 +51,7 @@ describe('a tunnel', () => {
     expect(blocked).toEqual([]);
   });
 
-  it('passes the end of one side on, and the rest of the other', async () => {
+  it('passes on the end of one side, and the remaining bytes of the other', async () => {
     const { port } = keep(
       await serveTcp((socket) => socket.on('end', () => setTimeout(() => socket.end('after your end'), 20)).resume()),
     );
@@ -73,7 +73,7 @@ describe('a tunnel', () => {
     ['no port', 'echo.test', '', 400, 'malformed'],
     ['a body', 'echo.test:443', 'Content-Length: 5\r\n', 400, 'malformed'],
     ['a chunked body', 'echo.test:443', 'Transfer-Encoding: chunked\r\n', 400, 'malformed'],
-    ['a Host header of another', 'echo.test:443', 'Host: evil.test\r\n', 403, 'other-name'],
+    ['a Host header with another host', 'echo.test:443', 'Host: evil.test\r\n', 403, 'other-name'],
     ['two Host headers', 'echo.test:443', 'Host: echo.test\r\nHost: evil.test\r\n', 403, 'other-name'],
     ['credentials', 'user:pw@echo.test:443', '', 400, 'malformed'],
     ['an address as a number', '2130706433:443', '', 400, 'malformed'],
@@ -86,7 +86,7 @@ describe('a tunnel', () => {
     expect(blocked[0]).toMatchObject({ server: 'tested', reason: refusal, count: 1 });
   });
 
-  it('says why a name that has no address, or nobody behind it, cannot be reached, which is no blocked attempt', async () => {
+  it('reports names without an address and unreachable hosts, not as blocked attempts', async () => {
     const { server, port } = await serveTcp((socket) => socket.destroy());
     await new Promise((resolve) => server.close(resolve));
     const bench = await proxy([`gone.test:${port}`, `none.test:${port}`, `127.0.0.1:${port}`], {
@@ -120,7 +120,7 @@ describe('a tunnel', () => {
   });
 });
 
-describe('attacks on the resolution', () => {
+describe('attacks on name resolution', () => {
   it.each([
     ['127.0.0.1'],
     ['10.0.0.5'],
@@ -138,15 +138,15 @@ describe('attacks on the resolution', () => {
     ]);
   });
 
-  it('one inner address among public ones refuses them all', async () => {
+  it('one private address among public ones refuses all', async () => {
     const { socket } = await proxy(['allowed.test'], { lookup: async () => ['93.184.216.34', '10.0.0.5'] });
     expect((await askTunnel(socket, 'allowed.test:443')).refusal).toBe('private-address');
   });
 
-  it('DNS rebinding: a name is resolved once a connection, and that very address dialled', async () => {
+  it('DNS rebinding: a name is resolved once per connection, and only that address is dialled', async () => {
     const { port } = keep(await serveTcp((socket) => socket.end('here')));
     let asked = 0;
-    // The second answer would be refused: whoever asks again, or dials something else, does not get through.
+    // The second answer would be refused, so a second lookup or another address would fail.
     const { socket } = await proxy([`twice.test:${port}`, `127.0.0.1:${port}`], {
       lookup: async () => (asked++ === 0 ? ['127.0.0.1'] : ['10.0.0.1']),
     });
@@ -174,7 +174,7 @@ describe('plain HTTP', () => {
     return { ...(await proxy([`page.test:${port}`, `127.0.0.1:${port}`])), port, seen };
   }
 
-  it('is told anew: path and headers as they came, without those of the hop' + verifies('PF-03'), async () => {
+  it('is forwarded with its path and headers, without the headers of the hop' + verifies('PF-03'), async () => {
     const { socket, port, seen } = await page();
     const { status, text } = await askPage(
       socket,
@@ -201,8 +201,8 @@ describe('plain HTTP', () => {
   });
 
   it.each([
-    ['another host than the Host header', 'http://evil.test/', 'Host: page.test\r\n', 'not-allowed'],
-    ['a Host header of another', 'http://page.test/', 'Host: evil.test\r\n', 'other-name'],
+    ['another host than that of the Host header', 'http://evil.test/', 'Host: page.test\r\n', 'not-allowed'],
+    ['a Host header with another host', 'http://page.test/', 'Host: evil.test\r\n', 'other-name'],
     ['a Host header with another port', 'http://page.test/', 'Host: page.test:443\r\n', 'other-name'],
     ['a path alone', '/', 'Host: page.test\r\n', 'malformed'],
     ['another scheme', 'ftp://page.test/', 'Host: page.test\r\n', 'malformed'],
@@ -227,7 +227,7 @@ describe('plain HTTP', () => {
     ['a folded header', 'X-A: 1\r\n Transfer-Encoding: chunked\r\n', ''],
     ['a bare line feed', 'X-A: 1\nTransfer-Encoding: chunked\r\n', ''],
     ['a blank before the colon', 'Content-Length : 5\r\n', 'hello'],
-  ])('request smuggling with %s never gives the target a second request', async (_name, headers, body) => {
+  ])('never passes a second request to the target (request smuggling): %s', async (_name, headers, body) => {
     const { socket, port, seen } = await page();
     await talk(
       socket,
@@ -237,7 +237,7 @@ describe('plain HTTP', () => {
     expect(seen.flat().join()).not.toContain('evil');
   });
 
-  it('is asked for anew after a redirect: each hop is judged', async () => {
+  it('is checked again after a redirect', async () => {
     const { port } = keep(
       await serveHttp((_request, response) => response.writeHead(302, { location: 'http://169.254.169.254/' }).end()),
     );
@@ -247,7 +247,7 @@ describe('plain HTTP', () => {
     expect((await askPage(socket, 'http://169.254.169.254/', 'Host: 169.254.169.254\r\n')).refusal).toBe('not-allowed');
   });
 
-  it('ends as 502 when the target talks nonsense, and as a cut answer when it stops', async () => {
+  it('ends with 502 if the target breaks the protocol, and with a cut response if it stops', async () => {
     const { port } = keep(await serveTcp((socket) => socket.end('what?\r\n\r\n')));
     const { port: cut } = keep(
       await serveTcp((socket) =>
@@ -273,7 +273,7 @@ describe('plain HTTP', () => {
     ['a header of NUL', 'HTTP/1.1 200 OK\r\nX-A: a\u0000b\r\n\r\n'],
     ['an early hint', 'HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'],
     ['nothing', ''],
-  ])('a hostile answer (%s) costs that request alone', async (_name, bytes) => {
+  ])('ends only the one request after a hostile response: %s', async (_name, bytes) => {
     const { port } = keep(
       await serveTcp((socket) => socket.on('data', () => undefined).end(Buffer.from(bytes, 'latin1'))),
     );
@@ -282,7 +282,7 @@ describe('plain HTTP', () => {
     expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
   });
 
-  it('any bytes at all cost that connection alone', async () => {
+  it('ends at most the one connection, for any bytes', async () => {
     const { socket, port } = await page();
     const piece = fc.oneof(
       fc.string({ unit: 'binary', maxLength: 20 }),
@@ -319,14 +319,14 @@ describe('plain HTTP', () => {
     expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
   });
 
-  it('is refused where the address may not be dialled', async () => {
+  it('is refused if the address may not be dialled', async () => {
     const { socket } = await proxy(['page.test'], { lookup: async () => ['10.0.0.1'] });
     expect(await askPage(socket, 'http://page.test/', '')).toMatchObject({ status: 403, refusal: 'private-address' });
   });
 });
 
-describe('bounds', () => {
-  it('a server that has sent its bytes sends no more, over all connections' + verifies('PF-03'), async () => {
+describe('limits', () => {
+  it('stop the upload of a server at its budget, over all connections' + verifies('PF-03'), async () => {
     const { socket, port, blocked } = await echo({ bytes: { up: 2000, down: 1_000_000 } });
     const first = await talk(socket, `CONNECT echo.test:${port} HTTP/1.1\r\n\r\n${'x'.repeat(1500)}`, 'x'.repeat(1500));
     first.client.destroy();
@@ -336,7 +336,7 @@ describe('bounds', () => {
     expect(blocked.map(({ reason }) => reason)).toEqual(['budget']);
   });
 
-  it('a server that has received its bytes receives no more', async () => {
+  it('stop the download of a server at its budget', async () => {
     const { port } = keep(await serveTcp((socket) => socket.write(Buffer.alloc(300_000, 'z'))));
     const { socket, blocked } = await proxy([`flood.test:${port}`, `127.0.0.1:${port}`], {
       limits: { bytes: { up: 1000, down: 100_000 } },
@@ -346,7 +346,7 @@ describe('bounds', () => {
     expect(blocked.map(({ reason }) => reason)).toEqual(['budget']);
   });
 
-  it('headers count: nothing is carried out in many small requests', async () => {
+  it('count headers too, so that many small requests use up the budget', async () => {
     const { port } = keep(await serveHttp((_request, response) => response.end('ok')));
     const { socket, blocked } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`], {
       limits: { bytes: { up: 3000, down: 100_000 } },
@@ -359,7 +359,7 @@ describe('bounds', () => {
     expect(blocked.some(({ reason }) => reason === 'budget')).toBe(true);
   });
 
-  it('only so many connections are open at once', async () => {
+  it('refuse connections over the maximum', async () => {
     const { socket, blocked } = await echo({ connections: 3 });
     const clients = Array.from({ length: 6 }, () => connect(socket).on('error', () => undefined));
     await expect.poll(() => clients.filter((client) => client.destroyed || client.readableEnded).length).toBe(3);
@@ -367,7 +367,7 @@ describe('bounds', () => {
     for (const client of clients) client.destroy();
   });
 
-  it('a request that never ends, and a tunnel in which nothing moves, are ended', async () => {
+  it('end a request that never ends, and an idle tunnel', async () => {
     const { socket, port } = await echo({ headersMs: 200, idleMs: 300 });
     const slow = await talk(socket, 'CONNECT echo.te');
     expect(verdictOf(slow.text).status).not.toBe(200);
@@ -375,12 +375,12 @@ describe('bounds', () => {
     expect(verdictOf(idle.text).status).toBe(200);
   });
 
-  it('headers of more than 16 KiB are refused', async () => {
+  it('refuse headers over 16 KiB', async () => {
     const { socket, port } = await echo();
     expect((await askTunnel(socket, `echo.test:${port}`, `X-Big: ${'b'.repeat(20_000)}\r\n`)).status).toBe(400);
   });
 
-  it('closing ends what is open, and reports what was only counted', async () => {
+  it('end with the proxy, which closes connections and reports counted attempts', async () => {
     const bench = await openProxy(['echo.test']);
     await askTunnel(bench.socket, 'evil.test:443');
     await askTunnel(bench.socket, 'evil.test:443');
@@ -393,7 +393,7 @@ describe('bounds', () => {
 });
 
 describe('reports', () => {
-  it('are one for many equal attempts, and name at most 32 hosts a window', async () => {
+  it('combine equal attempts, and name at most 32 hosts per window', async () => {
     const seen: BlockedAttempt[] = [];
     const reports = new BlockedAttempts('s', (one) => seen.push(one), 40);
     for (let at = 0; at < 1000; at += 1) reports.note('not-allowed', { host: 'a.test', port: 443 });
@@ -410,8 +410,8 @@ describe('reports', () => {
   });
 });
 
-describe('the way out that a server is given', () => {
-  it('stands in a folder that others pass but do not see, and goes when it is closed', async () => {
+describe('the network access of a server', () => {
+  it('uses a folder that others can enter but not list, and removes it at the end', async () => {
     const egress = await openEgress(
       { server: 'x', allowedDomains: ['example.org'], owner: process.getuid?.() ?? 0 },
       { onBlocked: () => undefined },
@@ -429,7 +429,7 @@ describe('the way out that a server is given', () => {
     expect(() => statSync(folder)).toThrow();
   });
 
-  it('leads to the loopback of the host only where that is allowed', async () => {
+  it('reaches the loopback of the host only if that is allowed', async () => {
     const egress = await openEgress(
       { server: 'x', allowedDomains: ['localhost:3000'] },
       { onBlocked: () => undefined },

@@ -1,4 +1,4 @@
-/** Tests what Node programs are given to find the proxy: with a real child process, every client that Node has, over HTTP and TLS. */
+/** Tests the preload for Node programs in a real child process, with every client of Node, over HTTP and TLS. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createSecureServer } from 'node:http2';
@@ -51,7 +51,7 @@ beforeAll(async () => {
     { server: 'x', allowedDomains: domains, limits: { connectMs: 2000 } },
     { onBlocked: (one) => blocked.push(one), lookup },
   );
-  // As inside of a sandbox, but for the places: there the two files are mounted where the variables say.
+  // As in a sandbox, but with the paths of the host. In a sandbox, the files are mounted where the variables say.
   const [preload] = egress.mounts;
   const env = {
     ...egress.env,
@@ -88,7 +88,7 @@ describe('a Node program with the preload', () => {
     ['worker', 'plain'],
     ['proxy variables', 'plain'],
     ['own loopback', 'own'],
-  ])('reaches what is allowed with %s' + verifies('PF-03'), (name, expected) => {
+  ])('reaches allowed hosts with %s' + verifies('PF-03'), (name, expected) => {
     expect(said[name]).toBe(expected);
   });
 
@@ -96,7 +96,7 @@ describe('a Node program with the preload', () => {
     ['denied fetch', 'evil.test:443'],
     ['denied http', 'evil.test:80'],
     ['denied address', '93.184.216.34:80'],
-  ])('is told by %s what was refused', (name, target) => {
+  ])('gets the refusal from %s', (name, target) => {
     expect(said[name]).toBe(`ECONNREFUSED: connect ECONNREFUSED ${target} (Tollgate: not-allowed)`);
   });
 
@@ -105,7 +105,7 @@ describe('a Node program with the preload', () => {
     expect(blocked.map(({ host }) => host)).toContain('169.254.169.254');
   });
 
-  it('hears of names without an address as Node says it, and of hosts that do not answer', () => {
+  it("gets Node's own error for names without an address, and an error for unreachable hosts", () => {
     expect(said['no address']).toMatch(/^ENOTFOUND: /);
     expect(said['dead end']).toMatch(/^ECONNREFUSED: .*\(Tollgate: unreachable\)$/);
   });

@@ -1,4 +1,4 @@
-/** Owns what the egress tests share: a proxy on a socket of its own, requests written byte by byte, and targets on loopback. */
+/** Shared parts of the egress tests: a proxy on its own socket, raw requests, and targets on loopback. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer as createHttp, type RequestListener } from 'node:http';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
@@ -10,7 +10,7 @@ import type { Lookup } from '../../adapters/egress/dial.ts';
 import { EgressProxy, type ProxyLimits } from '../../adapters/egress/egress-proxy.ts';
 
 export const LOOPBACK: Lookup = async () => ['127.0.0.1'];
-/** Names have no address: whatever passes the rules ends as `unresolved`, and nothing leaves the machine. */
+/** Finds no addresses. Allowed requests end as `unresolved`, and nothing leaves the machine. */
 export const NOWHERE: Lookup = async () => [];
 
 export interface ProxyBench {
@@ -44,7 +44,7 @@ export async function openProxy(
   };
 }
 
-/** What came back until the other end closed, or until `until` stood in it. */
+/** Returns the answer until the other end closed, or until it contained `until`. */
 export function talk(
   socket: string,
   text: string | Buffer,
@@ -63,13 +63,13 @@ export function talk(
   });
 }
 
-/** The status of an answer, and the proxy's word for its refusal. */
+/** Returns the status of an answer, and the proxy's reason for a refusal. */
 export function verdictOf(answer: string): { readonly status: number; readonly refusal?: string } {
   const refusal = /^x-tollgate-refusal: (.*)\r$/m.exec(answer)?.[1];
   return { status: Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0), ...(refusal !== undefined && { refusal }) };
 }
 
-/** Asks for a tunnel. Latin-1: the bytes as they are written. */
+/** Requests a tunnel. The text is sent as Latin-1, byte by byte. */
 export async function askTunnel(
   socket: string,
   authority: string,
@@ -84,7 +84,7 @@ export async function askTunnel(
   return verdictOf(text);
 }
 
-/** Asks for a page. */
+/** Requests a page. */
 export async function askPage(
   socket: string,
   target: string,
@@ -95,7 +95,7 @@ export async function askPage(
   return { ...verdictOf(text), text };
 }
 
-/** A server on loopback; its port. */
+/** Starts a server on loopback. Returns it with its port. */
 export async function serveHttp(
   listener: RequestListener,
 ): Promise<{ readonly port: number; readonly server: Server }> {

@@ -1,4 +1,4 @@
-/** Owns programs that run in a real sandbox with a way out: what they print when they try to reach something. */
+/** Runs programs in a real sandbox with network access. */
 import { chownSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,14 +10,14 @@ import { launch } from '../../adapters/stdio/launch.ts';
 
 const NOBODY = 65_534;
 
-/** What a program printed, and what it was refused. */
+/** The output of a program, and its blocked attempts. */
 export interface Jailed {
   readonly out: string;
   readonly err: string;
   readonly blocked: readonly BlockedAttempt[];
 }
 
-/** Runs Node with this code inside a sandbox whose network is these domains; names resolve to loopback. */
+/** Runs Node with this code in a sandbox that may reach these domains. Names resolve to loopback. */
 export async function runJailed(
   code: string,
   allowedDomains: readonly string[],

@@ -1,4 +1,4 @@
-/** Owns the tests of remote servers: real Streamable HTTP and SSE servers on loopback, and one that misbehaves. */
+/** Tests remote servers: real Streamable HTTP and SSE servers on loopback, and one that misbehaves. */
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -50,8 +50,8 @@ async function listen(
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`, server, headers, bodies };
 }
 
-/** An address at which nobody listens any more. */
-async function deafUrl(): Promise<string> {
+/** Returns an address where nothing listens any more. */
+async function closedUrl(): Promise<string> {
   const { url, server } = await listen(() => {});
   await new Promise((resolve) => server.close(resolve));
   return url;
@@ -72,7 +72,7 @@ function connect(url: string, more: Partial<ServerSettings> = {}): Bench {
   return bench;
 }
 
-/** A real server of the SDK with three tools; `notify` sends its list_changed. */
+/** Creates a real server of the SDK. Its tool `changed` sends list_changed. */
 function makeMcp(): McpServer {
   const mcp = new McpServer({ name: 'real', version: '9' }, { capabilities: { tools: { listChanged: true } } });
   mcp.fallbackRequestHandler = async (request, extra) => {
@@ -130,7 +130,7 @@ describe.each([
   ['event streams', false],
   ['JSON answers', true],
 ])('a real Streamable HTTP server with %s', (_kind, json) => {
-  it('lists and calls, with the configured headers and no others of ours' + verifies('HE-01', 'HE-02'), async () => {
+  it('is listed and called with the configured headers and no others' + verifies('HE-01', 'HE-02'), async () => {
     const real = await realHttp(json);
     const { server } = connect(real.url, { headers: { authorization: 'Bearer upstream-token', 'x-team': 'a' } });
     expect(await server.start()).toEqual({ name: 'real', version: '9', protocolVersion: '2025-11-25' });
@@ -160,7 +160,7 @@ describe.each([
     expect(real.headers.at(-1)?.['mcp-protocol-version']).toBe('2025-11-25');
   });
 
-  it('sends the arguments as they stand', async () => {
+  it('gets the arguments unchanged', async () => {
     const real = await realHttp(json);
     const { server } = connect(real.url);
     const text = '{ "n": 12345678901234567890, "z": -0, "e": "\\u0061é" }';
@@ -180,7 +180,7 @@ describe.each([
     ]);
   });
 
-  it('shakes hands anew after the server has forgotten the session, and repeats no call', async () => {
+  it('gets a new handshake after it has forgotten the session, and no call twice', async () => {
     const real = await realHttp(json);
     const { server } = connect(real.url);
     await server.start();
@@ -198,7 +198,7 @@ describe.each([
 });
 
 describe('a real Streamable HTTP server', () => {
-  it('passes progress, list_changed and cancellation' + verifies('HA-10'), async () => {
+  it('can use progress, list_changed and cancellation' + verifies('HA-10'), async () => {
     const real = await realHttp();
     const { server } = connect(real.url);
     const seen: unknown[] = [];
@@ -216,7 +216,7 @@ describe('a real Streamable HTTP server', () => {
     await expect.poll(() => real.bodies.at(-1)).toContain('notifications/cancelled');
   });
 
-  it('ends the session at the server when it stops', async () => {
+  it('hears of the end of the session', async () => {
     const real = await realHttp();
     const { server } = connect(real.url);
     await server.start();
@@ -230,23 +230,26 @@ describe('a remote server that goes away', () => {
   const wordsOf = ({ events }: Bench): readonly string[] =>
     events.map(({ event }) => event).filter((event) => !event.startsWith('tool.'));
 
-  it('is degraded, comes back by itself, is listed anew and healthy' + verifies('HE-08', 'HE-09'), async () => {
-    const real = await realHttp();
-    const bench = connect(real.url, { reconnectBackoffMs: 200 });
-    await bench.server.listTools();
-    let told = 0;
-    bench.server.onToolsChanged(() => told++);
-    real.forget();
-    expect(await codeOf(bench.server.call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
-    expect([bench.server.health().state, told]).toEqual(['degraded', 1]);
-    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
-    expect(bench.server.health().state).toBe('healthy');
-    expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'disconnected', 'reconnected', 'tools.refreshed']);
-    expect(told).toBeGreaterThan(1);
-  });
+  it(
+    'is degraded, then comes back by itself, is listed again and is healthy' + verifies('HE-08', 'HE-09'),
+    async () => {
+      const real = await realHttp();
+      const bench = connect(real.url, { reconnectBackoffMs: 200 });
+      await bench.server.listTools();
+      let told = 0;
+      bench.server.onToolsChanged(() => told++);
+      real.forget();
+      expect(await codeOf(bench.server.call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
+      expect([bench.server.health().state, told]).toEqual(['degraded', 1]);
+      await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
+      expect(bench.server.health().state).toBe('healthy');
+      expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'disconnected', 'reconnected', 'tools.refreshed']);
+      expect(told).toBeGreaterThan(1);
+    },
+  );
 
   it.each([10, 2])(
-    'is given up after %i tries, as maxRetries says, and from then on left to the calls' +
+    'is given up after %i attempts, as maxRetries says; after that only calls try it' +
       verifies('HE-08', 'HE-05', 'HE-02', 'TR-77', 'ST-80'),
     async (maxRetries) => {
       const { url, server: listener } = await listen(async (request, response) => {
@@ -269,7 +272,7 @@ describe('a remote server that goes away', () => {
       await codeOf(bench.server.call(callOf('echo')));
       await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('reconnect.exhausted');
       const tries = wordsOf(bench).filter((event) => event === 'start.failed');
-      // Each says which start follows; above the most there is none.
+      // Each event names the attempt that follows. After the last attempt there is none.
       const lost = bench.events.filter(
         ({ event }) => event === 'disconnected' || event === 'start.failed',
       ) as readonly RestartAttempts[];
@@ -315,7 +318,7 @@ describe('a real SSE server' + verifies('HE-01'), () => {
     };
   }
 
-  it('lists, calls and sends the arguments as they stand', async () => {
+  it('is listed and called with unchanged arguments', async () => {
     const real = await realSse();
     const { server } = connect(real.url, { transport: 'sse', headers: { 'x-key': 'k' } });
     expect((await server.listTools()).map((tool) => tool.name)).toEqual(['echo']);
@@ -326,7 +329,7 @@ describe('a real SSE server' + verifies('HE-01'), () => {
     expect(real.headers.every((headers) => headers['x-key'] === 'k')).toBe(true);
   });
 
-  it('fails the calls in flight when the stream breaks, and connects again later', async () => {
+  it('fails the calls in flight when its stream breaks, and is connected again later', async () => {
     const real = await realSse();
     const { server } = connect(real.url, { transport: 'sse' });
     await server.start();
@@ -341,8 +344,8 @@ describe('a real SSE server' + verifies('HE-01'), () => {
     await expect.poll(() => textOf(server, callOf('echo')).catch(() => undefined)).toBe('{}');
   });
 
-  it('is unavailable when nobody listens or the address is another thing', async () => {
-    expect(await codeOf(connect(await deafUrl(), { transport: 'sse' }).server.start())).toBe('SERVER_UNAVAILABLE');
+  it('is unavailable if nothing listens or something else answers', async () => {
+    expect(await codeOf(connect(await closedUrl(), { transport: 'sse' }).server.start())).toBe('SERVER_UNAVAILABLE');
     const refusing = await listen((_request, response) => void response.writeHead(401).end());
     expect(await refusalOf(connect(refusing.url, { transport: 'sse' }).server.start())).toMatch(/HTTP 401/);
   });
@@ -351,7 +354,7 @@ describe('a real SSE server' + verifies('HE-01'), () => {
 describe('a remote server that misbehaves', () => {
   type Reply = (id: number, response: ServerResponse, request: IncomingMessage) => void;
 
-  /** Shakes hands properly, then does as told. */
+  /** Connects to a server that performs the handshake correctly and then answers with `reply`. */
   async function rogue(reply: Reply): Promise<Bench> {
     const { url } = await listen(async (request, response) => {
       if (request.method === 'GET') return void response.writeHead(405).end();
@@ -411,19 +414,19 @@ describe('a remote server that misbehaves', () => {
       (_id, response) => void response.writeHead(200, { 'content-type': 'text/event-stream' }).end(': hello\n\n'),
       /^TOOL_CRASHED: The server ended its answer stream/,
     ],
-  ])('refuses %s', async (_name, reply, expected) => {
+  ])('fails only its call, with the right code, after %s', async (_name, reply, expected) => {
     const { server } = await rogue(reply);
     const refusal = await refusalOf(server.call(callOf('echo')));
     expect(refusal).toMatch(expected);
     expect(refusal).not.toContain('secret');
   });
 
-  it('ends a JSON answer and an event over the wire limit', async () => {
+  it('cannot send a JSON answer or an event over the wire limit', async () => {
     const piece = Buffer.alloc(1024 * 1024, 'x');
     for (const type of ['application/json', 'text/event-stream']) {
       const { server } = await rogue((_id, response) => {
         response.writeHead(200, { 'content-type': type });
-        // The client hangs up in the middle: that is what is tested.
+        // The client closes the connection early, as the test expects.
         pipeline(Readable.from(Array<Buffer>(70).fill(piece)), response, () => {});
       });
       expect(await codeOf(server.call(callOf('echo', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 })))).toBe(
@@ -432,7 +435,7 @@ describe('a remote server that misbehaves', () => {
     }
   });
 
-  it('times out a server that never answers, and counts frames that are none', async () => {
+  it('runs into the timeout if it never answers; its invalid frames are counted', async () => {
     const { server } = await rogue((_id, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write('data: {"no":"frame"}\n\ndata: not json\n\n');
@@ -443,7 +446,7 @@ describe('a remote server that misbehaves', () => {
     expect(server.health().badLines).toBe(2);
   });
 
-  it('does not reconnect hotly to a listening stream that ends at once', async () => {
+  it('is not flooded with reconnects if its listening stream ends immediately', async () => {
     let opened = 0;
     const { url } = await listen(async (request, response) => {
       if (request.method === 'GET') {
@@ -469,8 +472,8 @@ describe('a remote server that misbehaves', () => {
     expect(opened).toBe(before);
   });
 
-  it('is unavailable when nobody listens, mute, or without an address', async () => {
-    expect(await refusalOf(connect(await deafUrl()).server.start())).toMatch(
+  it('is unavailable if nothing listens or answers, or it has no address', async () => {
+    expect(await refusalOf(connect(await closedUrl()).server.start())).toMatch(
       /SERVER_UNAVAILABLE: Server "remote" cannot be reached/,
     );
     expect(await codeOf(connect('not a url').server.start())).toBe('INIT_FAILED');
@@ -485,8 +488,8 @@ describe('a remote server that misbehaves', () => {
   });
 });
 
-describe('judgeFailure', () => {
-  it('knows the codes of the network under what the SDK throws', () => {
+describe('judgeRemoteFailure', () => {
+  it('finds the network error code in the errors of the SDK', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(judgeRemoteFailure('a', new TypeError('fetch failed', { cause: refused })).error.code).toBe(
       'SERVER_UNAVAILABLE',

@@ -1,4 +1,7 @@
-/** Tests the tokens of connections against a real guarded server: used, renewed once for all, never sent elsewhere, and a person asked for where only one helps. */
+/**
+ * Tests the tokens of connections against a real protected server: their use, their renewal, that they are sent nowhere
+ * else, and that the caller is told if a person must sign in.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { BearerToken } from '../../adapters/oauth/bearer-token.ts';
@@ -27,7 +30,7 @@ describe.each(['http', 'sse'] as const)('a server over %s', (transport) => {
   });
 
   it(
-    'is told to need a sign-in, takes the token after one, and is never asked through a browser' + verifies('HA-30'),
+    'is reported to need a sign-in, and gets its token after one; a call never opens a browser' + verifies('HA-30'),
     async () => {
       const { server } = room.bench({ transport });
       expect(await refusalOf(server.call(callOf('echo')))).toMatch(NEEDS);
@@ -42,7 +45,7 @@ describe.each(['http', 'sse'] as const)('a server over %s', (transport) => {
     },
   );
 
-  it('is called with a renewed token when the old one is refused, and the call runs once', async () => {
+  it('gets a renewed token after it refused the old one, and runs the call once', async () => {
     await room.signIn({ transport });
     const { server } = room.bench({ transport });
     expect(await textOf(server, callOf('echo'))).toBe('ran echo');
@@ -52,7 +55,7 @@ describe.each(['http', 'sse'] as const)('a server over %s', (transport) => {
     expect(room.guarded.ran).toEqual(['echo', 'echo']);
   });
 
-  it('is told to need a sign-in when the issuer takes the refresh token no more, and nobody tries it again', async () => {
+  it('is reported to need a sign-in after the issuer refused the refresh token, which is not tried again', async () => {
     await room.signIn({ transport });
     const { server } = room.bench({ transport });
     await server.start();
@@ -66,7 +69,7 @@ describe.each(['http', 'sse'] as const)('a server over %s', (transport) => {
   });
 });
 
-describe('renewing', () => {
+describe('a renewal', () => {
   it('happens before the end of a token, once for all calls and all processes' + verifies('HA-30'), async () => {
     room.issuer.lives = 1;
     await room.signIn();
@@ -82,7 +85,7 @@ describe('renewing', () => {
     expect(room.grants()).toEqual(['authorization_code', 'refresh_token']);
   });
 
-  it('keeps the old refresh token when the issuer gives no new one, and waits for an issuer that is away', async () => {
+  it('keeps the old refresh token if the issuer gives no new one, and waits for an unreachable issuer', async () => {
     await room.signIn();
     const before = await held();
     const { server } = room.bench();
@@ -99,7 +102,7 @@ describe('renewing', () => {
     expect((await held()).expiresAt).toBeUndefined();
   });
 
-  it('uses a token that still holds when the issuer is away', async () => {
+  it('that fails leaves a valid token in use', async () => {
     room.issuer.lives = 20;
     await room.signIn();
     room.issuer.tokenFault = { status: 500, body: {} };
@@ -109,7 +112,7 @@ describe('renewing', () => {
     );
   });
 
-  it('says so once, and does not loop, when a new token is refused too', async () => {
+  it('is not repeated if the server refuses the new token too', async () => {
     await room.signIn();
     const { server } = room.bench();
     await server.start();
@@ -119,7 +122,7 @@ describe('renewing', () => {
     expect(room.guarded.heard.filter(({ body }) => body.includes('tools/call'))).toHaveLength(2);
   });
 
-  it('asks for a token by itself where the client has the right', async () => {
+  it('needs no person if the client has credentials of its own', async () => {
     room.issuer.clients.set('robot', { redirects: [], secret: 'sesame-of-robot' });
     room.secrets.set('robot', 'sesame-of-robot');
     const oauth = {
@@ -142,7 +145,7 @@ describe('renewing', () => {
 });
 
 describe('more rights (step-up)', () => {
-  it('are asked of the person at the next sign-in, with those granted before' + verifies('HA-30'), async () => {
+  it('are requested at the next sign-in, together with those granted before' + verifies('HA-30'), async () => {
     await room.signIn();
     const { server } = room.bench();
     expect(await refusalOf(server.call(callOf('write')))).toMatch(
@@ -152,12 +155,12 @@ describe('more rights (step-up)', () => {
     expect(room.guarded.ran).toEqual([]);
     await room.signIn();
     expect(room.shown[1]?.scopes).toEqual(['read', 'write']);
-    // The connection of before takes the new token.
+    // The existing connection uses the new token.
     expect(await textOf(server, callOf('write'))).toBe('ran write');
     expect(room.guarded.ran).toEqual(['write']);
   });
 
-  it('are not asked for beyond what the owner wrote', async () => {
+  it('are not requested beyond those that the owner wrote', async () => {
     const oauth = { grant: 'authorization_code', scopes: ['read'] } as const;
     await room.signIn({ oauth });
     const { server } = room.bench({ oauth });
@@ -190,7 +193,7 @@ describe('a token stays with its server', () => {
     way.close();
   });
 
-  it('when the address in the configuration is another one now', async () => {
+  it('when the configured address has changed', async () => {
     const other = await new Room().open();
     await room.signIn();
     expect(await refusalOf(room.bench({ url: other.guarded.mcp }).server.start())).toMatch(NEEDS);
@@ -198,7 +201,7 @@ describe('a token stays with its server', () => {
     await other.close();
   });
 
-  it('covers its own origin alone, and nothing in clear', async () => {
+  it('and is not sent to another origin, or unencrypted', async () => {
     const { store } = room.desk;
     const bearer = (url: string): BearerToken =>
       new BearerToken({ settings: settingsOf(url), store, secrets: room.secret });
@@ -216,7 +219,7 @@ describe('a token stays with its server', () => {
     expect(bearer('http://127.0.0.1:1/mcp').covers('http://127.0.0.1:1/mcp')).toBe(true);
   });
 
-  it('when the owner has written a header instead', async () => {
+  it('when the owner wrote an Authorization header instead', async () => {
     await room.signIn();
     const { server } = room.bench({ headers: { authorization: 'Bearer of-the-owner' } });
     expect(await refusalOf(server.start())).toMatch(
@@ -226,8 +229,8 @@ describe('a token stays with its server', () => {
   });
 });
 
-describe('a server without sign-ins', () => {
-  it('is told to have its key refused, as before', async () => {
+describe('a server without a sign-in', () => {
+  it('is reported to refuse its key', async () => {
     const keyed = await new (class extends Listener {
       protected answer(request: { headers: Record<string, unknown> }, response: Parameters<typeof json>[0]): void {
         json(response, request.headers['x-step'] === 'role' ? 403 : 401, {});
@@ -243,7 +246,7 @@ describe('a server without sign-ins', () => {
     keyed.close();
   });
 
-  it('is not reached when the vault that may hold its sign-in cannot be read', async () => {
+  it('is not called if the vault, which may hold its sign-in, cannot be read', async () => {
     const broken = {
       ...room.desk.store,
       read: () => Promise.reject(Object.assign(new Error('foreign'), { code: 'EIO' })),
@@ -253,8 +256,8 @@ describe('a server without sign-ins', () => {
   });
 });
 
-describe('the store', () => {
-  it('gives a slot back by a later try where the state failed for a moment, and loses nothing that was done in it', async () => {
+describe('the store of sign-ins', () => {
+  it('releases its lock later if the state failed for a moment, and keeps the result of the work', async () => {
     const state = openState(room.desk.folder);
     let failures = 1;
     const settle: typeof state.settle = (held, used) =>
@@ -269,7 +272,7 @@ describe('the store', () => {
     await state.close();
   });
 
-  it('gives one process after the other its turn, and gives up on one that takes too long', async () => {
+  it('lets one process work at a time, and stops waiting after a limit', async () => {
     const state = openState(room.desk.folder);
     const impatient = keepSignIns({
       vault: { get: async () => undefined } as never,

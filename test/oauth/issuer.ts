@@ -1,4 +1,7 @@
-/** Owns a real authorization server and a real MCP server behind it, on loopback: metadata, registration, consent with PKCE, tokens for one audience. */
+/**
+ * A real authorization server and a real MCP server behind it, on loopback: metadata, registration, consent with PKCE,
+ * and tokens for one audience.
+ */
 import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,20 +13,20 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 
 type Words = Record<string, string>;
 
-/** A token that was given out. */
+/** An issued token. */
 interface Given {
   readonly resource: string;
   readonly scope: string;
   readonly expires: number;
 }
 
-/** A client that is known. */
+/** A registered client. */
 interface Client {
   readonly redirects: readonly string[];
   readonly secret?: string;
 }
 
-/** What a request was. */
+/** A recorded request. */
 export interface Heard {
   readonly method: string;
   readonly path: string;
@@ -31,7 +34,7 @@ export interface Heard {
   readonly body: string;
 }
 
-/** A listener on loopback that notes what it hears. */
+/** A listener on loopback that records its requests. */
 export abstract class Listener {
   readonly heard: Heard[] = [];
   url = '';
@@ -67,7 +70,7 @@ export function json(response: ServerResponse, status: number, value: unknown, h
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(value));
 }
 
-/** The authorization server. Its fields are what the tests turn. */
+/** The authorization server. Tests set its fields to change its behaviour. */
 export class Issuer extends Listener {
   readonly tokens = new Map<string, Given>();
   readonly refreshes = new Map<
@@ -75,16 +78,16 @@ export class Issuer extends Listener {
     { readonly resource: string; readonly scope: string; readonly client: string }
   >();
   readonly clients = new Map<string, Client>();
-  /** Seconds that a token lives. */
+  /** The lifetime of a token in seconds. */
   lives = 3600;
   givesRefresh = true;
-  /** Merged over the metadata; undefined takes a field out. */
+  /** Overrides fields of the metadata. `undefined` removes a field. */
   says: Record<string, unknown> = {};
-  /** Changes the redirect that the browser is sent to. */
+  /** Changes the redirect of the browser. */
   bends: (redirect: URL) => void = () => undefined;
-  /** Answers /token with this instead. */
+  /** If set, the answer of /token. */
   tokenFault: { readonly status: number; readonly body: unknown } | undefined;
-  /** Before a refresh is answered, ms. */
+  /** Milliseconds before a refresh is answered. */
   slowness = 0;
   readonly #codes = new Map<string, Words>();
 
@@ -152,7 +155,7 @@ export class Issuer extends Listener {
     if (words.grant_type === 'refresh_token') {
       await new Promise((resolve) => setTimeout(resolve, this.slowness));
       const old = this.refreshes.get(words.refresh_token ?? '');
-      // Used twice, as by a thief: it is not known any more.
+      // A refresh token is valid once. A second use could be that of a thief.
       this.refreshes.delete(words.refresh_token ?? '');
       if (old === undefined || old.resource !== words.resource)
         return json(response, 400, { error: 'invalid_grant', error_description: `<b>${words.refresh_token}</b>` });
@@ -208,11 +211,13 @@ export class Issuer extends Listener {
   }
 }
 
-/** An MCP server of the SDK that takes tokens of its issuer only, and only those made for itself. `write` needs a scope of its own. */
+/**
+ * An MCP server of the SDK that accepts only tokens of its issuer for itself. Its tool `write` requires another scope.
+ */
 export class Guarded extends Listener {
-  /** Merged over the resource's metadata. */
+  /** Overrides fields of the resource's metadata. */
   says: Record<string, unknown> = {};
-  /** Calls that ran. */
+  /** The tools that were called. */
   readonly ran: string[] = [];
   readonly #issuer: Issuer;
   readonly #kind: 'http' | 'sse';

@@ -1,4 +1,4 @@
-/** Owns what the tests of sign-ins share: a state folder with its vault, a person with a browser, and a bench of one server. */
+/** Shared parts of the sign-in tests: a state folder with its vault, a person with a browser, and one server. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -18,7 +18,7 @@ export interface Desk {
   readonly folder: string;
   readonly redactor: Redactor;
   readonly store: CredentialStore;
-  /** Another process on the same folder. */
+  /** Opens the same folder as another process would. */
   second(): CredentialStore;
   close(): void;
 }
@@ -49,7 +49,7 @@ export function settingsOf(url: string, more: Partial<ServerSettings> = {}): Ser
   return { ...rest, name: 'remote', transport: 'http', url, reconnectBackoffMs: 1, ...more };
 }
 
-/** A person who consents: asks the issuer, and follows its redirect. */
+/** Consents as a person would: opens the address, and follows the redirect. */
 export async function consent(address: URL): Promise<string> {
   const response = await fetch(address, { redirect: 'manual' });
   const location = response.headers.get('location');
@@ -57,7 +57,7 @@ export async function consent(address: URL): Promise<string> {
   return (await fetch(location)).text();
 }
 
-/** Everything of one test, closed by `close`. */
+/** The parts of one test. `close` closes them. */
 export class Room {
   readonly desk = openDesk();
   readonly issuer = new Issuer();
@@ -92,7 +92,7 @@ export class Room {
     });
   }
 
-  /** The server as an adapter reaches it. */
+  /** Connects to the server through an adapter. */
   bench(more: Partial<ServerSettings> = {}, store: CredentialStore = this.desk.store): Bench {
     const bench = serve(settingsOf(this.guarded.mcp, more), {
       host: { ...HOST, credentials: store, secrets: this.secret },
@@ -101,7 +101,7 @@ export class Room {
     return bench;
   }
 
-  /** Requests to the token endpoint, by grant. */
+  /** Returns the grants of the requests to the token endpoint. */
   grants(): readonly string[] {
     return this.issuer.heard
       .filter(({ path: at }) => at === '/token')

@@ -1,4 +1,7 @@
-/** Tests `tollgate login` and `logout` as a person uses them, and a whole run behind a sign-in: no token stands in any reply, log, record or file. */
+/**
+ * Tests `tollgate login` and `logout` as a person uses them, and a run with a signed-in server: no reply, log, record
+ * or file contains a token.
+ */
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -44,7 +47,7 @@ function close(): void {
   project.remove();
 }
 
-/** Signs in as a person with a browser does who reads the address from the screen. */
+/** Signs in as a person who reads the address from the screen. */
 async function login(argv: readonly string[] = [], more: Parameters<typeof start>[2] = {}): Promise<Answer> {
   const running = start(project, ['login', 'tracker', ...argv], more);
   for (let tries = 0; !running.said.err.includes('http') && tries < 1000; tries++) await sleep(20);
@@ -59,7 +62,7 @@ describe('tollgate login and logout', () => {
   beforeEach(open);
   afterEach(close);
 
-  it('signs in, is listed among the secrets, and signs out' + verifies('HA-30'), async () => {
+  it('sign in, list the sign-in among the secrets, and sign out' + verifies('HA-30'), async () => {
     const signedIn = await login();
     expect(signedIn).toMatchObject({ code: 0, out: '' });
     expect(signedIn.err).toMatch(/Consent at 127\.0\.0\.1:\d+ within five minutes/);
@@ -77,7 +80,7 @@ describe('tollgate login and logout', () => {
       for (const token of tokens()) expect(said + err).not.toContain(token);
   });
 
-  it('prints data as JSON', async () => {
+  it('print data as JSON', async () => {
     issuer.givesRefresh = false;
     const { out } = await login(['--json']);
     expect(dataOf(out)).toEqual({
@@ -95,7 +98,7 @@ describe('tollgate login and logout', () => {
     expect((await login()).code).toBe(5);
   });
 
-  it('says until when a sign-in lasts that cannot be renewed', async () => {
+  it('show when a sign-in ends that cannot be renewed', async () => {
     issuer.givesRefresh = false;
     expect((await login()).err).toMatch(/Signed in to tracker with read, until 20\d\d-\d\d-\d\d \d\d:\d\d UTC\./);
     issuer.says = { revocation_endpoint: undefined };
@@ -109,21 +112,21 @@ describe('tollgate login and logout', () => {
     ['a server with a header', ['logout', 'written'], 2, 'header Authorization'],
     ['a server that nobody approved', ['login', 'stranger'], 5, '`tollgate approve stranger`'],
     ['no server', ['login'], 2, 'USAGE'],
-  ])('refuses %s', async (_what, argv, code, said) => {
+  ])('refuse %s', async (_what, argv, code, said) => {
     const answer = await cli(project, argv);
     expect(answer.code).toBe(code);
     expect(answer.err).toContain(said);
     expect([...issuer.heard, ...guarded.heard]).toEqual([]);
   });
 
-  it('stops at a signal', async () => {
+  it('stop at a signal', async () => {
     const running = start(project, ['login', 'tracker']);
     for (let tries = 0; !running.said.err.includes('http') && tries < 1000; tries++) await sleep(20);
     running.stop();
     expect((await running.ended).err).toContain('CANCELLED: The sign-in was stopped.');
   });
 
-  it('opens a browser at a terminal only, without a shell and without our secrets', async () => {
+  it('open a browser only at a terminal, without a shell and without the secrets of Tollgate', async () => {
     const seen = path.join(project.folder, 'seen');
     chmodSync(
       project.write('bin/xdg-open', `#!/bin/sh\nprintf '%s\\n%s\\n' "$1" "$TOLLGATE_VAULT_PASSPHRASE" > '${seen}'\n`),
@@ -143,13 +146,13 @@ describe('tollgate login and logout', () => {
     await expect
       .poll(() => existsSync(seen) && readFileSync(seen, 'utf8'))
       .toMatch(new RegExp(`^${issuer.url}/authorize\\?\\S+\\n\\n$`));
-    // Where no program opens it, the address on the screen is enough.
+    // Without a program that opens it, the address on the screen is enough.
     rmSync(path.join(project.folder, 'bin/xdg-open'));
     expect((await login([], { env, isTTY: true })).code).toBe(0);
   });
 });
 
-describe('a whole run behind a sign-in', () => {
+describe('a run with a signed-in server', () => {
   let said = '';
   const all: string[] = [];
 
@@ -161,7 +164,7 @@ describe('a whole run behind a sign-in', () => {
     said = JSON.stringify(refused);
     await login();
     all.push(...tokens());
-    // The first facade has asked before the sign-in, and asks the server again after a pause.
+    // The first facade connected before the sign-in, and tries again after a pause.
     for (
       let tries = 0;
       tries < 60 && (await first.ask('tools/list'))?.result?.tools?.some(({ name }) => name.includes('echo')) !== true;
@@ -178,7 +181,7 @@ describe('a whole run behind a sign-in', () => {
     const echo = names.find((name) => name.includes('echo')) ?? '';
     const write = names.find((name) => /tracker.write/.test(name)) ?? '';
     for (const child of children) said += JSON.stringify(await child.call(echo, {}));
-    // All at once must renew, and the issuer takes each refresh token once.
+    // All must renew at the same time, and the issuer accepts each refresh token once.
     issuer.slowness = 100;
     issuer.tokens.clear();
     for (const reply of await Promise.all(children.map((child) => child.call(echo, {})))) said += JSON.stringify(reply);

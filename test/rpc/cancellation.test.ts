@@ -1,11 +1,11 @@
-/** Owns the checks that our own signal of a call that is given up says what a real one says, and once. */
+/** Tests that Cancellation behaves like a real AbortSignal. */
 import { describe, expect, it } from 'vitest';
 import { abortable, abortSignalOf, Cancellation } from '../../adapters/rpc/cancellation.ts';
 
 const reason = new Error('given up');
 
-describe('the giving up of a call', () => {
-  it('before its work has begun leaves no failure unheard, which would end the process', async () => {
+describe('Cancellation', () => {
+  it('before the work began leaves no unhandled rejection, which would end the process', async () => {
     const unheard: unknown[] = [];
     const note = (thrown: unknown): number => unheard.push(thrown);
     process.on('unhandledRejection', note);
@@ -19,7 +19,7 @@ describe('the giving up of a call', () => {
     expect(unheard).toEqual([]);
   });
 
-  it('tells those who listen, once each, with the reason of the first time', () => {
+  it('calls each listener once, with the first reason', () => {
     const cancel = new Cancellation();
     const told: string[] = [];
     const left = (): number => told.push('left');
@@ -44,7 +44,7 @@ describe('the giving up of a call', () => {
     });
   });
 
-  it('becomes a real signal for what takes no other, before and after', () => {
+  it('converts to a real AbortSignal, before and after the abort', () => {
     const cancel = new Cancellation();
     const early = abortSignalOf(cancel);
     expect(early.aborted).toBe(false);

@@ -1,4 +1,4 @@
-/** Owns the tests of line framing and of the search behind noise. */
+/** Tests line framing, and the search for frames after noise. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { LineReader } from '../../adapters/rpc/framing.ts';
@@ -16,7 +16,7 @@ function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): v
 }
 
 describe('LineReader', () => {
-  it('cuts lines, takes CRLF, ignores empty lines and delivers the last one at the end', () => {
+  it('splits lines, accepts CRLF, ignores empty lines and delivers the last line at the end', () => {
     const { push, end, lines } = reader();
     push('a\nb\r\n\n\r\nc');
     expect(lines).toEqual(['a', 'b']);
@@ -25,7 +25,7 @@ describe('LineReader', () => {
     expect(lines).toEqual(['a', 'b', 'c']);
   });
 
-  it('gives the same lines for any slicing of the bytes, split characters included', () => {
+  it('gives the same lines however the bytes are cut, also within characters', () => {
     const line = fc
       .string({ unit: 'grapheme' })
       .map((text) => text.replace(/[\r\n]/g, ''))
@@ -44,7 +44,7 @@ describe('LineReader', () => {
     );
   });
 
-  it('drops a line over the limit, with its edges told, and goes on with the next', () => {
+  it('drops a line over the limit, reports its edges, and continues with the next', () => {
     const { push, lines, bad } = reader(600);
     push(`HEAD${'x'.repeat(400)}`);
     push('y'.repeat(400));
@@ -58,7 +58,7 @@ describe('LineReader', () => {
     expect(lines.slice(1)).toEqual(['after', 'r'.repeat(600)]);
   });
 
-  it('names an endless line when the stream ends', () => {
+  it('reports an endless line when the stream ends', () => {
     const { push, end, bad, lines } = reader(10);
     push('x'.repeat(50));
     expect(bad).toEqual([]);
@@ -85,15 +85,15 @@ describe('LineReader', () => {
   });
 });
 
-describe('readNoisy', () => {
+describe('readNoisyLine', () => {
   const frame = '{"result":{"a":1},"jsonrpc":"2.0","id":4}';
 
-  it('reads a clean frame without a word', () => {
+  it('reads a clean frame', () => {
     expect(readNoisyLine(Buffer.from(frame))).toMatchObject({ noisy: false, message: { kind: 'result', id: 4 } });
   });
 
   it.each(['starting... ', '{"half": ', '\u001b[31m{"jsonrpc" is fun ', 'é', '[1,2'])(
-    'finds the frame behind %j',
+    'finds the frame after %j',
     (noise) => {
       expect(readNoisyLine(Buffer.from(noise + frame))).toMatchObject({
         noisy: true,
@@ -102,14 +102,14 @@ describe('readNoisy', () => {
     },
   );
 
-  it('finds the frame behind bytes that are no UTF-8', () => {
+  it('finds the frame after bytes that are not UTF-8', () => {
     expect(readNoisyLine(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({
       noisy: true,
       message: { kind: 'result' },
     });
   });
 
-  it('does not look for frames inside a frame that is wrong in itself', () => {
+  it('does not search for frames inside an invalid frame', () => {
     const wrong = '{"jsonrpc":"2.0","id":1,"result":5,"x":{"jsonrpc":"2.0","id":2,"result":{}}}';
     expect(readNoisyLine(Buffer.from(wrong))).toMatchObject({ noisy: false, message: { kind: 'invalid', id: 1 } });
   });

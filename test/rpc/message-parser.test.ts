@@ -1,6 +1,9 @@
-/** Owns the tests of reading one message: what is refused, what is kept to the byte; refuses nothing itself. */
+/** Tests the parser of one message: what is refused, and which texts stay unchanged. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import {
   jsonMembers,
   type MessageSender,
@@ -9,6 +12,11 @@ import {
   type WireMessage,
 } from '../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+
+const REFUSED = parse(readFileSync(path.join(import.meta.dirname, 'refused-messages.yaml'), 'utf8')) as {
+  readonly client: readonly { name: string; text?: string; params?: string; code: string }[];
+  readonly server: readonly { name: string; text: string; id: number | null }[];
+};
 
 const read = (text: string | Buffer, side: MessageSender = 'client'): WireMessage =>
   readMessage(Buffer.from(text as string), side);
@@ -28,7 +36,7 @@ function request(text: string): Extract<WireMessage, { kind: 'request' }> {
 }
 
 describe('requests of clients', () => {
-  it('keeps the text of params and arguments to the byte', () => {
+  it('keep the text of params and arguments to the byte', () => {
     const args = '{ "a" : 1.50, "é\\u0061": [1 ,2] }';
     const message = request(
       ` {"params" : {"arguments": ${args} , "name":"t"}, "id":"x", "jsonrpc":"2.0", "method":"tools/call", "extra": 1 } `,
@@ -39,7 +47,7 @@ describe('requests of clients', () => {
     expect(message.id).toBe('x');
   });
 
-  it('reads a request without params and a notification', () => {
+  it('may have no params, and may be notifications', () => {
     expect(request('{"jsonrpc":"2.0","id":0,"method":"ping"}')).toEqual({
       kind: 'request',
       id: 0,
@@ -54,11 +62,11 @@ describe('requests of clients', () => {
     });
   });
 
-  it('finds the arguments behind an escaped key', () => {
+  it('may name the arguments with an escaped key', () => {
     expect(request(call('{"name":"t","\\u0061rguments":{"k":2}}')).args?.text).toBe('{"k":2}');
   });
 
-  it('lets arguments use any keys, those of the protocol in another case too', () => {
+  it('may have any keys in their arguments, also keys of the protocol in another case', () => {
     expect(request(call('{"name":"t","arguments":{"Name":1,"METHOD":2,"name":3}}')).args?.value).toEqual({
       Name: 1,
       METHOD: 2,
@@ -66,73 +74,18 @@ describe('requests of clients', () => {
     });
   });
 
-  it.each([
-    ['a key twice', call('{"name":"a","name":"b"}'), 'WIRE_DUPLICATE_KEY'],
-    ['a key twice by escapes', call('{"na\\u006de":"a","name":"b"}'), 'WIRE_DUPLICATE_KEY'],
-    [
-      'a key twice deep in the arguments',
-      call('{"name":"a","arguments":{"x":[{"y":1,"z":{},"y":2}]}}'),
-      'WIRE_DUPLICATE_KEY',
-    ],
-    ['__proto__ twice', call('{"name":"a","arguments":{"__proto__":1,"__proto__":2}}'), 'WIRE_DUPLICATE_KEY'],
-    ['Name beside name', call('{"name":"a","Name":"b"}'), 'WIRE_AMBIGUOUS_KEY'],
-    ['Arguments alone', call('{"name":"a","Arguments":{}}'), 'WIRE_AMBIGUOUS_KEY'],
-    ['METHOD', '{"jsonrpc":"2.0","id":1,"method":"ping","METHOD":"x"}', 'WIRE_AMBIGUOUS_KEY'],
-    ['URI', '{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"a","URI":"b"}}', 'WIRE_AMBIGUOUS_KEY'],
-    ['a long s that folds to s', '{"jsonrpc":"2.0","id":1,"method":"ping","param\u017f":{}}', 'WIRE_AMBIGUOUS_KEY'],
-    ['a lone high surrogate', call('{"name":"a","arguments":{"s":"\\ud800"}}'), 'WIRE_LONE_SURROGATE'],
-    ['a lone low surrogate', call('{"name":"a","arguments":{"s":"x\\uDC00y"}}'), 'WIRE_LONE_SURROGATE'],
-    [
-      'a lone surrogate among other escapes',
-      call('{"name":"a","arguments":{"s":"\\u00e9\\ud7ff\\uD83D\\uDE00\\ue000\\uDFFF"}}'),
-      'WIRE_LONE_SURROGATE',
-    ],
-    ['two high surrogates', call('{"name":"a","arguments":{"s":"\\ud800\\ud800"}}'), 'WIRE_LONE_SURROGATE'],
-    ['a lone surrogate in a key', call('{"name":"a","arguments":{"\\udfff":1}}'), 'WIRE_LONE_SURROGATE'],
-    ['a batch', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 'WIRE_BATCH'],
-    ['an empty batch', '[]', 'WIRE_BATCH'],
-    ['a scalar', '7', 'WIRE_VERSION'],
-    ['a null', 'null', 'WIRE_VERSION'],
-    ['a null id', '{"jsonrpc":"2.0","id":null,"method":"ping"}', 'WIRE_ID'],
-    ['an object id', '{"jsonrpc":"2.0","id":{},"method":"ping"}', 'WIRE_ID'],
-    ['a fractional id', '{"jsonrpc":"2.0","id":1.5,"method":"ping"}', 'WIRE_ID'],
-    ['a boolean id', '{"jsonrpc":"2.0","id":true,"method":"ping"}', 'WIRE_ID'],
-    ['an id that a double rounds', '{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}', 'WIRE_ID'],
-    ['an id of minus zero', '{"jsonrpc":"2.0","id":-0,"method":"ping"}', 'WIRE_ID'],
-    ['another version', '{"jsonrpc":"1.0","id":1,"method":"ping"}', 'WIRE_VERSION'],
-    ['no version', '{"id":1,"method":"ping"}', 'WIRE_VERSION'],
-    ['no method', '{"jsonrpc":"2.0","id":1}', 'WIRE_VERSION'],
-    ['a request that is an answer too', '{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}', 'WIRE_VERSION'],
-    ['an answer with both', '{"jsonrpc":"2.0","id":1,"error":{},"result":{}}', 'WIRE_VERSION'],
-    ['an empty method', '{"jsonrpc":"2.0","id":1,"method":""}', 'WIRE_METHOD'],
-    ['a method that is a number', '{"jsonrpc":"2.0","id":1,"method":5}', 'WIRE_METHOD'],
-    ['params as a list', call('[]'), 'WIRE_PARAMS'],
-    ['params as a scalar', call('"x"'), 'WIRE_PARAMS'],
-    ['params as null', call('null'), 'WIRE_PARAMS'],
-    ['a name that is a list', call('{"name":["a"]}'), 'WIRE_PARAMS'],
-    ['a call without name', call('{}'), 'WIRE_PARAMS'],
-    ['an answer that is a scalar', '{"jsonrpc":"2.0","id":1,"result":5}', 'WIRE_PARAMS'],
-    ['a call without id', '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}', 'WIRE_NOTIFICATION_CALL'],
-    ['text', 'hello', 'WIRE_PARSE'],
-    ['nothing', '', 'WIRE_PARSE'],
-    ['a byte order mark', '\ufeff{"jsonrpc":"2.0","id":1,"method":"ping"}', 'WIRE_PARSE'],
-    ['two messages', '{"jsonrpc":"2.0","id":1,"method":"ping"}{}', 'WIRE_PARSE'],
-    ['an unterminated string', '{"jsonrpc":"2.0","id":1,"method":"pi', 'WIRE_PARSE'],
-    ['an unterminated escape', '{"a":"\\', 'WIRE_PARSE'],
-    ['a broken escape in a key', '{"\\x":1}', 'WIRE_PARSE'],
-    ['too many closings', ']]]}}}', 'WIRE_PARSE'],
-  ])('refuses %s', (_name, text, code) => {
-    expect(refusal(text).code).toBe(code);
+  it.each(REFUSED.client)('are refused with $name', ({ text, params = '', code }) => {
+    expect(refusal(text ?? call(params)).code).toBe(code);
   });
 
-  it('refuses invalid UTF-8, surrogates encoded as bytes included', () => {
+  it('are refused with invalid UTF-8, also with encoded surrogates', () => {
     expect(refusal(Buffer.from([0x7b, 0xff, 0x7d])).code).toBe('WIRE_UTF8');
     expect(
       refusal(Buffer.concat([Buffer.from('{"a":"'), Buffer.from([0xed, 0xa0, 0x80]), Buffer.from('"}')])).code,
     ).toBe('WIRE_UTF8');
   });
 
-  it('names the id of a refused message when it stands there once', () => {
+  it('keep their id in a refusal if it is unique', () => {
     expect(refusal(call('{"name":"a","name":"b"}', '"me"')).id).toBe('me');
     expect(refusal('{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}').id).toBeNull();
     expect(refusal('{"jsonrpc":"2.0","id":[1],"method":"ping"}').id).toBeNull();
@@ -140,21 +93,21 @@ describe('requests of clients', () => {
     expect(refusal(`{"params":${'['.repeat(70)}${']'.repeat(70)},"id":4}`)).toEqual({ code: 'WIRE_DEPTH', id: 4 });
   });
 
-  it('never shows what was sent in a refusal', () => {
+  it('are never quoted in a refusal', () => {
     const message = read('{"password":"hunter2",}');
     expect(message.kind === 'invalid' && `${message.error.message}${message.error.next}`).not.toContain('hunter2');
   });
 });
 
 describe('hostile sizes', () => {
-  it('accepts 64 levels and refuses 65', () => {
+  it('are accepted up to 64 levels, and refused with 65', () => {
     const nested = (depth: number): string =>
       call(`{"name":"t","arguments":${'{"a":'.repeat(depth - 2)}1${'}'.repeat(depth - 2)}}`);
     expect(read(nested(64)).kind).toBe('request');
     expect(refusal(nested(65))).toEqual({ code: 'WIRE_DEPTH', id: 1 });
   });
 
-  it('survives a depth of a million and two hundred thousand keys', () => {
+  it('are survived: a depth of a million, and two hundred thousand keys', () => {
     expect(refusal('['.repeat(1_000_000)).code).toBe('WIRE_DEPTH');
     expect(refusal('{"a":'.repeat(5000) + '1' + '}'.repeat(5000)).code).toBe('WIRE_DEPTH');
     const keys = (length: number): string => Array.from({ length }, (_, i) => `"k${i}":1`).join(',');
@@ -162,7 +115,7 @@ describe('hostile sizes', () => {
     expect(refusal(call(`{"name":"t","arguments":{${keys(50_000)},"k7":1}}`)).code).toBe('WIRE_DUPLICATE_KEY');
   });
 
-  it('does not pollute through __proto__ or constructor', () => {
+  it('do not pollute prototypes through __proto__ or constructor', () => {
     const message = request(
       call('{"name":"t","arguments":{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}}'),
     );
@@ -191,7 +144,7 @@ describe('numbers', () => {
     '5e-324',
     '1E+2',
     '-0.5',
-  ])('carries %s', (text) => {
+  ])('hold %s exactly', (text) => {
     expect(parseJsonDoc(text).exact).toBe(true);
   });
 
@@ -205,29 +158,29 @@ describe('numbers', () => {
     '0.1234567890123456789',
     '12345678901234567890',
     '[1,{"a":-0e5}]',
-  ])('marks %s as not carried', (text) => {
+  ])('mark %s as inexact', (text) => {
     expect(parseJsonDoc(text).exact).toBe(false);
   });
 
-  it('says so for the arguments alone, whatever stands beside them', () => {
+  it('mark the arguments separately from other params', () => {
     const beside = request(call('{"name":"t","arguments":{"a":1},"_meta":{"n":9007199254740993}}'));
     expect([beside.params?.exact, beside.args?.exact]).toEqual([false, true]);
     expect(request(call('{"name":"t","arguments":{"a":-0}}')).args).toMatchObject({ exact: false, text: '{"a":-0}' });
   });
 
-  it('takes whole pairs and other escapes, and judges a number of five million digits in linear time', () => {
+  it('take linear time with five million digits; escapes are no numbers', () => {
     expect(parseJsonDoc('"\\u00e9\\ud7ff\\uD83D\\uDE00\\ue000"').value).toBe('é\ud7ff😀\ue000');
     expect(parseJsonDoc(`0.${'1'.repeat(5_000_000)}`).exact).toBe(false);
     expect(refusal(`${'1'.repeat(5_000_000)}+`).code).toBe('WIRE_PARSE');
   });
 
-  it('does not mistake digits in strings for numbers', () => {
+  it('are not found in strings', () => {
     expect(parseJsonDoc('{"a":"9007199254740993","-0":"1e400"}').exact).toBe(true);
   });
 });
 
 describe('answers of servers', () => {
-  it('keeps the text of the result', () => {
+  it('keep the text of the result', () => {
     const message = read('{"result":{"content":[ ],"n":12345678901234567890},"jsonrpc":"2.0","id":3}', 'server');
     expect(message).toMatchObject({
       kind: 'result',
@@ -236,7 +189,7 @@ describe('answers of servers', () => {
     });
   });
 
-  it('tolerates unknown keys, keys in another case, half pairs and null params', () => {
+  it('may have unknown keys, keys in another case, lone surrogates and null params', () => {
     expect(read('{"jsonrpc":"2.0","id":1,"result":{"t":"\\ud800"},"Extra":1,"ID":2}', 'server').kind).toBe('result');
     expect(read('{"jsonrpc":"2.0","method":"notifications/x","params":null}', 'server')).toMatchObject({
       kind: 'notification',
@@ -244,14 +197,14 @@ describe('answers of servers', () => {
     });
   });
 
-  it('takes a null beside the other part of an answer for absent', () => {
+  it('may have a null result or error, which counts as absent', () => {
     expect(read('{"jsonrpc":"2.0","id":1,"result":{},"error":null}', 'server').kind).toBe('result');
     expect(read('{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":"x"}}', 'server').kind).toBe(
       'error',
     );
   });
 
-  it('keeps the words of errors whose code is no number', () => {
+  it('keep the text of errors whose code is not a number', () => {
     const error = (text: string): unknown => {
       const message = read(`{"jsonrpc":"2.0","id":1,"error":${text}}`, 'server');
       return message.kind === 'error' ? message.error : message;
@@ -271,34 +224,25 @@ describe('answers of servers', () => {
     expect(error('7')).toMatchObject({ code: -32603 });
   });
 
-  it.each([
-    ['neither', '{"jsonrpc":"2.0","id":1}', 1],
-    ['nulls', '{"jsonrpc":"2.0","id":1,"result":null,"error":null}', 1],
-    ['both', '{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"x"}}', 1],
-    ['a scalar result', '{"jsonrpc":"2.0","id":1,"result":"x"}', 1],
-    ['a result without id', '{"jsonrpc":"2.0","result":{}}', null],
-    [
-      'a result with a key twice, of which a reader may see either',
-      '{"jsonrpc":"2.0","id":1,"result":{"text":"a","text":"b"}}',
-      1,
-    ],
-    ['noise', 'Server listening', null],
-    ['a batch', '[]', null],
-    ['513 levels', `{"jsonrpc":"2.0","id":1,"result":${'{"a":'.repeat(513)}1${'}'.repeat(513)}}`, 1],
-  ])('answers UPSTREAM_INVALID to %s', (_name, text, id) => {
+  it.each(REFUSED.server)('are UPSTREAM_INVALID with $name', ({ text, id }) => {
     expect(refusal(text, 'server')).toEqual({ code: 'UPSTREAM_INVALID', id });
+  });
+
+  it('are UPSTREAM_INVALID with 513 levels', () => {
+    const text = `{"jsonrpc":"2.0","id":1,"result":${'{"a":'.repeat(513)}1${'}'.repeat(513)}}`;
+    expect(refusal(text, 'server')).toEqual({ code: 'UPSTREAM_INVALID', id: 1 });
   });
 });
 
-describe('properties', () => {
+describe('the parser', () => {
   const json = fc.json({ maxDepth: 6 });
 
-  it('reads what JSON.parse reads, with slices equal to the bytes', () => {
+  it('reads what JSON.parse reads, with unchanged texts', () => {
     fc.assert(
       fc.property(json, fc.string(), (text, name) => {
         const line = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":${JSON.stringify(name)},"arguments":${text},"_meta":{}}}`;
         const message = read(line);
-        // fast-check writes keys twice now and then, and halves of pairs: those are refused.
+        // fast-check sometimes writes duplicate keys and lone surrogates, which are refused.
         if (message.kind === 'invalid')
           return ['WIRE_DUPLICATE_KEY', 'WIRE_LONE_SURROGATE'].includes(message.error.code);
         expect(message).toMatchObject({ kind: 'request', args: { text: text.trim() } });
@@ -375,8 +319,8 @@ describe('properties', () => {
   });
 });
 
-describe('members', () => {
-  it('gives the spans of the outermost object only, in order', () => {
+describe('jsonMembers', () => {
+  it('returns the members of the outermost object only, in order', () => {
     const text = ' { "a" : {"b":1} , "c\\n": [1,{"d":2}],"e":"x,}" ,"f":-1.5e3 }';
     expect(jsonMembers(text).map(({ key, start, end }) => [key, text.slice(start, end)])).toEqual([
       ['a', '{"b":1}'],
@@ -389,8 +333,8 @@ describe('members', () => {
   });
 });
 
-describe('parseDoc', () => {
-  it('throws the code of what is wrong', () => {
+describe('parseJsonDoc', () => {
+  it('throws the code of the fault', () => {
     const code = (text: string): string => {
       try {
         parseJsonDoc(text);
@@ -426,7 +370,7 @@ function accepts(text: string): boolean {
   }
 }
 
-/** A second opinion: the reviver sees each object's own keys only once, so keys are counted from the text by a small parser. */
+/** Finds duplicate keys with a small second parser of the text, because a reviver of JSON.parse sees each key once. */
 function hasDuplicate(text: string): boolean {
   let at = 0;
   let found = false;

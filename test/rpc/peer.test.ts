@@ -1,4 +1,4 @@
-/** Owns the tests of one conversation with a server over a link in memory: ids, deadlines, progress, cancellation. */
+/** Tests one conversation with a server over a link in memory: ids, deadlines, progress, cancellation. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
@@ -17,7 +17,7 @@ interface Sent {
   readonly [key: string]: unknown;
 }
 
-/** Benches of one test: what still waits for an answer ends with it, and not in the file after this one. */
+/** The benches of one test. Their pending calls end with the test. */
 const benches: Bench[] = [];
 afterEach(() => benches.splice(0).forEach(({ peer }) => peer.end(new TollgateError('CANCELLED'))));
 
@@ -87,7 +87,7 @@ describe('Peer', () => {
     );
   });
 
-  it('takes no id or progress token of another type for its own, and counts each' + verifies('TR-54'), async () => {
+  it('ignores and counts ids and progress tokens of another type' + verifies('TR-54'), async () => {
     const bench = new Bench();
     const seen: unknown[] = [];
     const call = bench.request({ onProgress: (params) => seen.push(params) });
@@ -103,7 +103,7 @@ describe('Peer', () => {
     expect(await call).toEqual({ own: true });
   });
 
-  it('splices the text of the params as it stands', () => {
+  it('sends the text of the params unchanged', () => {
     const bench = new Bench();
     void codeOf(bench.request({ params: (id) => `{"arguments":{"n":12345678901234567890, "z" : -0},"t":${id}}` }));
     expect(bench.texts).toEqual([
@@ -111,7 +111,7 @@ describe('Peer', () => {
     ]);
   });
 
-  it("passes a server's own error on as it came", async () => {
+  it("passes a server's own error on unchanged", async () => {
     const bench = new Bench();
     const call = bench.request();
     bench.receive({ id: 1, error: { code: -32043, message: 'own', data: { a: 1 } } });
@@ -121,14 +121,14 @@ describe('Peer', () => {
     } satisfies Partial<UpstreamError>);
   });
 
-  it('fails the call at once when its answer is not valid', async () => {
+  it('fails the call immediately if its answer is invalid', async () => {
     const bench = new Bench();
     const calls = [bench.request(), bench.request()];
     bench.receive({ id: 1 }, { id: 2, result: {}, error: { code: 1, message: 'x' } });
     expect(await Promise.all(calls.map(codeOf))).toEqual(['UPSTREAM_INVALID', 'UPSTREAM_INVALID']);
   });
 
-  it("drops and counts second answers, strangers' ids and answers without one", async () => {
+  it('drops and counts second answers, unknown ids and answers without an id', async () => {
     const bench = new Bench();
     const call = bench.request();
     bench.receive(
@@ -142,7 +142,7 @@ describe('Peer', () => {
     expect(bench.dropped).toBe(4);
   });
 
-  it('times out, tells the server with our id, and forgives the late answer once', async () => {
+  it('cancels at the server after a timeout, and tolerates one late answer', async () => {
     const bench = new Bench();
     expect(await codeOf(bench.request({ timeoutMs: 20, hardTimeoutMs: 1000 }))).toBe('TOOL_TIMEOUT');
     expect(bench.sent[1]).toMatchObject({ method: 'notifications/cancelled', params: { requestId: 1 } });
@@ -152,7 +152,7 @@ describe('Peer', () => {
     expect(bench.dropped).toBe(1);
   });
 
-  it('lets progress extend the timeout, but not past the hard one', async () => {
+  it('lets progress extend the timeout, but not the hard timeout', async () => {
     const bench = new Bench();
     const seen: unknown[] = [];
     const started = performance.now();
@@ -167,7 +167,7 @@ describe('Peer', () => {
     expect(seen.length).toBeGreaterThan(3);
   });
 
-  it('delivers progress before the result that follows at once, and nothing after it', async () => {
+  it('delivers progress before the result, and nothing after it', async () => {
     const bench = new Bench();
     const seen: string[] = [];
     const call = bench
@@ -178,7 +178,7 @@ describe('Peer', () => {
     expect(seen).toEqual(['{"progress":1}', '{"progress":2}', 'result']);
   });
 
-  it('drops progress that was not asked for, goes backwards or is no number', () => {
+  it('drops progress that was not requested, goes backwards or is not a number', () => {
     const bench = new Bench();
     void codeOf(bench.request());
     const seen: unknown[] = [];
@@ -195,7 +195,7 @@ describe('Peer', () => {
     expect([seen, bench.dropped]).toEqual([[5], 6]);
   });
 
-  it('cancels on abort with our id, and only then', async () => {
+  it('cancels with the id of the call when the signal aborts, and only then', async () => {
     const bench = new Bench();
     const controller = new AbortController();
     const call = codeOf(bench.request({ signal: controller.signal }));
@@ -255,7 +255,7 @@ describe('Peer', () => {
     expect(bench.texts).toHaveLength(0);
   });
 
-  it('ends every waiting call with the reason, and refuses later ones unsent', async () => {
+  it('fails every waiting call at its end, and sends no later one', async () => {
     const bench = new Bench();
     const calls = [bench.request(), bench.request()].map(codeOf);
     bench.peer.end(new TollgateError('TOOL_CRASHED'));
@@ -280,7 +280,7 @@ describe('Peer', () => {
     expect(bench.dropped).toBe(1);
   });
 
-  it('takes the only call for that of a message over the limit', async () => {
+  it('assigns a message over the limit to the only call', async () => {
     const bench = new Bench();
     const call = codeOf(bench.request());
     bench.peer.failTooLarge('who knows');

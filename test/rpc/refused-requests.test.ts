@@ -1,4 +1,4 @@
-/** Tests the count of refused requests of a server: at once, once a minute, and at the end of the connection. */
+/** Tests the reports of refused requests: immediately, once a minute, and at the end of the connection. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type RefusedRequest, RefusedRequests } from '../../adapters/rpc/refused-requests.ts';
 import { verifies } from '../verifies.ts';
@@ -20,7 +20,7 @@ describe('refused requests of a connection' + verifies('TR-82'), () => {
     vi.useRealTimers();
   });
 
-  it('are told at once, then once a minute as a count, and again at once after a quiet minute', () => {
+  it('are reported immediately, then as a count each minute, and immediately again after a quiet minute', () => {
     note('roots/list', 1001);
     expect(told).toEqual([{ method: 'roots/list', count: 1 }]);
     vi.advanceTimersByTime(59_999);
@@ -36,7 +36,7 @@ describe('refused requests of a connection' + verifies('TR-82'), () => {
     expect(told.slice(3)).toEqual([{ method: 'roots/list', count: 1 }]);
   });
 
-  it('of each method are counted alone; names that MCP does not know are one method', () => {
+  it('are counted per method; all names that MCP does not define count as one', () => {
     for (let at = 0; at < 1000; at++) note(`evil/${at}`, 1);
     note('sampling/createMessage', 3);
     vi.advanceTimersByTime(60_000);
@@ -48,7 +48,7 @@ describe('refused requests of a connection' + verifies('TR-82'), () => {
     ]);
   });
 
-  it('are told at the end of the connection, once, and hold no timer after it', () => {
+  it('are reported once at the end of the connection, and leave no timer', () => {
     note('elicitation/create', 8);
     refused.end();
     expect(told).toEqual([

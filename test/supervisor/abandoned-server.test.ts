@@ -1,4 +1,4 @@
-/** Tests that the owner hears of a server that is given up: at the default level of the log, and in the audit. */
+/** Tests that the owner hears of a server that Tollgate gives up: in the log at its default level, and in the audit. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -25,7 +25,7 @@ async function listen(): Promise<Server> {
   return server;
 }
 
-describe('a server that is given up' + verifies('PF-14', 'HE-05'), () => {
+describe('a server that Tollgate gives up' + verifies('PF-14', 'HE-05'), () => {
   let facade: TestFacade | undefined;
   let server: Server | undefined;
   afterEach(async () => {
@@ -34,14 +34,15 @@ describe('a server that is given up' + verifies('PF-14', 'HE-05'), () => {
     server?.closeAllConnections();
   });
 
-  it('is told to the owner with the command to look at it, and is on record', async () => {
+  it('is reported to the owner with the command to inspect it, and recorded', async () => {
     server = await listen();
+    const { port } = server.address() as AddressInfo;
     const said: string[] = [];
     facade = await startFacade(
       `version: 1
 workspace: ./workspace
 state: ./state
-servers: {far: {url: "http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp", maxRetries: 1, reconnectBackoffMs: 20}}
+servers: {far: {url: "http://127.0.0.1:${port}/mcp", maxRetries: 1, reconnectBackoffMs: 20}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [far], expose: {primitives: {}, tools: ["far.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]

@@ -1,23 +1,23 @@
-/** Tests for whom the losses of a process count, at exact times. */
+/** Tests for which sessions the losses of a process count, at exact times. */
 import { describe, expect, it } from 'vitest';
 import { CrashAttribution, NO_SESSION } from '../../adapters/supervisor/crash-attribution.ts';
 import { verifies } from '../verifies.ts';
 
-/** Work that ends when it is told to. */
+/** Returns work that ends when `end` is called. */
 function hanging(): { readonly work: () => Promise<void>; end: () => void } {
   let end = (): void => undefined;
   const done = new Promise<void>((resolve) => (end = resolve));
   return { work: () => done, end };
 }
 
-describe('losses of a process', () => {
-  const blame = (maxRetries: number): CrashAttribution => new CrashAttribution({ name: 'chaos', maxRetries });
+describe('CrashAttribution', () => {
+  const attribution = (maxRetries: number): CrashAttribution => new CrashAttribution({ name: 'chaos', maxRetries });
 
   it(
-    'count for the session whose call ran, which may lose it three times within ten minutes and no more; others go on' +
+    'counts a loss for the session with the running call, and refuses it after more than three in ten minutes' +
       verifies('HA-08'),
     async () => {
-      const one = blame(3);
+      const one = attribution(3);
       const call = hanging();
       const running = one.runFor('culprit', call.work);
       for (const now of [0, 1000, 2000]) {
@@ -30,7 +30,8 @@ describe('losses of a process', () => {
         retryable: true,
         data: { retryAfterMs: 597_000 },
         message:
-          'Server "chaos" was lost 4 times within ten minutes during calls of this session, which may call it again in 597 s.',
+          'Server "chaos" was lost 4 times within ten minutes during calls of this session, ' +
+          'which may call it again in 597 s.',
       });
       expect([one.refusal('another', 3000), one.refusal(NO_SESSION, 3000)]).toEqual([undefined, undefined]);
       expect([one.refusal('culprit', 599_999)?.code, one.refusal('culprit', 600_000)]).toEqual([
@@ -43,8 +44,8 @@ describe('losses of a process', () => {
     },
   );
 
-  it('count for all whose calls ran, once each, for nobody can know which it was; else for who called last, else for nobody', async () => {
-    const one = blame(0);
+  it('counts a loss for all sessions with running calls, else for the last caller, else for no session', async () => {
+    const one = attribution(0);
     const [first, second] = [hanging(), hanging()];
     const all = [one.runFor('first', first.work), one.runFor('first', first.work), one.runFor('second', second.work)];
     one.noteLoss(0);
@@ -56,7 +57,7 @@ describe('losses of a process', () => {
     first.end();
     second.end();
     await Promise.all(all);
-    const other = blame(0);
+    const other = attribution(0);
     await other.runFor('last', async () => undefined);
     other.noteLoss(0);
     expect([other.refusal('last', 0)?.message, other.refusal(NO_SESSION, 0)]).toEqual([
@@ -67,8 +68,8 @@ describe('losses of a process', () => {
     expect(other.refusal(NO_SESSION, 1)?.code).toBe('SERVER_UNAVAILABLE');
   });
 
-  it('take the next call of the session before it does anything', async () => {
-    const one = blame(0);
+  it('refuses the next call of the session before it does anything', async () => {
+    const one = attribution(0);
     await one.runFor('culprit', async () => one.noteLoss(performance.now()));
     let ran = false;
     await expect(one.runFor('culprit', async () => void (ran = true))).rejects.toMatchObject({

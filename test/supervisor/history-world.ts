@@ -1,4 +1,7 @@
-/** Owns the world of a random history: one folder, two facades over it that open on demand, servers that misbehave by a plan, and what was really carried out. */
+/**
+ * The world of a random history: one folder, two facades over it that open on demand, servers that misbehave by a plan,
+ * and the calls that they really carried out.
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,29 +15,29 @@ import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts'
 
 export const BUDGET = 8;
 export const PRINCIPALS = ['alice', 'bob'] as const;
-/** How a server starts; `turncoat` lists something else to every second client. */
+/** How a server starts. `turncoat` lists other tools to every second client. */
 export const MODES = ['ok', 'noise', 'turncoat', 'crash-at-start', 'refuse'] as const;
 export type Mode = (typeof MODES)[number];
 
-/** What lies on the disk as server `one`: its program, and what that lists. */
+/** The files of server `one` on the disk: its program, and the tools that it lists. */
 export interface Version {
   readonly script: number;
   readonly list: number;
 }
 
-/** One call: whose, of what, and how it ended. */
+/** One call: its caller, its tool and its answer. */
 export interface Made {
   readonly id: string;
   readonly who: string;
   readonly tool: string;
   readonly token: string;
-  /** Index of what was decided when it began, and, with the answer, when that came. */
+  /** The index of the decisions in force at the start; `until`: at the time of the answer. */
   readonly since: number;
   readonly answer: Promise<Answer & { readonly until: number }>;
   readonly cancel: AbortController;
 }
 
-/** A call as a server carried it out. */
+/** A call that a server carried out. */
 export interface Done {
   readonly call: string;
   readonly script?: string;
@@ -44,12 +47,12 @@ export interface Done {
 const CHAOS = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
 const tool = (name: string, description: string): RawTool => ({ name, description, inputSchema: { type: 'object' } });
 
-/** What server `one` lists: `dice` alone changes. */
+/** Returns the tools that server `one` lists. Only `dice` changes. */
 export function toolsOf(list: number): readonly RawTool[] {
   return [tool('same', 'Always the same.'), tool('ask', 'A person is asked.'), tool('dice', `Version ${list}.`)];
 }
 
-/** One folder and all that works in it. */
+/** One folder, and the facades and servers that use it. */
 export class World {
   readonly folder = mkdtempSync(path.join(tmpdir(), 'tollgate-history-'));
   readonly calls: Made[] = [];
@@ -61,8 +64,11 @@ export class World {
 
   constructor(seed: number) {
     const env = (more: string): string =>
-      `env: {CHAOS_STARTS: ${this.file('starts')}, CHAOS_CALLS: ${this.file('calls')}, CHAOS_SEED: "${seed}"${more}}, timeoutMs: 250, maxRetries: 50`;
-    const one = `{command: ${JSON.stringify(process.execPath)}, args: [${this.file('server.mjs')}], isolation: direct, ${env(`, CHAOS_PLAN: ${this.file('plan')}`)}}`;
+      `env: {CHAOS_STARTS: ${this.file('starts')}, CHAOS_CALLS: ${this.file('calls')}, CHAOS_SEED: "${seed}"${more}}, ` +
+      'timeoutMs: 250, maxRetries: 50';
+    const plan = env(`, CHAOS_PLAN: ${this.file('plan')}`);
+    const command = JSON.stringify(process.execPath);
+    const one = `{command: ${command}, args: [${this.file('server.mjs')}], isolation: direct, ${plan}}`;
     this.#config = `version: 1
 workspace: ./workspace
 state: ./state
@@ -90,7 +96,7 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
     return this.#facades[0] as TestFacade;
   }
 
-  /** As another process would be, but for the process. */
+  /** Returns the facade with this index. It behaves as in another process. */
   async at(index: number): Promise<TestFacade> {
     return (this.#facades[index] ??= await startFacade(this.#config, { folder: this.folder, approved: [] }));
   }
@@ -102,7 +108,7 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
     return session;
   }
 
-  /** Until no start of server `one` is on its way. */
+  /** Waits until no start of server `one` is in progress. */
   async started(): Promise<void> {
     for (const facade of this.#facades)
       await facade?.assembled.catalog.servers
@@ -124,7 +130,7 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
     if (index === 0) await this.at(0);
   }
 
-  /** Puts a program on the disk, and how it will start and what it will list. */
+  /** Writes the program of server `one`, how it will start, and what it will list. */
   write({ script, list }: Version, mode: Mode): void {
     writeFileSync(
       this.file('plan'),
@@ -136,7 +142,7 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
     );
   }
 
-  /** Every execution so far, in order. */
+  /** Returns all calls that servers carried out so far, in order. */
   done(): readonly Done[] {
     return existsSync(this.file('calls'))
       ? readFileSync(this.file('calls'), 'utf8')

@@ -1,4 +1,7 @@
-/** Tests facades that are killed in the middle of calls, at every half millisecond of them, on one state folder: nothing that was acknowledged is lost. */
+/**
+ * Tests facades on one state folder that are killed during calls, at every half millisecond: no acknowledged record is
+ * lost.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,12 +12,15 @@ import { Project } from '../config/project.ts';
 import { Child, isRunning, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
-/** Where in its work each is killed, in milliseconds after the first reply: each half of one once; neighbours are killed in different thirds. */
+/**
+ * When each facade is killed, in milliseconds after the first reply. Each half millisecond occurs once. Facades that
+ * run together are killed in different thirds.
+ */
 const MOMENTS = Array.from({ length: 60 }, (_, n) => ((n % 3) * 20 + Math.floor(n / 3)) / 2);
 const AT_ONCE = 3;
 const CALLS = 40;
 
-/** Decisions whose reply arrived before the process was killed. */
+/** Returns the ids of decisions whose reply arrived before the process was killed. */
 async function acknowledged(project: Project, waitMs: number): Promise<readonly string[]> {
   const child = new Child(project, ['run']);
   await child.hello();
@@ -37,7 +43,7 @@ async function acknowledged(project: Project, waitMs: number): Promise<readonly 
 }
 
 describe('facades killed with kill -9' + verifies('PF-09'), () => {
-  it(`of ${MOMENTS.length}, none loses a record that it acknowledged, or leaves a process behind for long`, async () => {
+  it(`lose no acknowledged record, and leave no process for long (${MOMENTS.length} kills)`, async () => {
     const project = new Project();
     try {
       const starts = path.join(project.folder, 'starts');
@@ -58,7 +64,7 @@ rules: [{id: all, outcome: allow, when: {}}]
       for (let at = 0; at < MOMENTS.length; at += AT_ONCE)
         ids.push(...(await Promise.all(MOMENTS.slice(at, at + AT_ONCE).map((ms) => acknowledged(project, ms)))).flat());
       expect(ids.length).toBeGreaterThan(MOMENTS.length / 6);
-      // The next start puts torn ends aside and ends what was left.
+      // The next start repairs torn records and ends the processes that were left.
       const last = new Child(project, ['run']);
       await last.hello();
       last.process.stdin.end();

@@ -1,4 +1,7 @@
-/** Tests faults of the machine and of neighbours: nothing left to start a process with, a server that gushes, cancellation that races an answer. */
+/**
+ * Tests faults of the machine and of neighbours: no resources for a start, a server that floods its output, and a
+ * cancellation that races with the answer.
+ */
 import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -32,16 +35,16 @@ afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
 });
 
-const SOMEBODY = process.getuid?.() === 0 ? { uid: 4712, gid: 4712 } : {};
+const OTHER_USER = process.getuid?.() === 0 ? { uid: 4712, gid: 4712 } : {};
 
-/** A process that starts a server when it is told to. Root has no limit on processes, so it is somebody else. */
+/** Starts a process that starts a server on request. It runs as another user, because root has no process limit. */
 async function starved(nofile = 256): Promise<{ readonly pid: number; ask(word: string): Promise<string> }> {
   const child = spawn(
     'prlimit',
     [`--nofile=${nofile}`, process.execPath, fixturePath('starved.ts'), fixturePath('chaos.mjs')],
     {
       stdio: 'pipe',
-      ...SOMEBODY,
+      ...OTHER_USER,
     },
   );
   children.push(child);
@@ -51,8 +54,8 @@ async function starved(nofile = 256): Promise<{ readonly pid: number; ask(word: 
   return { pid: child.pid ?? 0, ask: (word) => (child.stdin.write(`${word}\n`), read()) };
 }
 
-describe('a start for which the machine has nothing left', () => {
-  it('EMFILE: no descriptor is free; the server is down alone, and starts when there are some again', async () => {
+describe('a start without resources', () => {
+  it('fails with EMFILE while no descriptor is free, and succeeds later', async () => {
     const { ask } = await starved();
     expect(await ask('fill')).toBe('EMFILE');
     expect(await ask('start')).toMatch(/^SERVER_UNAVAILABLE: Server "poor" /);
@@ -60,12 +63,12 @@ describe('a start for which the machine has nothing left', () => {
     await expect.poll(() => ask('start'), { timeout: 20_000 }).toBe('ok');
   });
 
-  it('EAGAIN: no process more is allowed; the same', async () => {
+  it('fails with EAGAIN while no further process is allowed, and succeeds later', async () => {
     const { pid, ask } = await starved();
     const prlimit = (...words: readonly string[]): string => {
       const { status, stdout, stderr } = spawnSync('prlimit', ['--pid', `${pid}`, ...words], {
         encoding: 'utf8',
-        ...SOMEBODY,
+        ...OTHER_USER,
       });
       expect([status, stderr]).toEqual([0, '']);
       return stdout.trim();
@@ -79,7 +82,7 @@ describe('a start for which the machine has nothing left', () => {
     await expect.poll(() => ask('start'), { timeout: 20_000 }).toBe('ok');
   });
 
-  it('EACCES: the program is no program; the others serve', async () => {
+  it('fails with EACCES if the file is not a program, and other servers keep working', async () => {
     const file = path.join(temporaryFolder(), 'plain');
     writeFileSync(file, 'x');
     chmodSync(file, 0o644);
@@ -97,48 +100,43 @@ describe('a start for which the machine has nothing left', () => {
   });
 });
 
-describe('a server that gushes', () => {
+describe('a server that floods its output', () => {
   it.each([
     ['junk in lines on stdout', { to: 'stdout', lines: true }],
     ['one line without an end on stdout', { to: 'stdout', lines: false }],
     ['lines on stderr', { to: 'stderr', lines: true }],
     ['one line without an end on stderr', { to: 'stderr', lines: false }],
-  ])(
-    '%s: its neighbour answers meanwhile, memory stays bounded, and the log too' + verifies('HE-07'),
-    async (_what, args) => {
-      const { pool, server, stderr } = serve(
-        chaos('ok', { name: 'gusher', args: [path.join(FIXTURES, 'gusher.mjs')] }),
-      );
-      pools.push(pool);
-      const calm = pool.add(chaos('ok', { name: 'calm' }));
-      await Promise.all([server.start(), calm.start()]);
-      const before = process.memoryUsage().rss;
-      const cancel = new AbortController();
-      const flood = codeOf(
-        server.call(callOf('gush', args, { signal: cancel.signal, timeoutMs: 60_000, hardTimeoutMs: 60_000 })),
-      );
-      for (let n = 0; n < 50; n++) expect(await textOf(calm, callOf('echo', { n }))).toBe(`{"n":${n}}`);
-      // The line over the limit of 64 MiB is skipped, and gathered in a block that doubles until then.
-      expect(process.memoryUsage().rss - before).toBeLessThan(256 * 1024 * 1024);
-      expect(stderr.join('').length).toBeLessThan(3 * 1024 * 1024);
-      cancel.abort();
-      expect(await flood).toBe('CANCELLED');
-      // The end of the endless line may be taken for the answer to the only call that is open.
-      await expect.poll(() => textOf(server, callOf('echo')).catch(() => ''), { timeout: 20_000 }).toBe('echo');
-    },
-  );
+  ])('does not block its neighbour, or fill the memory or the log: %s' + verifies('HE-07'), async (_what, args) => {
+    const { pool, server, stderr } = serve(chaos('ok', { name: 'gusher', args: [path.join(FIXTURES, 'gusher.mjs')] }));
+    pools.push(pool);
+    const calm = pool.add(chaos('ok', { name: 'calm' }));
+    await Promise.all([server.start(), calm.start()]);
+    const before = process.memoryUsage().rss;
+    const cancel = new AbortController();
+    const flood = codeOf(
+      server.call(callOf('gush', args, { signal: cancel.signal, timeoutMs: 60_000, hardTimeoutMs: 60_000 })),
+    );
+    for (let n = 0; n < 50; n++) expect(await textOf(calm, callOf('echo', { n }))).toBe(`{"n":${n}}`);
+    // The line over the limit of 64 MiB is skipped, and gathered in a block that doubles until then.
+    expect(process.memoryUsage().rss - before).toBeLessThan(256 * 1024 * 1024);
+    expect(stderr.join('').length).toBeLessThan(3 * 1024 * 1024);
+    cancel.abort();
+    expect(await flood).toBe('CANCELLED');
+    // The end of the endless line may be taken for the answer to the only call that is open.
+    await expect.poll(() => textOf(server, callOf('echo')).catch(() => ''), { timeout: 20_000 }).toBe('echo');
+  });
 });
 
-describe('bytes one by one, with pauses', () => {
-  it('are one answer still', async () => {
+describe('bytes that arrive one by one, with pauses', () => {
+  it('still form one answer', async () => {
     const { pool, server } = serve(chaos());
     pools.push(pool);
     expect(await textOf(server, callOf('bytes', { text: 'é∀ and more' }))).toBe('{"text":"é∀ and more"}');
   });
 });
 
-describe('a call whose answer, cancellation, time-out and end of the server race', () => {
-  it('ends once, whatever comes first, and a server is told of a cancellation once, and not after its answer', async () => {
+describe('a call whose answer, cancellation, timeout and end of the server race', () => {
+  it('ends once, whatever comes first, and the server hears of a cancellation at most once', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),

@@ -1,4 +1,7 @@
-/** Tests random histories over two facades, servers that misbehave, and what people decide meanwhile, against a model of what may happen. */
+/**
+ * Tests random histories of two facades, misbehaving servers and decisions of people against a model of what may
+ * happen.
+ */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
@@ -20,7 +23,10 @@ import {
   World,
 } from './history-world.ts';
 
-/** Codes of calls that never came as far as budgets and approvals, and all that promise that the server never had the call. */
+/**
+ * EARLY: codes of calls that were refused before budgets and approvals. NOT_SENT: all codes that promise that the
+ * server did not get the call.
+ */
 const EARLY = ['UNKNOWN_TOOL', 'BUDGET_EXCEEDED', 'APPROVAL_REQUIRED', 'DENIED', 'IDENTITY'];
 const NOT_SENT: ReadonlySet<string> = new Set([
   ...EARLY,
@@ -30,7 +36,7 @@ const NOT_SENT: ReadonlySet<string> = new Set([
   'RATE_LIMITED',
 ]);
 
-/** What people have decided at one time: only then may a call be carried out, and only as this. */
+/** The decisions of people at one time. A call may be carried out only as they allow. */
 interface Permit {
   readonly approved?: Version;
   readonly disabled: boolean;
@@ -38,20 +44,20 @@ interface Permit {
   readonly off: boolean;
 }
 
-/** `spent?`: approved, and perhaps used up by a call that failed on its way. */
+/** `spent?`: approved, and perhaps used up by a call that failed before the server got it. */
 type Asked = 'open' | 'approved' | 'denied' | 'spent?';
 
-/** What must be so. */
+/** The expected state. */
 interface Model {
   version: Version;
   mode: Mode;
-  /** Something else than was approved may have been listed: who is refused may hear of that first. */
+  /** Other tools than the approved ones may have been listed, so refusals may name that first. */
   drifts: boolean;
-  /** The last is in force. */
+  /** The last one is in force. */
   readonly permits: Permit[];
-  /** Of each principal's budget at least and at most so much is spent: a call that failed on its way may have been counted. */
+  /** The least and most that each principal may have spent. A call that failed early may have been counted. */
   readonly spent: Map<string, { least: number; most: number }>;
-  /** Calls that a person was asked about, by token. */
+  /** Calls for which a person was asked, by token. */
   readonly asked: Map<string, Asked>;
   readonly approvals: Set<string>;
   acts: number;
@@ -67,7 +73,7 @@ const step = (name: string, run: (model: Model, world: World) => Promise<unknown
 });
 const now = ({ permits }: Model): Permit => permits.at(-1) as Permit;
 
-/** Whether this may be carried out under what was decided at one time. */
+/** Returns true if the decisions at one time allow a call to be carried out like this. */
 function allows(
   { approved, disabled, killed, off }: Permit,
   tool: string,
@@ -92,7 +98,7 @@ interface Wish {
 }
 
 async function begin(model: Model, world: World, { at, who, tool, token }: Wish): Promise<Made> {
-  // The same name in every run of a seed, so that the server throws the same dice.
+  // The name is the same in every run of a seed, so that the server makes the same random choices.
   const id = `${who}-c${(model.begun += 1)}`;
   const session = await world.session(at, who);
   const cancel = new AbortController();
@@ -115,17 +121,17 @@ async function begin(model: Model, world: World, { at, who, tool, token }: Wish)
   );
   const answer = asked.then((given) => {
     account(given);
-    // A decision that is being made may hold for it already.
+    // A decision that is being made may apply already.
     return { ...given, until: model.permits.length };
   });
-  // A failure is seen where it is waited for.
+  // A failure shows where the answer is awaited.
   answer.catch(() => undefined);
   const made: Made = { id, who, tool, token: token ?? id, since, answer, cancel };
   world.calls.push(made);
   return made;
 }
 
-/** What one call that nothing else happened beside must have come to. */
+/** Checks the outcome of a call during which nothing else happened. */
 async function judgeAlone(
   model: Model,
   world: World,
@@ -154,7 +160,7 @@ const call = (wish: Wish, waits: boolean): Step =>
     if (waits) await judgeAlone(model, world, made);
   });
 
-/** A call that a person must be asked about, perhaps by both facades at once: one approval lets one of them through. */
+/** A call that needs approval, perhaps at both facades at once. One approval allows one of them. */
 const ask = (who: string, which: number, ats: readonly number[]): Step =>
   step(`${who} asks for ${which} at ${ats.join(' and ')}`, async (model, world) => {
     const token = `${who}-ask${which}`;
@@ -176,7 +182,7 @@ const ask = (who: string, which: number, ats: readonly number[]): Step =>
     else if (before === 'approved' && codes.some((code) => !EARLY.includes(code))) model.asked.set(token, 'spent?');
   });
 
-/** What an owner does with a request that is open or approved. */
+/** A decision of the owner about a request that is open or approved. */
 const owner = (does: 'approves' | 'denies' | 'takes back' | 'lets all expire'): Step =>
   step(`the owner ${does}`, async (model, { desk }) => {
     if (does === 'lets all expire') {
@@ -191,17 +197,17 @@ const owner = (does: 'approves' | 'denies' | 'takes back' | 'lets all expire'): 
     return does === 'approves' ? desk.approveOne(stored) : desk.deny('No.', stored);
   });
 
-/** Something is decided as another process would: it holds from the end of this step on. */
+/** A decision as made by another process. It applies from the end of this step on. */
 const decide = (name: string, change: (model: Model, world: World) => Promise<Partial<Permit>>): Step =>
   step(name, async (model, world) => {
     const next = await change(model, world);
     model.permits.push({ ...now(model), ...next });
   });
 
-/** Programs on the disk change between starts only: a file that is exchanged under one that starts is a subject of its own. */
+/** Waits for calls and starts, because programs on the disk change between starts only. Other tests cover the race. */
 async function settled(world: World): Promise<void> {
   await Promise.allSettled(world.calls.map(({ answer }) => answer));
-  // A start goes on that nobody waits for any more.
+  // A start continues even if its call was cancelled.
   await world.started();
 }
 
@@ -279,7 +285,7 @@ const changes = (what: 'script' | 'list' | Mode): Step =>
     else model.mode = what;
     model.drifts ||= what === 'list' || what === 'turncoat';
     world.write(model.version, model.mode);
-    // What runs is still the former one: half of the time it ends, and the next start is the other.
+    // The former program still runs. Half of the time it is killed, and the next start uses the new one.
     if (world.calls.length % 2 === 0)
       startedIn(world.file('starts'))
         .filter(isRunning)
@@ -354,7 +360,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: fc.integer({ min: 1, max: 60 }).map((ms) => step(`${ms} ms pass`, () => sleep(ms))) },
 );
 
-/** What holds at the end of every history. */
+/** Checks what must be true at the end of every history. */
 async function judge(model: Model, world: World): Promise<number> {
   const ended = await Promise.all(world.calls.map(async (made) => ({ made, answer: await made.answer })));
   const records = world.facade.records;
@@ -413,7 +419,8 @@ async function judge(model: Model, world: World): Promise<number> {
 }
 
 describe('random histories of calls, crashes, approvals and switches over two facades', () => {
-  it('carry out each call at most once, and only as it was allowed and approved; keep budgets, answer the right client, record everything and leave no process' +
+  it('carry out each call at most once, and only as it was allowed and approved; ' +
+    'keep budgets, answer the right client, record everything and leave no process' +
     verifies('HA-07', 'HA-08', 'HA-15', 'HA-19', 'CY-03', 'CY-21'), async () => {
     let reached = 0;
     await fc.assert(
@@ -436,7 +443,7 @@ describe('random histories of calls, crashes, approvals and switches over two fa
           try {
             world.write(model.version, model.mode);
             await world.open();
-            // Most begin approved: the others show that nothing is reached before.
+            // Most histories begin with an approval. The others show that nothing is reached before one.
             await fc.asyncModelRun(() => ({ model, real: world }), seed % 5 === 0 ? history : [putRight, ...history]);
             reached += await judge(model, world);
           } finally {

@@ -1,4 +1,4 @@
-/** Tests servers that try to take the machine with them: within their limits they take themselves, and nobody else notices. */
+/** Tests servers that try to exhaust the machine: their limits stop only them, and other servers keep working. */
 import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,6 +8,7 @@ import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const CHAOS = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
+const LIMITS = '{memoryMb: 200, processes: 40, fileMb: 8, cpuSeconds: 3}';
 let folder: string;
 let one: TestFacade;
 let session: Session;
@@ -16,16 +17,17 @@ beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bombs-'));
   mkdirSync(path.join(folder, 'workspace'));
   chmodSync(folder, 0o755);
-  // As root, servers are given the rights of the workspace's owner, who must be somebody else.
+  // Under root, servers run as the owner of the workspace, which must be another user.
   if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
   const server = (more: string): string =>
-    `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, isolation: sandbox, ${more}}`;
+    `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, ` +
+    `isolation: sandbox, ${more}}`;
   one = await startFacade(
     `version: 1
 workspace: ./workspace
 state: ./state
 servers:
-  bomb: ${server('sandbox: {filesystem: {allowWrite: [.]}, limits: {memoryMb: 200, processes: 40, fileMb: 8, cpuSeconds: 3}}, timeoutMs: 15000, maxRetries: 10')}
+  bomb: ${server(`sandbox: {filesystem: {allowWrite: [.]}, limits: ${LIMITS}}, timeoutMs: 15000, maxRetries: 10`)}
   calm: ${server('sandbox: {limits: {memoryMb: 200}}')}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [bomb, calm], expose: {primitives: workspace, tools: ["bomb.*", "calm.*"]}}}
@@ -42,7 +44,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
-/** The other server answers meanwhile, and this one again afterwards. */
+/** Calls the bomb. Checks that the other server answers meanwhile, and this one again afterwards. */
 async function survives(tool: string, args: unknown): Promise<string> {
   const bomb = one.call(session, `bomb_${tool}`, args);
   expect((await one.call(session, 'calm_echo', { n: 1 })).text).toBe('{"n":1}');
@@ -53,23 +55,23 @@ async function survives(tool: string, args: unknown): Promise<string> {
   return code === '' ? text : code;
 }
 
-describe('a bomb in a sandbox' + verifies('HE-07'), () => {
-  it('of memory ends the server that lit it', async () => {
+describe('a resource bomb in a sandbox' + verifies('HE-07'), () => {
+  it('ends only its own server if it fills the memory', async () => {
     expect(await survives('memory', {})).toBe('TOOL_CRASHED');
   });
 
-  it('of processes stops at their number', async () => {
+  it('is stopped by the limit of processes', async () => {
     expect(await survives('processes', {})).toMatch(/^stopped by E/);
   });
 
-  it('of files stops at their size', async () => {
+  it('is stopped by the limit of file size', async () => {
     const file = path.join(folder, 'workspace', 'bomb');
     expect(await survives('disk', { file })).toMatch(/^stopped by E(FBIG|NOSPC)$/);
     expect(existsSync(`${file}.full`)).toBe(false);
     expect(statSync(file).size).toBeLessThanOrEqual(8 * 1024 * 1024);
   });
 
-  it('of processor time ends the server that lit it', async () => {
+  it('ends only its own server if it uses up the processor time', async () => {
     expect(await survives('processor', {})).toMatch(/^(TOOL_CRASHED|TOOL_TIMEOUT)$/);
   });
 });

@@ -1,4 +1,4 @@
-/** Owns the tests of restarts, health and slots by themselves, at exact times. */
+/** Tests restarts, health and connection slots at exact times. */
 import { describe, expect, it } from 'vitest';
 import { ConnectionSlots, type SlotHolder } from '../../adapters/supervisor/connection-cap.ts';
 import { type RestartDecision, type RestartMode, Restarts } from '../../adapters/supervisor/restarts.ts';
@@ -12,7 +12,7 @@ describe('Restarts', () => {
     restarts.noteLoss({ why: 'It is gone.', mode, now });
 
   it(
-    'allows a process on call ten times its retries within ten minutes and no more, for all sessions together, and one for each loss that is older' +
+    'restarts an on-call process ten times maxRetries within ten minutes, for all sessions together' +
       verifies('HA-08'),
     () => {
       const restarts = new Restarts(chaos('ok', { maxRetries: 2 }));
@@ -43,7 +43,7 @@ describe('Restarts', () => {
   );
 
   it(
-    'brings a kept process back after 1, 5 and 30 s, and not after a fourth crash within ten minutes of healthy time' +
+    'restarts a keep-alive process after 1, 5 and 30 s, and not after a fourth crash in ten healthy minutes' +
       verifies('PF-14'),
     () => {
       const restarts = new Restarts(chaos());
@@ -55,7 +55,7 @@ describe('Restarts', () => {
         expect(restarts.refusal(now + pause - 1)?.message).toMatch(
           /It is gone\. The next attempt is possible in \d+ s\./,
         );
-        // Time in which it was not there does not count.
+        // Time without a connection does not count.
         now += 3_600_000;
         expect(restarts.refusal(now)).toBeUndefined();
       }
@@ -67,14 +67,14 @@ describe('Restarts', () => {
     },
   );
 
-  it('forgets crashes that lie ten healthy minutes back' + verifies('PF-14'), () => {
+  it('forgets crashes after ten healthy minutes' + verifies('PF-14'), () => {
     const restarts = new Restarts(chaos());
     const pauses: RestartDecision[] = [];
     for (let crash = 0; crash < 12; crash++) {
       restarts.noteStart(crash * 1e6);
       pauses.push(lose(restarts, 'keep-alive', crash * 1e6 + 250_000));
     }
-    // Three crashes lie within any ten minutes.
+    // Any ten minutes contain three crashes.
     expect(new Set(pauses.slice(2))).toEqual(new Set([30_000]));
     restarts.noteStart(2e7);
     restarts.noteStop(2e7 + 600_000);
@@ -83,20 +83,20 @@ describe('Restarts', () => {
   });
 
   it(
-    'tries a lost remote server ten times, with pauses that double up to 30 s, and anew after a success' +
+    'retries a lost remote server ten times, with pauses that double up to 30 s, and again after a success' +
       verifies('HE-02', 'HE-08'),
     () => {
       const restarts = new Restarts(chaos('ok', { transport: 'http', maxRetries: 10, reconnectBackoffMs: 1000 }));
       let now = 50;
-      const outlooks = Array.from({ length: 12 }, () => {
-        const outlook = lose(restarts, 'remote', now);
-        const pause = typeof outlook === 'number' ? outlook : 30_000;
+      const decisions = Array.from({ length: 12 }, () => {
+        const decision = lose(restarts, 'remote', now);
+        const pause = typeof decision === 'number' ? decision : 30_000;
         expect(restarts.refusal(now + pause - 1)?.message).toBe('It is gone. The next attempt is possible in 1 s.');
         expect(restarts.refusal(now + pause)).toBeUndefined();
         now += pause;
-        return outlook;
+        return decision;
       });
-      expect(outlooks).toEqual([
+      expect(decisions).toEqual([
         1000,
         2000,
         4000,
@@ -115,7 +115,7 @@ describe('Restarts', () => {
     },
   );
 
-  it('leaves a remote server that never came up to the calls, with the same pauses' + verifies('HE-02'), () => {
+  it('lets only calls retry a remote server that was never connected, with the same pauses' + verifies('HE-02'), () => {
     const restarts = new Restarts(chaos('ok', { transport: 'http', reconnectBackoffMs: 300 }));
     expect([lose(restarts, 'on-call', 0), restarts.refusal(299)?.code, restarts.refusal(300)]).toEqual([
       'on-call',
@@ -126,7 +126,7 @@ describe('Restarts', () => {
 });
 
 describe('judgeHealth', () => {
-  it('names the gravest state with its reason', () => {
+  it('returns the worst state with its reason', () => {
     const facts = {
       refusal: undefined,
       connected: true,
@@ -173,21 +173,21 @@ describe('ConnectionSlots', () => {
     };
   }
 
-  it('takes the slot of the idle holder longest unused' + verifies('HA-05'), async () => {
+  it('takes the slot of the least recently used idle holder' + verifies('HA-05'), async () => {
     const slots = new ConnectionSlots(2);
     const [old, young, next] = [holder(1), holder(2), holder(3)];
     await slots.acquire(old, 50);
     await slots.acquire(young, 50);
     await slots.acquire(next, 50);
     expect([old.gaveUp, young.gaveUp]).toEqual([1, 0]);
-    // The old holder's own release comes late and must not free the slot that it has lost.
+    // The late release of the old holder must not free the slot of its successor.
     slots.release(old);
     young.occupied = true;
     next.occupied = true;
     expect(await codeOf(slots.acquire(old, 30))).toBe('SERVER_UNAVAILABLE');
   });
 
-  it('serves those who wait in their order' + verifies('HA-05'), async () => {
+  it('serves waiters in their order' + verifies('HA-05'), async () => {
     const slots = new ConnectionSlots(1);
     const busy = holder(1, true);
     await slots.acquire(busy, 50);

@@ -1,4 +1,4 @@
-/** Tests the life of one server under supervision, with real processes: what brings it back, what ends it, and what is told. */
+/** Tests the lifetime of one supervised server with real processes: its restarts, its ends, and its events. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -47,9 +47,9 @@ const eventOf = <T extends ServerEvent['event']>(
 ): (ServerEvent & { event: T }) | undefined =>
   events.find((one): one is ServerEvent & { event: T } => one.event === word);
 
-describe('a kept server', () => {
+describe('a keep-alive server', () => {
   it(
-    'comes back by itself after a crash, is listed anew, and refuses calls at once meanwhile' +
+    'comes back by itself after a crash, is listed again, and refuses calls meanwhile' +
       verifies('PF-14', 'HE-09', 'HB-09', 'ST-80'),
     async () => {
       const bench = start('ok', { lifetime: 'keep-alive' });
@@ -61,7 +61,7 @@ describe('a kept server', () => {
         /^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. The next attempt is possible in 1 s\./,
       );
       expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
-      // At once: before it is tried again.
+      // Refused immediately, before the next attempt.
       expect(wordsOf(bench)).not.toContain('restarted');
       expect([told, bench.server.health().state]).toEqual([1, 'unavailable']);
       await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
@@ -74,7 +74,7 @@ describe('a kept server', () => {
     },
   );
 
-  it('waits longer when it does not start, and a stop ends the waiting' + verifies('HE-10'), async () => {
+  it('waits longer after each failed start, until it is stopped' + verifies('HE-10'), async () => {
     const starts = join(temporaryFolder(), 'starts');
     const bench = start('crash-at-start', { lifetime: 'keep-alive', env: { CHAOS_STARTS: starts } });
     bench.pool.warmUp(['chaos']);
@@ -86,7 +86,7 @@ describe('a kept server', () => {
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(2);
   });
 
-  it('is not given up for another server', async () => {
+  it('keeps its connection although another server needs one', async () => {
     const bench = serve(chaos('ok', { name: 'kept', lifetime: 'keep-alive' }), {});
     open.push(bench);
     const { pool } = bench;
@@ -98,8 +98,8 @@ describe('a kept server', () => {
   });
 });
 
-describe('a server on which sessions keep something', () => {
-  it('is not given up for another while they do' + verifies('HA-05'), async () => {
+describe('a server that holds state of sessions', () => {
+  it('keeps its connection although another server needs one' + verifies('HA-05'), async () => {
     const pool = new ServerPool({ servers: 3, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: FAST });
     const [kept, hasty, other] = [
       pool.add(chaos('ok', { name: 'kept' })),
@@ -129,13 +129,13 @@ describe('an eager server', () => {
 });
 
 describe('an ephemeral server', () => {
-  it('ends when it was idle for its time, and starts again with the next call' + verifies('CY-23'), async () => {
+  it('ends after its idle time, and starts again with the next call' + verifies('CY-23'), async () => {
     const bench = start('ok', { lifetime: 'ephemeral' }, { idleMs: 150 });
     const pid = await pidOf(bench);
     expect(await isGone(pid)).toBe(true);
     expect(bench.server.health().state).toBe('idle');
     expect(await pidOf(bench)).not.toBe(pid);
-    // Ended by us: no crash, and nothing that counts against its restarts.
+    // Tollgate ended it, so this is no crash and does not count against its restarts.
     expect(wordsOf(bench)).toEqual(['started', 'stopped', 'started']);
   });
 
@@ -150,7 +150,7 @@ describe('an ephemeral server', () => {
     expect(await isGone(pid)).toBe(true);
   });
 
-  it('stays while a session of a profile wants it kept' + verifies('CY-23'), async () => {
+  it('stays while a session demands keep-alive' + verifies('CY-23'), async () => {
     const bench = start('ok', { lifetime: 'ephemeral' }, { idleMs: 100 });
     bench.server.demand?.('a', 'keep-alive');
     bench.server.demand?.('b');
@@ -162,7 +162,7 @@ describe('an ephemeral server', () => {
     expect(await isGone(pid)).toBe(true);
   });
 
-  it('ends after a time-out, as nobody else uses it' + verifies('HE-07'), async () => {
+  it('ends after a timeout if no other session uses it' + verifies('HE-07'), async () => {
     const bench = start('ok', { lifetime: 'ephemeral' });
     const pid = await pidOf(bench);
     expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(
@@ -172,8 +172,8 @@ describe('an ephemeral server', () => {
   });
 });
 
-describe('a time-out', () => {
-  it('cancels the call and leaves a server that shows life' + verifies('HE-07'), async () => {
+describe('a timeout', () => {
+  it('cancels the call and keeps a server that still reacts' + verifies('HE-07'), async () => {
     const bench = start('ok', {}, { livenessMs: 4000 });
     const pid = await pidOf(bench);
     expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(
@@ -185,8 +185,7 @@ describe('a time-out', () => {
   });
 
   it(
-    'ends a server that takes no notice of the cancellation nor of a ping, and the calls on it hear why' +
-      verifies('HE-07'),
+    'ends a server that reacts neither to the cancellation nor to a ping, and tells its calls why' + verifies('HE-07'),
     async () => {
       const bench = start('deaf', {}, { livenessMs: 200 });
       const pid = await pidOf(bench);
@@ -208,7 +207,7 @@ describe('a time-out', () => {
 });
 
 describe('the end of a server', () => {
-  it('takes processes with it that left its group and their parent' + verifies('HA-07', 'PF-15'), async () => {
+  it('also ends processes that left its group and their parent' + verifies('HA-07', 'PF-15'), async () => {
     for (const end of [
       (bench: Bench) => bench.server.stop(),
       (bench: Bench) => codeOf(bench.server.call(callOf('crash'))),
@@ -226,7 +225,7 @@ describe('the end of a server', () => {
 });
 
 describe('events' + verifies('HE-05'), () => {
-  it('carry the connection that they are of, and a refused request the decision of its call', async () => {
+  it('name their connection, and for a refused request the decision of its call', async () => {
     const bench = start('ok');
     await bench.server.listTools();
     await bench.server.call(callOf('echo', {}, { id: 'decision-1' }));
@@ -240,7 +239,7 @@ describe('events' + verifies('HE-05'), () => {
     expect(new Set(bench.events.map(({ id }) => id))).toEqual(new Set([connection?.id]));
     expect(eventOf(bench, 'request.refused')).toMatchObject({ call: 'decision-2' });
     expect(eventOf(bench, 'tools.discovered')?.tools).toHaveLength(29);
-    // The first entry of the fixture's list has another name each time.
+    // The fixture lists its first entry under another name each time.
     expect(eventOf(bench, 'tools.refreshed')).toMatchObject({
       added: ['listed-2'],
       removed: ['listed-1'],
@@ -249,7 +248,7 @@ describe('events' + verifies('HE-05'), () => {
     });
   });
 
-  it('say that a server is given up', async () => {
+  it('report that a server is given up', async () => {
     const bench = start('ok', { maxRetries: 0 });
     expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
     expect(bench.events.slice(-2)).toMatchObject([
@@ -268,8 +267,8 @@ describe('the kill switch', () => {
     data: { killed: true },
   });
 
-  it('ends a server at once, with its calls, and refuses starts until it is lifted', async () => {
-    // An end that gave it time to stop by itself would take longer than `isGone` waits.
+  it('ends a server and its calls immediately, and refuses starts until it is lifted', async () => {
+    // An orderly stop would take longer than `isGone` waits.
     const bench = start('stubborn', {}, { grace: { closeMs: 60_000, termMs: 60_000 } });
     const pid = await pidOf(bench);
     const hanging = refusalOf(bench.server.call(callOf('hang')));
@@ -291,7 +290,7 @@ describe('the kill switch', () => {
     bench.pool.killNow();
   });
 
-  it('is not named where a server ends because consent was taken back', async () => {
+  it('is not named if a server ends because its consent was withdrawn', async () => {
     const bench = start('ok');
     const pid = await pidOf(bench);
     const hanging = refusalOf(bench.server.call(callOf('hang')));
@@ -302,7 +301,7 @@ describe('the kill switch', () => {
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Nobody has approved it/);
   });
 
-  it('holds from the next call on, whoever threw it', async () => {
+  it('applies from the next call on, whichever process set it', async () => {
     let thrown = false;
     const bench = start('ok', {}, { halted: () => (thrown ? refusal : undefined) });
     const pid = await pidOf(bench);
@@ -315,7 +314,7 @@ describe('the kill switch', () => {
     expect(wordsOf(never)).toEqual([]);
   });
 
-  it('ends a start that is under way', async () => {
+  it('ends a start in progress', async () => {
     const bench = start('mute');
     const starting = codeOf(bench.server.start());
     await sleep(300);
@@ -329,7 +328,7 @@ async function markOf(bench: Bench): Promise<string> {
   return env[MARK_VARIABLE] ?? 'none';
 }
 
-/** Living processes with this mark. */
+/** Returns the running processes with this mark. */
 function marked(mark: string): readonly number[] {
   return readdirSync('/proc')
     .map(Number)

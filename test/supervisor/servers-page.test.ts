@@ -7,7 +7,7 @@ import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 
 const PAGE = 'docs/servers.md';
 const source = (file: string): string => readFileSync(path.join(import.meta.dirname, '..', '..', file), 'utf8');
-/** What the first cells of a section's rows name. */
+/** Returns the code words in the first cells of a section's table. */
 const named = (heading: string): readonly string[] =>
   rowsOf(sectionOf(PAGE, heading)).flatMap(([cell]) => codeIn(cell ?? ''));
 

@@ -1,4 +1,7 @@
-/** Tests supervision over several processes of one state folder: the kill switch, the cap on connections, and what a killed facade leaves behind. */
+/**
+ * Tests supervision across several processes of one state folder: the kill switch, the connection limit, and what a
+ * killed facade leaves.
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -19,6 +22,7 @@ function configure({ names = ['chaos'], mode = 'ok', limits = '', settings = '',
         `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}${env}}${settings}`)}`,
     )
     .join(', ');
+  const tools = names.map((name) => `"${name}.*"`).join(', ');
   project.write(
     'tollgate.yaml',
     `version: 1
@@ -27,7 +31,7 @@ state: ./state
 bash: {isolation: direct}
 servers: {${list}}
 ${limits}
-profiles: {default: {servers: [${names.join(', ')}], expose: {primitives: workspace, tools: [${names.map((name) => `"${name}.*"`).join(', ')}]}}}
+profiles: {default: {servers: [${names.join(', ')}], expose: {primitives: workspace, tools: [${tools}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `,
   );
@@ -58,7 +62,7 @@ afterEach(async () => {
 });
 
 describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
-  it('holds in every process from the next call on, ends what runs, stands in the audit, and is lifted', async () => {
+  it('applies in every process from the next call on, ends running calls, is recorded, and can be lifted', async () => {
     configure();
     const both = await Promise.all([run(), run()]);
     for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('ok');
@@ -94,13 +98,13 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
       'killed',
       'killed',
     ]);
-    // Consent that is taken back in a third process holds as soon.
+    // Consent that another process withdraws ends the server as well.
     expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
     for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
     await gone(startedIn(starts));
   });
 
-  it('of all servers stops the primitives too, and the commands that run', async () => {
+  it('for all servers also stops the primitives and running commands', async () => {
     configure();
     const child = await run();
     const started = textOf(
@@ -115,7 +119,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(textOf(await child.call('read', { path: 'README.md' }))).toContain('# Hello');
   });
 
-  it('takes the names of the configuration, and works without it', async () => {
+  it('accepts names of the configuration, and works without a configuration', async () => {
     configure();
     expect(await cli(project, ['kill', 'choas'])).toMatchObject({
       code: 2,
@@ -136,7 +140,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
 
 describe('connections', () => {
   it(
-    'are counted over all processes: an idle one of another process is given up, a busy one is not' + verifies('HA-05'),
+    'are counted over all processes: another process gives up an idle one, but not a busy one' + verifies('HA-05'),
     async () => {
       const ran = path.join(project.folder, 'ran');
       configure({
@@ -161,7 +165,7 @@ describe('connections', () => {
     },
   );
 
-  it('of a process that was killed are free again', async () => {
+  it('of a killed process are free again', async () => {
     configure({ limits: 'limits: {connections: 1}' });
     const one = await run();
     expect(codeOf(await one.call('chaos_echo', {}))).toBe('ok');
@@ -170,10 +174,9 @@ describe('connections', () => {
   });
 });
 
-describe('a facade that is killed', () => {
+describe('a killed facade', () => {
   it(
-    'leaves nothing that the next one does not end: servers that outlive their stdin, and what left their group' +
-      verifies('HA-07'),
+    'leaves only processes that the next facade ends, also outside of their process group' + verifies('HA-07'),
     async () => {
       configure({ mode: 'stubborn' });
       const one = await run();
@@ -186,7 +189,7 @@ describe('a facade that is killed', () => {
     },
   );
 
-  it('leaves no command of a shell without isolation behind either, in whatever group it is', async () => {
+  it('leaves no command of a shell without isolation, whatever its process group', async () => {
     configure();
     const one = await run();
     const told = textOf(
@@ -203,14 +206,14 @@ describe('a facade that is killed', () => {
         .map(Number)
         .filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK_VARIABLE}=${owner}/`));
     await one.kill('SIGKILL');
-    // What only looked itself up has ended by now; the two that sleep have not.
+    // Short commands have ended by now. The two that sleep have not.
     await expect.poll(() => left().length, { timeout: 20_000 }).toBe(2);
     const pids = left();
     await run();
     await gone(pids);
   });
 
-  it('does not end what another living facade runs', async () => {
+  it('does not affect the servers of a running facade', async () => {
     configure();
     const one = await run();
     const before = textOf(await one.call('chaos_env', {}));

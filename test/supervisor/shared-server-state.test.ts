@@ -1,4 +1,7 @@
-/** Tests what processes tell each other of their servers: who asks hears of the one that runs, or was given up, and starts no copy beside it. */
+/**
+ * Tests the state of servers that processes share: a command shows a server that another process runs or has given up,
+ * and does not start a copy.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -44,13 +47,12 @@ interface Row {
   readonly processes: readonly unknown[];
 }
 
-/** What an engine says of itself that can hold limits. */
+/** The description of a container engine that supports limits. */
 const INFO = '{"MemoryLimit":true,"PidsLimit":true,"SecurityOptions":["name=seccomp"]}';
 
-describe('a Tollgate that begins to serve', () => {
+describe('a Tollgate process that starts', () => {
   it(
-    'removes what killed ones of its folder left behind: folders of proxies, and containers where it has any' +
-      verifies('HA-07'),
+    'removes what killed processes of its folder left: folders of proxies, and containers' + verifies('HA-07'),
     async () => {
       const bin = path.join(project.folder, 'bin');
       mkdirSync(bin);
@@ -72,7 +74,7 @@ describe('a Tollgate that begins to serve', () => {
         return made;
       };
       const owner = supervisionOwner(folder);
-      // The same state folder, as it is named from within a container: there are other processes.
+      // The same state folder under its name in a container, where other processes exist.
       const elsewhere = `${createHash('sha256')
         .update(`${folder}\0${statSync('/proc/self/ns/pid').ino + 1}`)
         .digest('hex')
@@ -94,10 +96,9 @@ describe('a Tollgate that begins to serve', () => {
   );
 });
 
-describe('tollgate servers beside a Tollgate that runs', () => {
+describe('tollgate servers next to a running Tollgate', () => {
   it(
-    'shows what that says, even where it holds the only connection, and starts only what nobody runs' +
-      verifies('PF-14', 'HE-10'),
+    'shows the state that the other reports, and starts only servers that no process runs' + verifies('PF-14', 'HE-10'),
     async () => {
       const [up, down] = [path.join(project.folder, 'up'), path.join(project.folder, 'down')];
       facade = await startFacade(
@@ -118,7 +119,7 @@ rules: [{id: all, outcome: allow, when: {}}]
         .poll(async () => (await readReports(state)).get('up'), { timeout: 20_000 })
         .toMatchObject([{ server: 'up', pid: process.pid, state: 'healthy', version: '1.2.3' }]);
       await new OwnReports(state).report(new Map([['fallen', FALLEN]]));
-      // Of a process that was killed.
+      // The report of a killed process.
       await state.put('health', `${'0'.repeat(32)} up`, JSON.stringify({ state: 'disabled', reason: 'Long ago.' }));
 
       const { out, code } = await cli(project, ['servers', '--json']);
@@ -147,7 +148,7 @@ rules: [{id: all, outcome: allow, when: {}}]
         { name: 'server fallen', state: 'weak', seen: `process ${process.pid}: ${FALLEN.reason}` },
       ]);
 
-      // Whoever was told of a kill, or of consent that is gone, does not listen to what was before it.
+      // After a kill or a withdrawn consent, older reports do not count.
       await cli(project, ['kill', 'fallen']);
       await cli(project, ['revoke', 'up']);
       const after = dataOf<{ servers: Row[] }>((await cli(project, ['servers', '--json'])).out).servers;

@@ -1,4 +1,4 @@
-/** Tests adapters/supervisor/server-settings.ts: servers that are refused before a process is tried, with what to write instead. */
+/** Tests servers that are refused before a process is started, with a proposal for better settings. */
 import { describe, expect, it } from 'vitest';
 import { type ServerSettings, startRefusal } from '../../adapters/supervisor/server-settings.ts';
 
@@ -25,7 +25,7 @@ const network = (allowedDomains: readonly string[]): Partial<ServerSettings> => 
 
 describe('a program that fetches its package at every start', () => {
   it.each(['npx', '/usr/bin/npx', 'uvx', 'bunx', 'pipx'])(
-    '%s is refused in a sandbox without a way out, with what to write',
+    'is refused in a sandbox without network, with a proposal: %s',
     (command) => {
       const { isolation: _, ...unsaid } = settings({ command, ...network([]) });
       expect(startRefusal(unsaid)).toBeDefined();
@@ -40,11 +40,11 @@ describe('a program that fetches its package at every start', () => {
     ['without isolation', { isolation: 'direct' as const }],
     ['its own program', { command: 'node' }],
     ['in a container', { isolation: 'container' as const }],
-  ])('starts %s', (_, over) => {
+  ])('may start %s', (_, over) => {
     expect(startRefusal(settings(over))).toBeUndefined();
   });
 
-  it('says first what makes its entry unusable', () => {
+  it('reports first why its entry is unusable', () => {
     expect(startRefusal(settings({ ...network([]), unusable: 'it has no command.' }))?.message).toContain(
       'cannot be used: it has no command.',
     );

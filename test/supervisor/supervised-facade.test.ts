@@ -1,4 +1,4 @@
-/** Tests supervision through a whole facade: lists without starts, servers that are down, the kill switch, logs, records. */
+/** Tests supervision through a whole facade: cached lists, servers that are down, logs and records. */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -62,7 +62,7 @@ const eventsOf = ({ records }: TestFacade): readonly string[] =>
     .map(({ event }) => String(event));
 
 describe('a list of tools', () => {
-  it('starts a server once in the life of a state folder; from then on a call does' + verifies('HA-06'), async () => {
+  it('starts a server once per state folder; later only a call starts it' + verifies('HA-06'), async () => {
     const first = await facade();
     const before = namesOf(await first.list(first.open('alice')));
     expect(before).toContain('chaos_echo');
@@ -78,13 +78,13 @@ describe('a list of tools', () => {
     expect(statSync(path.join(folder, 'state', 'catalog')).mode & 0o777).toBe(0o700);
   });
 
-  it('that is known does not let a changed tool through' + verifies('HA-06'), async () => {
+  it('from the cache does not let a changed tool through' + verifies('HA-06'), async () => {
     const first = await facade();
     await first.list(first.open('alice'));
     await first.close();
     const kept = path.join(folder, 'state', 'catalog');
     const [name = ''] = readdirSync(kept);
-    // As if the server had listed something else the last time.
+    // Simulates that the server listed another description the last time.
     const old = readFileSync(path.join(kept, name), 'utf8').replace(
       '"name":"echo"',
       '"name":"echo","description":"old"',
@@ -98,7 +98,7 @@ describe('a list of tools', () => {
     expect((await second.call(session, 'chaos_echo', {})).text).toBe('{}');
   });
 
-  it('of a server that was defined anew is asked for', async () => {
+  it('is read again after the definition of the server changed', async () => {
     const first = await facade();
     await first.list(first.open('alice'));
     await first.close();
@@ -110,7 +110,7 @@ describe('a list of tools', () => {
 
 describe('a tool whose server is down', () => {
   it(
-    'answers SERVER_UNAVAILABLE at once to who knows it, is not listed, and is back by itself' +
+    'answers SERVER_UNAVAILABLE immediately, is not listed, and comes back by itself' +
       verifies('HE-09', 'PF-14', 'ST-80'),
     async () => {
       const one = await facade({ settings: 'lifetime: keep-alive' });
@@ -145,8 +145,7 @@ describe('a tool whose server is down', () => {
   );
 
   it(
-    'answers so too when it cannot be started again, and as unknown to a principal that was never allowed it' +
-      verifies('HE-09'),
+    'answers the same if it cannot restart, and is unknown to a principal who may never call it' + verifies('HE-09'),
     async () => {
       const one = await facade({
         settings: 'maxRetries: 0',
@@ -161,7 +160,7 @@ describe('a tool whose server is down', () => {
     },
   );
 
-  it('is taken from the session that keeps losing it, and from no other' + verifies('HA-08'), async () => {
+  it('is refused to the session that keeps crashing it, and to no other' + verifies('HA-08'), async () => {
     const one = await facade({ settings: 'maxRetries: 1' });
     const [alice, bob, again] = [one.open('alice'), one.open('bob'), one.open('alice')];
     await one.list(alice);
@@ -169,18 +168,18 @@ describe('a tool whose server is down', () => {
     expect(await one.call(alice, 'chaos_echo', {})).toMatchObject({
       code: 'SERVER_UNAVAILABLE',
       text: expect.stringMatching(
-        /^Server "chaos" was lost 2 times within ten minutes during calls of this session, which may call it again in \d+ s\./,
+        /^Server "chaos" was lost 2 times within ten minutes during calls of this session, which may call it again in/,
       ),
     });
     expect(startedIn(starts)).toHaveLength(2);
     expect((await one.call(bob, 'chaos_echo', { b: 1 })).text).toBe('{"b":1}');
-    // That it runs again for others gives it back to nobody.
+    // A restart for other sessions does not lift the refusal.
     expect(await one.call(alice, 'chaos_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE' });
     expect((await one.call(again, 'chaos_echo', { c: 1 })).text).toBe('{"c":1}');
     expect(namesOf(await one.list(alice))).toContain('chaos_echo');
   });
 
-  it('is started again by the call when it is lazy, and only then' + verifies('HA-08'), async () => {
+  it('is restarted only by the next call if it is lazy' + verifies('HA-08'), async () => {
     const one = await facade();
     const session = one.open('alice');
     await one.list(session);
@@ -193,7 +192,7 @@ describe('a tool whose server is down', () => {
 });
 
 describe('what a server writes to stderr', () => {
-  it('stands redacted in its own private log, and in no reply' + verifies('HE-07'), async () => {
+  it('is redacted in the private log of the server, and appears in no reply' + verifies('HE-07'), async () => {
     const one = await facade({ mode: 'tells' });
     const session = one.open('alice');
     const { text } = await one.call(session, 'chaos_echo', {});
@@ -208,7 +207,7 @@ describe('what a server writes to stderr', () => {
     expect(statSync(path.join(folder, 'state', 'logs', 'chaos.log')).mode & 0o777).toBe(0o600);
   });
 
-  it('is bounded, and what cannot be written is said once', () => {
+  it('is limited in size, and a failure to write it is reported once', () => {
     const faults: unknown[] = [];
     const state = path.join(folder, 'logs-only');
     const logs = new ServerLogs({
@@ -245,7 +244,7 @@ describe('what a server writes to stderr', () => {
 });
 
 describe('a profile', () => {
-  it('keeps a server for its sessions alone' + verifies('CY-23'), async () => {
+  it('keeps a server running for its own sessions only' + verifies('CY-23'), async () => {
     const made = await startFacade(
       `version: 1
 workspace: ./workspace
@@ -263,7 +262,7 @@ rules: [{id: all, outcome: allow, when: {}}]
       (JSON.parse((await made.call(session, 'chaos_env', {})).text) as { pid: number }).pid;
     const before = await pid();
     expect(await made.call(session, 'chaos_crash', {})).toMatchObject({ code: 'TOOL_CRASHED' });
-    // Kept: it is tried again by itself, not by the call.
+    // A keep-alive server is restarted by Tollgate, not by a call.
     expect(await made.call(session, 'chaos_env', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE' });
     await expect.poll(async () => (await made.call(session, 'chaos_env', {})).code, { timeout: 20_000 }).toBe('');
     expect(await pid()).not.toBe(before);
@@ -272,7 +271,7 @@ rules: [{id: all, outcome: allow, when: {}}]
 
 describe('an eager server', () => {
   it(
-    'starts for a profile with each of its sessions, where it may, and with Tollgate only where some profile wants it' +
+    'starts with a session whose profile asks for it and may use it, and with Tollgate if some profile asks for it' +
       verifies('CY-23'),
     async () => {
       const setup = `version: 1
@@ -281,7 +280,10 @@ state: ./state
 servers:
   ahead: ${server(['chaos.mjs'], `env: {CHAOS_STARTS: ${JSON.stringify(path.join(folder, 'ahead'))}}`)}
   waived: ${server(['chaos.mjs'], `start: eager, env: {CHAOS_STARTS: ${JSON.stringify(path.join(folder, 'waived'))}}`)}
-principals: [{id: alice, stdio: true, profiles: [hasty]}, {id: bob, stdio: true, profiles: [patient]}, {id: carol, stdio: true, profiles: [guarded]}]
+principals:
+  - {id: alice, stdio: true, profiles: [hasty]}
+  - {id: bob, stdio: true, profiles: [patient]}
+  - {id: carol, stdio: true, profiles: [guarded]}
 profiles:
   hasty: {servers: [ahead], starts: {ahead: eager}}
   patient: {servers: [ahead, waived], starts: {waived: lazy}}
@@ -291,12 +293,12 @@ rules: [{id: all, outcome: allow, when: {}}]
       const made = await startFacade(setup, { folder });
       running.push(made);
       const started = (name: string): number => startedIn(path.join(folder, name)).length;
-      // A command that only asks starts none.
+      // Opening and closing a session for a command starts no server.
       await made.assembled.gateway.closeSession(made.open('alice'));
       made.assembled.warmUp();
       made.open('bob');
       made.open('carol');
-      // What is started is told within the same turn; so nothing was.
+      // A start would be visible in the same turn of the event loop, so there was none.
       expect(made.assembled.catalog.servers.get('ahead')?.adapter.isAsleep?.()).toBe(true);
       made.open('alice');
       await expect.poll(() => started('ahead'), { timeout: 20_000 }).toBe(1);
@@ -309,7 +311,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     },
   );
 
-  it('runs before anybody calls, once the facade serves' + verifies('HA-06'), async () => {
+  it('runs before the first call, once the facade serves' + verifies('HA-06'), async () => {
     const one = await facade({ settings: 'start: eager' });
     expect(startedIn(starts)).toHaveLength(0);
     one.assembled.warmUp();

@@ -1,4 +1,4 @@
-/** Tests what tools are taken to do, and where labelled data may flow, through a whole facade. */
+/** Tests the semantics of tools, and where labelled data may flow, through a whole facade. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -36,9 +36,10 @@ rules: ${rules}
 }
 
 const DEFAULTS =
-  '[{id: look, outcome: allow, when: {trust: [external], verbs: [read]}}, {id: ask, outcome: ask, when: {trust: [external], verbs: [write, destructive]}}]';
+  '[{id: look, outcome: allow, when: {trust: [external], verbs: [read]}}, ' +
+  '{id: ask, outcome: ask, when: {trust: [external], verbs: [write, destructive]}}]';
 
-/** How calls of the fixture's annotated tools end, by tool. */
+/** Returns the outcome of a call of each annotated tool of the fixture. */
 async function ends(one: TestFacade): Promise<Record<string, string>> {
   const session = one.open('alice');
   const tools = ['hinted-read', 'hinted-write', 'hinted-nothing', 'hinted-both'];
@@ -50,7 +51,7 @@ async function ends(one: TestFacade): Promise<Record<string, string>> {
 }
 
 describe('hints of a server' + verifies('PF-05'), () => {
-  it('count for nothing until the owner trusts them', async () => {
+  it('have no effect until the owner trusts them', async () => {
     const one = await facade(`chaos: ${server(['chaos.mjs', 'hints'])}`, DEFAULTS);
     expect(new Set(Object.values(await ends(one)))).toEqual(new Set(['APPROVAL_REQUIRED']));
     expect(
@@ -63,7 +64,7 @@ describe('hints of a server' + verifies('PF-05'), () => {
     ).toEqual(new Set(['destructive']));
   });
 
-  it('make a tool read or write where the owner trusts them; everything else stays destructive', async () => {
+  it('make a tool read or write if the owner trusts them; all else stays destructive', async () => {
     const one = await facade(`chaos: ${server(['chaos.mjs', 'hints'], 'trustHints: true')}`, DEFAULTS);
     expect(await ends(one)).toEqual({
       'hinted-read': 'ok',
@@ -81,7 +82,7 @@ describe('hints of a server' + verifies('PF-05'), () => {
     ).toEqual({ 'hinted-write': 'write', 'hinted-nothing': 'destructive' });
   });
 
-  it('give way to what the owner says of a tool', async () => {
+  it("are overridden by the owner's semantics of a tool", async () => {
     const one = await facade(
       `chaos: ${server(['chaos.mjs', 'hints'], 'trustHints: true, semantics: {hinted-read: destructive, hinted-nothing: read}')}`,
       DEFAULTS,
@@ -109,7 +110,7 @@ describe('labels of a server' + verifies('PF-07'), () => {
     facade(`chaos: ${server(['chaos.mjs'], `labels: [secret], timeoutMs: ${timeoutMs}`)}`, RULES);
   const write = { path: 'out.txt', content: 'x' };
 
-  it('stand on every result, join the run, and decide where data may flow', async () => {
+  it('are added to every result and to the run, and decide where data may flow', async () => {
     const one = await labelled();
     const session = one.open('alice');
     expect((await one.call(session, 'write', write)).code).toBe('');
@@ -120,29 +121,29 @@ describe('labels of a server' + verifies('PF-07'), () => {
       text: expect.stringContaining('Secret data stays here.'),
     });
     expect((await one.call(session, 'chaos_env', {})).code).toBe('APPROVAL_REQUIRED');
-    // Another run of the same principal has seen nothing.
+    // Another run of the same principal has no label.
     expect((await one.call(one.open('alice'), 'write', { path: 'other.txt', content: 'x' })).code).toBe('');
   });
 
   it.each([
     ['an error of its own', 'failing', {}],
     ['a crash', 'crash', {}],
-    ['a time-out, after progress', 'progress', { steps: 2, every: 20, never: true }],
-  ])('join with %s too: those are its words as well', async (_what, tool, args) => {
+    ['a timeout, after progress', 'progress', { steps: 2, every: 20, never: true }],
+  ])('are added to the run after %s too', async (_what, tool, args) => {
     const one = await labelled(tool === 'progress' ? 300 : undefined);
     const session = one.open('alice');
     await one.call(session, `chaos_${tool}`, args);
     expect((await one.call(session, 'write', write)).code).toBe('DENIED');
   });
 
-  it('do not join when the server was never reached', async () => {
+  it('are not added if the server was never reached', async () => {
     const one = await labelled();
     const session = one.open('alice');
     expect((await one.call(session, 'chaos_nothing', {})).code).toBe('UNKNOWN_TOOL');
     expect((await one.call(session, 'write', write)).code).toBe('');
   });
 
-  it('are kept by what is spilled, and by a named run in all of its sessions', async () => {
+  it('stay with spilled output, and with a named run in all of its sessions', async () => {
     const one = await labelled();
     const [first, second] = [one.open('alice'), one.open('alice')];
     const meta = { 'tollgate/run': 'task-7' };

@@ -1,4 +1,7 @@
-/** Tests what cannot start until a person mends something: every way to ask says what, in whole words, and what was mended starts with the next use. */
+/**
+ * Tests servers that cannot start until a person fixes something: every command and call names the fault, and the next
+ * use starts a fixed server.
+ */
 import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -32,7 +35,7 @@ afterEach(async () => {
 
 const own = (file: string, uid: number): void => chownSync(path.join(project.folder, file), uid, uid);
 
-/** From now on these programs cannot be used: the owner named places for them where there is nothing. */
+/** Makes these programs unusable: the configuration names paths where there is no file. */
 function withhold(...programs: readonly HelperName[]): void {
   withheld = Object.fromEntries(programs.map((program) => [program, `/missing/${program}`]));
   useHelpers({ programs: withheld, writable: [] });
@@ -66,9 +69,9 @@ rules: [{id: all, outcome: allow, when: {}}]
   return facade;
 }
 
-describe('a server that lacks something which a person must mend', () => {
+describe('a server that cannot start until a person fixes something', () => {
   it(
-    'says so to calls, whose server nobody has listed yet, to its owner, and in the audit' + verifies('HE-07'),
+    'names the fault to calls, to its owner, and in the audit, although it was never listed' + verifies('HE-07'),
     async () => {
       const said: string[] = [];
       const one = await open((line) => said.push(line));
@@ -144,35 +147,31 @@ describe('a server that lacks something which a person must mend', () => {
     },
   );
 
-  it(
-    'starts with the next use once it is mended, however often it was tried, and says what is missing next' +
-      verifies('HA-08'),
-    async () => {
-      own('workspace', 0);
-      withhold('socat');
-      const one = await open();
-      const session = one.open('alice');
-      let minutes = 0;
-      // What could not be listed is left alone for a while.
-      const later = async (name: string): Promise<string> => {
-        vi.spyOn(Date, 'now').mockReturnValue(performance.timeOrigin + performance.now() + ++minutes * 60_000);
-        const { code, text } = await one.call(session, `${name}_echo`, { n: 1 });
-        return `${code} ${text}`;
-      };
-      for (let tries = 0; tries < 5; tries++)
-        expect(await later('jailed')).toMatch(
-          /^SANDBOX_UNAVAILABLE Tollgate runs as root and the workspace belongs to root[^]*chown -R/,
-        );
-      own('workspace', 1000);
-      expect(await later('bridged')).toBe(
-        'SANDBOX_UNAVAILABLE The program socat is not run: /missing/socat is not a program.\nInstall it for the whole system (sudo apt-get install socat), or give its path under programs in tollgate.yaml.',
+  it('starts with the next use once it is fixed, and names the next fault' + verifies('HA-08'), async () => {
+    own('workspace', 0);
+    withhold('socat');
+    const one = await open();
+    const session = one.open('alice');
+    let minutes = 0;
+    // What could not be listed is left alone for a while.
+    const later = async (name: string): Promise<string> => {
+      vi.spyOn(Date, 'now').mockReturnValue(performance.timeOrigin + performance.now() + ++minutes * 60_000);
+      const { code, text } = await one.call(session, `${name}_echo`, { n: 1 });
+      return `${code} ${text}`;
+    };
+    for (let tries = 0; tries < 5; tries++)
+      expect(await later('jailed')).toMatch(
+        /^SANDBOX_UNAVAILABLE Tollgate runs as root and the workspace belongs to root[^]*chown -R/,
       );
-      expect(await later('jailed')).toBe(' {"n":1}');
-      const stdin = new PassThrough();
-      stdin.end('a-long-enough-value');
-      await cli(project, ['secret', 'set', 'notes.key'], { stdin });
-      expect(await later('keyed')).toBe(' {"n":1}');
-      expect(one.records().filter(({ event }) => event === 'failed' || event === 'crashed')).toEqual([]);
-    },
-  );
+    own('workspace', 1000);
+    expect(await later('bridged')).toBe(
+      'SANDBOX_UNAVAILABLE The program socat is not run: /missing/socat is not a program.\nInstall it for the whole system (sudo apt-get install socat), or give its path under programs in tollgate.yaml.',
+    );
+    expect(await later('jailed')).toBe(' {"n":1}');
+    const stdin = new PassThrough();
+    stdin.end('a-long-enough-value');
+    await cli(project, ['secret', 'set', 'notes.key'], { stdin });
+    expect(await later('keyed')).toBe(' {"n":1}');
+    expect(one.records().filter(({ event }) => event === 'failed' || event === 'crashed')).toEqual([]);
+  });
 });
