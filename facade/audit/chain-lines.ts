@@ -1,6 +1,7 @@
 /** Finds chain files and reads them line by line, as bytes. It holds only one line in memory. */
 import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import path, { join } from 'node:path';
+import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
 import { isAlive, isRunning } from '../state/process-mark.ts';
 import { parseChainFileName, parseRecord } from './audit-chain.ts';
 
@@ -49,12 +50,7 @@ export function groupByChain(parts: readonly ChainPart[]): Iterable<readonly Cha
 
 /** Returns the names in a folder; none if it is missing. Throws what node:fs throws. */
 export function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
-  }
+  return unlessMissing(() => readdirSync(folder)) ?? [];
 }
 
 /** Reads the lines from a byte offset to the current size of the file. */
@@ -85,16 +81,13 @@ export function* readLines(path: string, from = 0): Generator<ChainLine> {
 
 /** Reads one line at its place; undefined if the file was removed or is shorter now. */
 export function readLineAt(path: string, offset: number, length: number): Buffer | undefined {
-  let fd: number | undefined;
+  const fd = unlessMissing(() => openSync(path, 'r'));
+  if (fd === undefined) return undefined;
   try {
-    fd = openSync(path, 'r');
     const bytes = Buffer.allocUnsafe(length);
     return readSync(fd, bytes, 0, length, offset) === length ? bytes : undefined;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
   } finally {
-    if (fd !== undefined) closeSync(fd);
+    closeSync(fd);
   }
 }
 

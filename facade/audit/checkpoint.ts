@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
+import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
 
 /** Name of the file, in the folder of a log and of an archive. */
 export const CHECKPOINT = 'checkpoint.json';
@@ -77,7 +78,7 @@ export interface ReadCheckpoint {
 
 /** Reads the checkpoint of a folder. Throws what node:fs throws. */
 export function readCheckpoint(folder: string, digest: Digest | undefined): ReadCheckpoint {
-  const text = readIfThere(join(folder, CHECKPOINT));
+  const text = unlessMissing(() => fs.readFileSync(join(folder, CHECKPOINT), 'utf8'));
   if (text === undefined) return { checkpoint: NO_CHECKPOINT, seal: '' };
   const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
   if (digest === undefined)
@@ -130,9 +131,9 @@ const CHUNK_BYTES = 1024 * 1024;
 
 /** Returns the size and SHA-256 of a file; undefined if there is none. Throws what node:fs throws. */
 export function digestFile(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
-  let fd: number | undefined;
+  const fd = unlessMissing(() => fs.openSync(path, 'r'));
+  if (fd === undefined) return undefined;
   try {
-    fd = fs.openSync(path, 'r');
     const hash = createHash('sha256');
     const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
     let bytes = 0;
@@ -141,19 +142,7 @@ export function digestFile(path: string): { readonly bytes: number; readonly sha
       bytes += read;
     }
     return { bytes, sha256: hash.digest('hex') };
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw thrown;
   } finally {
-    if (fd !== undefined) fs.closeSync(fd);
-  }
-}
-
-function readIfThere(path: string): string | undefined {
-  try {
-    return fs.readFileSync(path, 'utf8');
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw thrown;
+    fs.closeSync(fd);
   }
 }

@@ -1,8 +1,9 @@
 /** The key files of a state folder, each made once: the key of the audit's digests, and others. */
 import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
-import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
 
 const KEY_BYTES = 32;
 /** The block size of SHA-256. The key is shorter, so it is not hashed first (RFC 2104). */
@@ -24,7 +25,7 @@ export function readKeyFile(folder: string, name: string): Buffer {
   const path = join(folder, name);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const key = readIfThere(path) ?? create(path);
+    const key = unlessMissing(() => readFileSync(path)) ?? create(path);
     if (key.length !== KEY_BYTES) throw new Error(`${name} has ${key.length} bytes`);
     return key;
   } catch (cause) {
@@ -37,7 +38,7 @@ export function readKeyFile(folder: string, name: string): Buffer {
 
 /** Returns the key if it exists. A reader makes none. Throws STATE_FAILED. */
 export function findKeyFile(folder: string, name: string): Buffer | undefined {
-  return readIfThere(join(folder, name)) === undefined ? undefined : readKeyFile(folder, name);
+  return existsSync(join(folder, name)) ? readKeyFile(folder, name) : undefined;
 }
 
 /**
@@ -73,13 +74,4 @@ function create(path: string): Buffer {
     unlinkSync(draft);
   }
   return readFileSync(path);
-}
-
-function readIfThere(path: string): Buffer | undefined {
-  try {
-    return readFileSync(path);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
 }

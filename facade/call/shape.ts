@@ -16,8 +16,8 @@ import { checkMarkedNumbers, restoreExactNumbers } from '../output/exact-numbers
 import type { HidePaths } from '../output/host-paths.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { type Shaped, shapeResult } from '../output/result-shape.ts';
-import { READ_SPILL } from '../output/spill-tool.ts';
 import type { Spills } from '../output/spills.ts';
+import { READ_SPILL } from '../output/spills.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import { type AllowedCall, warningMeta, warningNotes } from './decide.ts';
 import { type Caller, CORRELATION_KEY } from './identify.ts';

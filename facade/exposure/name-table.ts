@@ -24,7 +24,7 @@ import { isRouted } from '../call/lowering/primitive-routes.ts';
 import type { ArgsShape } from '../call/validate.ts';
 import type { ProfileConfig, Route } from '../config/config.ts';
 import type { PreconditionView } from '../consent/preconditions.ts';
-import { READ_SPILL, SPILL_TOOL } from '../output/spill-tool.ts';
+import { READ_SPILL, SPILL_TOOL } from '../output/spills.ts';
 import type { Catalog } from './catalog.ts';
 import { type ExposedTool, toolIdsOf } from './exposed-tool.ts';
 import type { RegoExposureCheck } from './rego-exposures.ts';

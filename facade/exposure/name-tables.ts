@@ -2,13 +2,13 @@
 import { startFailure } from '../../adapters/port.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import type { Policy, Principal } from '../../policies/port.ts';
+import type { Policy, Principal, Reason } from '../../policies/port.ts';
 import { listToolFacts } from '../call/lowering/call-effect.ts';
 import type { ProfileConfig } from '../config/config.ts';
 import type { Preconditions, PreconditionView, RequestSession } from '../consent/preconditions.ts';
 import { pendingRefusal } from '../consent/servers/server-refusals.ts';
 import type { Catalog } from './catalog.ts';
-import type { ExposedTool } from './exposed-tool.ts';
+import { type ExposedTool, HiddenBy } from './exposed-tool.ts';
 import {
   buildNameTable,
   EMPTY_TABLE,
@@ -20,7 +20,6 @@ import {
 import { checkRegoExposures, type UnshownExposure } from './rego-exposures.ts';
 import type { ServedServer } from './served-server.ts';
 import type { ToolCandidate } from './tool-candidates.ts';
-import { isNamedAfterServer, unknownToolError } from './unknown-tool.ts';
 
 /** The inputs of tables. */
 export interface NameTablesParts {
@@ -223,4 +222,35 @@ export class NameTables {
 
 function startsOf({ mayStart }: PreconditionView): Pick<PreconditionView, 'mayStart'> {
   return mayStart === undefined ? {} : { mayStart };
+}
+
+/** Returns true if a name starts with the name of a server. Then no other server has the tool. */
+function isNamedAfterServer(name: string, server: string): boolean {
+  const plain = (text: string): string => text.replaceAll('-', '_');
+  return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
+}
+
+/**
+ * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, it says why
+ * that server cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the
+ * servers that the caller may reach.
+ */
+function unknownToolError(
+  name: string,
+  {
+    problems,
+    entries,
+    hidden,
+  }: {
+    readonly problems: Catalog['problems'];
+    readonly entries: (server: string) => readonly unknown[];
+    readonly hidden?: readonly Reason[] | undefined;
+  },
+  servers: readonly string[],
+): TollgateError {
+  const server = servers.find((one) => isNamedAfterServer(name, one) && entries(one).length === 0);
+  const problem = server === undefined ? undefined : problems.get(server);
+  return problem === undefined || problem.data.consent !== undefined
+    ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) })
+    : startFailure(problem);
 }

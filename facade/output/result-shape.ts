@@ -2,15 +2,16 @@
  * Shapes a result: cleans it, cuts it to its limit, spills the rest, and adds where it came from. Nothing is lost
  * without a note.
  */
+
+import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
-import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { type CutNotice, cutContent, nextCall, type ShapeRequest } from './content-cut.ts';
 import { restoreExactNumbers } from './exact-numbers.ts';
 import { type Cleaning, cleanResult } from './result-cleaning.ts';
-import { serialise, withMeta } from './result-meta.ts';
 import { cutStructuredContent } from './structured-cut.ts';
 
 const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
@@ -93,7 +94,7 @@ function finish(
 }
 
 /**
- * Keys of the result's own `_meta` are removed from its text (see result-meta.ts), so that the others keep their bytes.
+ * Keys of the result's own `_meta` are removed from its text, so that the others keep their bytes.
  */
 function withoutForged(value: ToolResult): ToolResult {
   const { _meta, ...rest } = value;
@@ -207,4 +208,39 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
     value: valid ? smaller : undefined,
     notice: { line: `${what}. ${nextCall(handle, 1, request.reader)}`, bytes, spill: handle, offset: 1 },
   };
+}
+
+/** Adds Tollgate's keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
+export function withMeta(text: string, value: ToolResult, meta: Readonly<Record<string, unknown>>): string {
+  const span = '_meta' in value ? jsonMembers(text).find((member) => member.key === '_meta') : undefined;
+  if (span !== undefined)
+    return `${text.slice(0, span.start)}${metaText(text.slice(span.start, span.end), meta)}${text.slice(span.end)}`;
+  const comma = Object.keys(value).length === 0 ? '' : ',';
+  return `{"_meta":${metaText('', meta)}${comma}${text.slice(text.indexOf('{') + 1)}`;
+}
+
+/**
+ * Returns a changed result as text. Unchanged members keep their own text, so that a number that no double can
+ * represent survives a cut elsewhere.
+ */
+function serialise(doc: JsonDoc<ToolResult>, result: ToolResult, meta: Readonly<Record<string, unknown>>): string {
+  const spans = new Map(jsonMembers(doc.text).map((member) => [member.key, doc.text.slice(member.start, member.end)]));
+  const textOf = (key: string, value: unknown): string =>
+    (value === doc.value[key] ? spans.get(key) : undefined) ?? JSON.stringify(value);
+  const parts = Object.entries(result)
+    .filter(([key]) => key !== '_meta')
+    .map(([key, value]) => `${JSON.stringify(key)}:${textOf(key, value)}`);
+  const theirs = result._meta === undefined ? '' : textOf('_meta', result._meta);
+  return `{${[...parts, `"_meta":${metaText(theirs, meta)}`].join(',')}}`;
+}
+
+/**
+ * A server cannot speak for Tollgate: its keys under `tollgate/` are removed (the fake-approval attack), and so is a
+ * value that is no object.
+ */
+function metaText(theirs: string, ours: Readonly<Record<string, unknown>>): string {
+  if (theirs === '') return JSON.stringify(ours);
+  const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key)) : [];
+  const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
+  return `{${[...parts, JSON.stringify(ours).slice(1, -1)].filter((part) => part !== '').join(',')}}`;
 }

@@ -1,6 +1,6 @@
 /** Writes messages as lines to a pipe, many in one write. */
 import type { Writable } from 'node:stream';
-import { oneLine } from './reply-text.ts';
+import { oneLine } from '../../adapters/rpc/framing.ts';
 
 /** Collects the messages that one read causes: under load one system call carries many replies. */
 export class LineWriter {

@@ -2,8 +2,6 @@
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from './facade-port.ts';
 
-export { oneLine } from '../../adapters/rpc/framing.ts';
-
 /** The id of a request as its sender wrote it; null if it could not be read. */
 export type ReplyId = string | number | null;
 
@@ -42,5 +40,5 @@ export function refusalText(id: ReplyId, error: TollgateError): string {
 
 /** Returns a notification. */
 export function notificationText(method: string, params?: Readonly<Record<string, unknown>>): string {
-  return JSON.stringify({ jsonrpc: '2.0', method, ...(params === undefined ? {} : { params }) });
+  return JSON.stringify({ jsonrpc: '2.0', method, params });
 }

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import { withoutOwnWords } from '../../facade/exposure/tool-candidates.ts';
-import { withMeta } from '../../facade/output/result-meta.ts';
+import { withMeta } from '../../facade/output/result-shape.ts';
 import { verifies } from '../verifies.ts';
 
 const FORGED = [

@@ -3,12 +3,13 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { oneLine } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from '../../facade/serve/facade-port.ts';
 import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { eraOf, negotiate } from '../../facade/serve/protocol-revisions.ts';
-import { notificationText, oneLine, refusalText, resultText } from '../../facade/serve/reply-text.ts';
+import { notificationText, refusalText, resultText } from '../../facade/serve/reply-text.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
 import { verifies } from '../verifies.ts';
 import {

@@ -1,6 +1,7 @@
 /** Reads recordings, newest file first. It makes no key, and reports every line that it cannot read. */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { unlessMissing } from '../../../catalogs/readers/missing-files.ts';
 import type { RecordingConfig } from '../../config/config.ts';
 import { findKeyFile } from '../key-files.ts';
 import type { Recording } from './decision-recording.ts';
@@ -90,12 +91,7 @@ function requireKey(state: string): Buffer {
 
 /** Returns the lines of a file; none if it was removed meanwhile. */
 function readLines(file: RecordingFile): string[] {
-  try {
-    const lines = readFileSync(file.path, 'utf8').split('\n');
-    if (lines.at(-1) === '') lines.pop();
-    return lines;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
-  }
+  const lines = unlessMissing(() => readFileSync(file.path, 'utf8').split('\n')) ?? [];
+  if (lines.at(-1) === '') lines.pop();
+  return lines;
 }

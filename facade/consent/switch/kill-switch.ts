@@ -4,6 +4,7 @@
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { EVERYTHING as ALL, type Stops } from '../../state/stop-file.ts';
+import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../preconditions.ts';
 
 /** One active switch. `server` is absent for the master switch. */
 export interface Kill {
@@ -83,4 +84,22 @@ export function refusalIn(names: ReadonlySet<string>, server: string): TollgateE
 
 function switchedOff(): TollgateError {
   return new TollgateError('SWITCHED_OFF', { data: { killed: true } });
+}
+
+const ON: PreconditionView = { revision: 'on', hides: () => false };
+
+/** Returns the precondition for the master switch (HA-19). Every list and every call reads it. */
+export function masterSwitchPrecondition(killSwitch: Pick<KillSwitch, 'offRefusal'>): Precondition {
+  return {
+    view: () => {
+      const off = killSwitch.offRefusal();
+      return off === undefined ? ON : { revision: 'off', hides: () => true, off };
+    },
+    // The switch may have changed after the name was resolved.
+    judge: () => {
+      const off = killSwitch.offRefusal();
+      if (off !== undefined) throw off;
+      return NO_PRECONDITIONS;
+    },
+  };
 }

@@ -101,19 +101,19 @@ export class EventFeed {
 
 /**
  * The end of one call. `tool.refused`: it never went to a server. `id` is that of its decision, `exposed` the shown
- * name, `bytes` the size of the sent result. `server` and `tool` are absent if no tool was found.
+ * name, `bytes` the size of the sent result. Undefined members are left out of the JSON.
  */
 export interface CallEvent {
   readonly event: 'tool.completed' | 'tool.failed' | 'tool.refused';
   readonly id: string;
-  readonly server?: string;
-  readonly tool?: string;
-  readonly exposed?: string;
+  readonly server: string | undefined;
+  readonly tool: string | undefined;
+  readonly exposed: string | undefined;
   readonly principal: string;
   readonly origin: string;
   readonly session: string;
   readonly run: string;
-  readonly correlation?: string;
+  readonly correlation: string | undefined;
   readonly ms: number;
   readonly bytes: number;
   readonly executed: OutcomeEntry['executed'];
@@ -131,14 +131,14 @@ export function callEvent(end: EndedCall, now: number): CallEvent {
   return {
     event: !failed ? 'tool.completed' : end.kind === 'sent' ? 'tool.failed' : 'tool.refused',
     id,
-    ...(server !== undefined && { server }),
-    ...(tool !== undefined && { tool }),
-    ...(exposed !== undefined && { exposed: exposed.name }),
+    server,
+    tool,
+    exposed: exposed?.name,
     principal: principal.id,
     origin: principal.origin,
     session,
     run: caller?.run ?? session,
-    ...(caller?.correlation !== undefined && { correlation: caller.correlation }),
+    correlation: caller?.correlation,
     ms: now - startedAt,
     bytes: error !== undefined ? 0 : (shaped?.sent ?? serverErrorBytes ?? 0),
     executed: forwarded?.executed ?? 'no',

@@ -12,8 +12,8 @@ import type { Principal } from '../../../policies/port.ts';
  */
 export interface HostCall {
   readonly by: Principal;
-  readonly correlation?: string;
-  readonly timeoutMs?: number;
+  readonly correlation: string | undefined;
+  readonly timeoutMs: number | undefined;
   readonly gone: AbortSignal;
 }
 
@@ -43,18 +43,13 @@ export class HostCalls {
           ? closed.reason
           : new TollgateError('CANCELLED', { detail: 'The session ended.' }),
       );
-    const timer =
-      timeoutMs === undefined
-        ? undefined
-        : setTimeout(
-            () =>
-              cancel.abort(
-                new TollgateError('TOOL_TIMEOUT', {
-                  detail: `The call took longer than the ${timeoutMs} ms that its host allowed, and was cancelled.`,
-                }),
-              ),
-            timeoutMs,
-          );
+    const endLate = (): void =>
+      cancel.abort(
+        new TollgateError('TOOL_TIMEOUT', {
+          detail: `The call took longer than the ${timeoutMs} ms that its host allowed, and was cancelled.`,
+        }),
+      );
+    const timer = timeoutMs === undefined ? undefined : setTimeout(endLate, timeoutMs);
     gone.addEventListener('abort', hangUp, { once: true });
     closed.addEventListener('abort', endSession, { once: true });
     if (gone.aborted) hangUp();

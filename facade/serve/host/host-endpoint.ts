@@ -92,7 +92,7 @@ export function openHostEndpoint(
   const operations = createHostOperations(parts, sessions, reload);
   const events = createEventStreams(parts.feed, sessions);
   let isDraining = false;
-  const running = new Set<Promise<string | undefined>>();
+  const running = new Set<Promise<object | string | undefined>>();
   return {
     serve: async ({ request, response }, admit) => {
       const gone = new AbortController();
@@ -118,11 +118,12 @@ export function openHostEndpoint(
           }),
         );
         running.add(work);
-        const text = await work.finally(() => running.delete(work));
-        if (text === undefined)
+        const answer = await work.finally(() => running.delete(work));
+        if (answer === undefined)
           throw new TollgateError('INTERNAL', {
             cause: new Error(`operation ${operation.id} is described, but not implemented`),
           });
+        const text = typeof answer === 'string' ? answer : JSON.stringify(answer);
         if (response.headersSent) stream.end(text);
         else respondWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {

@@ -32,8 +32,8 @@ export interface HostRequest {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** An operation returns the text of its answer. It throws what the facade throws, and IDENTITY. */
-export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
+/** An operation returns its answer, or the JSON text of it. It throws what the facade throws, and IDENTITY. */
+export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<object | string>>>;
 
 interface Acting {
   readonly origin?: string;
@@ -67,13 +67,13 @@ export function createHostOperations(
     ...registerOperations(new Registrar(parts, reload)),
     statistics: async ({ principal }) => {
       requireOwner(principal);
-      return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
+      return { ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) };
     },
   };
 }
 
 /** Returns the tools of a list with an id. Throws UNKNOWN_TOOL. */
-function toolsOf(list: string, id: string): string {
+function toolsOf(list: string, id: string): object {
   const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(
     ({ ids }) => ids.includes(id),
   );
@@ -82,7 +82,7 @@ function toolsOf(list: string, id: string): string {
       detail: 'No tool that this origin is shown has this id.',
       next: 'List the tools without `id`.',
     });
-  return JSON.stringify({ tools });
+  return { tools };
 }
 
 function grantOperations(parts: HostParts, sessions: HostSessions): HostOperations {
@@ -91,9 +91,9 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       const found = await parts.deps.grants.list(
         principal.owner === true ? asked : { origin: actingAs(parts, principal, asked).origin },
       );
-      return JSON.stringify({
+      return {
         grants: principal.owner === true ? found : found.filter(({ profile }) => principal.profiles.includes(profile)),
-      });
+      };
     },
     addGrant: async ({ principal, input: asked }) => {
       requireOwner(principal);
@@ -101,13 +101,13 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       requireProfile(parts, wanted.profile);
       const grant = await parts.deps.grants.add(wanted, principal.id);
       parts.gateway.noteChange();
-      return JSON.stringify({ grant });
+      return { grant };
     },
     revokeGrant: async ({ principal, input: asked }) => {
       requireOwner(principal);
       const grant = await parts.deps.grants.revoke(String(asked.id), principal.id);
       parts.gateway.noteChange();
-      return JSON.stringify({ grant });
+      return { grant };
     },
     checkGrant: async ({ principal, input: asked }) => {
       const { scope, tool, session, tab, profile } = asked as {
@@ -120,14 +120,12 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       requireScope(scope);
       const { origin, profiles } = actingAs(parts, principal, asked);
       const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
-      return JSON.stringify(
-        checkGrants(parts.deps.grants.of(origin), {
-          profiles: profile === undefined ? profiles : [profile],
-          scope,
-          from,
-          ...(tool !== undefined && { tool }),
-        }),
-      );
+      return checkGrants(parts.deps.grants.of(origin), {
+        profiles: profile === undefined ? profiles : [profile],
+        scope,
+        from,
+        ...(tool !== undefined && { tool }),
+      });
     },
     expireGrants: async ({ principal, input: asked }) => {
       requireOwner(principal);
@@ -135,16 +133,13 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       const expired = await parts.deps.grants.expire(what, principal.id);
       if ('tab' in what) await sessions.endTab(what.tab, what.origin);
       parts.gateway.noteChange();
-      return JSON.stringify({ expired });
+      return { expired };
     },
   };
 }
 
 function runOperations(parts: HostParts): HostOperations {
-  const withLeft = async (run: HostRun): Promise<object> => {
-    const left = await parts.deps.runs.left(run);
-    return { run, ...(left !== undefined && { left }) };
-  };
+  const withLeft = async (run: HostRun): Promise<object> => ({ run, left: await parts.deps.runs.left(run) });
   return {
     openRun: async ({ principal, input: asked }) => {
       const {
@@ -153,21 +148,14 @@ function runOperations(parts: HostParts): HostOperations {
         ...rest
       } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
       const { id, origin } = actingAs(parts, principal, asked);
-      return JSON.stringify({
-        run: await parts.deps.runs.open({
-          ...rest,
-          principal: id,
-          origin,
-          ...(principal.owner === true && { owned: true as const }),
-        }),
-      });
+      const owned = principal.owner === true && { owned: true as const };
+      return { run: await parts.deps.runs.open({ ...rest, principal: id, origin, ...owned }) };
     },
-    getRun: async ({ principal, input: asked }) =>
-      JSON.stringify(await withLeft(await findRun(parts, principal, asked.name))),
+    getRun: async ({ principal, input: asked }) => withLeft(await findRun(parts, principal, asked.name)),
     endRun: async ({ principal, input: asked }) => {
       const { deps } = parts;
       const run = await findRun(parts, principal, asked.name);
-      const answer = JSON.stringify(await withLeft(run));
+      const answer = await withLeft(run);
       await deps.runs.end(run);
       deps.spills.forget({ principal: run.principal, run: runKey(run) });
       return answer;
@@ -193,26 +181,19 @@ function serverOperations(parts: HostParts): HostOperations {
           health.state === 'idle' && refusal !== undefined
             ? { state: refusedState(refusal), reason: refusal.message }
             : health;
-        const { restarts } = health;
-        return {
-          name,
-          state,
-          ...(reason !== undefined && { reason }),
-          restarts,
-          tools: parts.catalog.entries(name).length,
-          ...(registered.has(name) && { registeredBy: registered.get(name) }),
-        };
+        const tools = parts.catalog.entries(name).length;
+        return { name, state, reason, restarts: health.restarts, tools, registeredBy: registered.get(name) };
       });
-      return JSON.stringify({ servers });
+      return { servers };
     },
     restartServer: async ({ principal, input: asked }) => {
       requireOwner(principal);
-      return JSON.stringify(await renew(String(asked.server), 'restart', principal));
+      return renew(String(asked.server), 'restart', principal);
     },
     syncServers: async ({ principal, input: asked }) => {
       requireOwner(principal);
       if (asked.server !== undefined)
-        return JSON.stringify({ servers: [await renew(String(asked.server), 'sync', principal)], failed: [] });
+        return { servers: [await renew(String(asked.server), 'sync', principal)], failed: [] };
       // A question about all servers starts none.
       const running = [...parts.catalog.servers.values()].filter(
         ({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state),
@@ -222,20 +203,19 @@ function serverOperations(parts: HostParts): HostOperations {
           renew(name, 'sync', principal).catch((thrown: unknown) => failed(name, asTollgateError(thrown))),
         ),
       );
-      return JSON.stringify({
-        servers: done.filter((one) => !('code' in one)),
-        failed: done.filter((one) => 'code' in one),
-      });
+      return { servers: done.filter((one) => !('code' in one)), failed: done.filter((one) => 'code' in one) };
     },
   };
 }
 
 function registerOperations(registrar: Registrar): HostOperations {
   return {
-    registerServer: async ({ principal, input: asked }) =>
-      JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as ServerToRegister)) }),
-    unregisterServer: async ({ principal, input: asked }) =>
-      JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked.name))) }),
+    registerServer: async ({ principal, input: asked }) => ({
+      server: shownOf(await registrar.register(principal, asked as unknown as ServerToRegister)),
+    }),
+    unregisterServer: async ({ principal, input: asked }) => ({
+      server: shownOf(await registrar.unregister(principal, String(asked.name))),
+    }),
   };
 }
 
@@ -266,14 +246,8 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
         ...(run !== undefined && { 'tollgate/run': run }),
         ...(correlation !== undefined && { [CORRELATION_KEY]: correlation }),
       };
-      const mine = {
-        by: principal,
-        gone,
-        ...(correlation !== undefined && { correlation }),
-        ...(timeoutMs !== undefined && { timeoutMs }),
-      };
       const call = (session: Session): Promise<Reply> =>
-        calls.within(mine, session.closed, (signal) =>
+        calls.within({ by: principal, gone, correlation, timeoutMs }, session.closed, (signal) =>
           parts.gateway.callTool(session, {
             name,
             args,
@@ -284,8 +258,9 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
         );
       return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
     },
-    cancelCalls: async ({ principal, input: asked }) =>
-      JSON.stringify({ cancelled: calls.cancel(principal, String(asked.correlation)) }),
+    cancelCalls: async ({ principal, input: asked }) => ({
+      cancelled: calls.cancel(principal, String(asked.correlation)),
+    }),
   };
 }
 
@@ -311,7 +286,7 @@ function resultOf(reply: Reply): string {
     next: next.join('\n'),
     retryable: retryable === true,
     decision: String(decision),
-    ...(typeof correlation === 'string' && { correlation }),
+    correlation: typeof correlation === 'string' ? correlation : undefined,
   });
 }
 
@@ -325,13 +300,7 @@ function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, {
   const { code, next, retryable, decision, correlation } = data as Refusal;
   return new HostRefusal(
     next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message,
-    {
-      ...(code !== undefined && { code }),
-      ...(next !== undefined && { next }),
-      retryable: retryable === true,
-      ...(decision !== undefined && { decision }),
-      ...(correlation !== undefined && { correlation }),
-    },
+    { code, next, retryable: retryable === true, decision, correlation },
   );
 }
 
@@ -340,11 +309,11 @@ function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, {
  * methods of the path.
  */
 interface Refusal {
-  readonly code?: string;
-  readonly next?: string;
+  readonly code?: string | undefined;
+  readonly next?: string | undefined;
   readonly retryable?: boolean;
-  readonly decision?: string;
-  readonly correlation?: string;
+  readonly decision?: string | undefined;
+  readonly correlation?: string | undefined;
   readonly status?: number;
   readonly allow?: string;
 }

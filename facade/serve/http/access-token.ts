@@ -13,6 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { unlessMissing } from '../../../catalogs/readers/missing-files.ts';
 
 const FORM = /^[A-Za-z0-9_-]{43}$/;
 
@@ -32,14 +33,9 @@ export function ensureToken(stateDir: string): string {
 }
 
 function readToken(path: string): string | undefined {
-  let file: number;
-  try {
-    // A link in its place could lead to a file whose text someone else chose.
-    file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw thrown;
-  }
+  // A link in its place could lead to a file whose text someone else chose.
+  const file = unlessMissing(() => openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW));
+  if (file === undefined) return undefined;
   try {
     if ((fstatSync(file).mode & 0o077) !== 0) throw bad('The access token file can be read by other users.');
     const token = readFileSync(file, 'utf8').trim();

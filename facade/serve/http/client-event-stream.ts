@@ -1,6 +1,6 @@
 /** One event stream to a client (HTML, server-sent events). It does not queue for a client that does not read. */
 import type { ServerResponse } from 'node:http';
-import { oneLine } from '../reply-text.ts';
+import { oneLine } from '../../../adapters/rpc/framing.ts';
 
 const HEADERS = {
   'content-type': 'text/event-stream',

@@ -1,4 +1,5 @@
 /** The HTTP listener of `tollgate serve`: origin check, token, routes. */
+
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
@@ -6,10 +7,10 @@ import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-t
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig } from '../../config/config.ts';
 import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
+import { metricFamily } from '../../runtime/metrics/prometheus-text.ts';
 import { type Drain, drained } from '../drain.ts';
 import type { Facade } from '../facade-port.ts';
 import { HOST_PATH, type HostEndpoint } from '../host/host-endpoint.ts';
-import { HttpMetrics } from './http-metrics.ts';
 import { respond, respondEmpty, respondRefusal, respondWith } from './http-response.ts';
 import { SessionTable } from './http-sessions.ts';
 import { type EndpointRequest, serveMcp } from './mcp-endpoint.ts';
@@ -295,4 +296,44 @@ function allowPage(response: ServerResponse, origin: string): void {
   response.setHeader('access-control-allow-origin', origin);
   response.setHeader('access-control-expose-headers', 'mcp-session-id');
   response.setHeader('vary', 'origin');
+}
+
+/** Counts responses by status. */
+class HttpMetrics {
+  readonly #responses = new Map<number, number>();
+
+  /** Counts a response once it has ended, or its client has disconnected. */
+  begin(response: ServerResponse): void {
+    response.once('close', () => {
+      if (response.headersSent)
+        this.#responses.set(response.statusCode, (this.#responses.get(response.statusCode) ?? 0) + 1);
+    });
+  }
+
+  /** Returns the lines of /metrics. */
+  lines({ size, turnedAway }: Sockets, { evicted }: SessionTable): readonly string[] {
+    return [
+      ...metricFamily(
+        'tollgate_http_responses_total',
+        ['counter', 'Responses by status.'],
+        [...this.#responses]
+          .sort(([one], [other]) => one - other)
+          .map(([status, count]) => [`status="${status}"`, count]),
+      ),
+      ...metricFamily('tollgate_http_connections', ['gauge', 'Open connections of clients.'], [['', size]]),
+      ...metricFamily(
+        'tollgate_http_connections_turned_away_total',
+        [
+          'counter',
+          'Connections beyond listen.maxConnections: evicted to make room, or refused because there was none.',
+        ],
+        Object.entries(turnedAway).map(([how, count]) => [`how="${how}"`, count]),
+      ),
+      ...metricFamily(
+        'tollgate_http_sessions_evicted_total',
+        ['counter', 'Idle sessions that were ended to make room.'],
+        [['', evicted]],
+      ),
+    ];
+  }
 }
