@@ -134,7 +134,7 @@ export class EgressProxy {
     const hasBody =
       Number(message.headers['content-length'] ?? 0) !== 0 || message.headers['transfer-encoding'] !== undefined;
     if (target === undefined || hasBody || this.#tunnels.has(client)) return this.#refuse(client, 'malformed', target);
-    const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
+    const refusal = this.#refusalOf(message, target);
     if (refusal !== undefined) return this.#refuse(client, refusal, target);
     const dialled = await this.#dial(target);
     if ('failure' in dialled) return this.#refuse(client, dialled.failure, target);
@@ -175,7 +175,7 @@ export class EgressProxy {
         : readTunnelledUrl(message.url ?? '', tunnel.target);
     if (typeof forward === 'string') return this.#answer(answer, forward, tunnel?.target);
     const { target } = forward;
-    const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
+    const refusal = this.#refusalOf(message, target);
     if (refusal !== undefined) return this.#answer(answer, refusal, target);
     const upstream = tunnel?.upstream;
     if (tunnel !== undefined) delete tunnel.upstream;
@@ -191,9 +191,10 @@ export class EgressProxy {
     dialled.socket.resume();
   }
 
-  #refusalOf(target: Authority): 'not-allowed' | 'budget' | undefined {
+  #refusalOf(message: IncomingMessage, target: Authority): BlockReason | undefined {
     if (!this.#parts.allowlist.allows(target)) return 'not-allowed';
-    return this.#meter.isSpent ? 'budget' : undefined;
+    if (this.#meter.isSpent) return 'budget';
+    return hostAgrees(message, target) ? undefined : 'other-name';
   }
 
   async #dial(target: Authority): Promise<DialResult | { readonly failure: 'connections' }> {

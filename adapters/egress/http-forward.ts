@@ -15,18 +15,12 @@ export interface ForwardedRequest {
 }
 
 /** Headers of one hop (RFC 9110 §7.6.1) and headers for proxies. They are not forwarded. */
-const HOP_HEADERS: ReadonlySet<string> = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'proxy-authorization',
-  'proxy-authenticate',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'host',
-]);
+const HOP_HEADERS: ReadonlySet<string> = new Set(
+  (
+    'connection keep-alive proxy-connection proxy-authorization proxy-authenticate te trailer transfer-encoding ' +
+    'upgrade host'
+  ).split(' '),
+);
 const MAX_HEADER_BYTES = 32 * 1024;
 
 /**

@@ -1,5 +1,6 @@
 /** Decides what a failed HTTP request means for its call and its session. It never shows text of the server. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { serverUnavailable } from '../supervisor/server-settings.ts';
 
 /** The error of the call, and why the session is lost, if it is. */
 export interface RemoteFailure {
@@ -34,7 +35,7 @@ export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: Toll
   const code = networkCode(thrown);
   const lost = `cannot be reached${code === undefined ? '' : ` (${code})`}`;
   if (code !== undefined && NOT_SENT.has(code))
-    return { error: unavailable(`Server "${name}" ${lost}.`, thrown), lost };
+    return { error: serverUnavailable(name, lost, { cause: thrown }), lost };
   return {
     error: new TollgateError('TOOL_CRASHED', {
       detail: `The connection to server "${name}" broke${code === undefined ? '' : ` (${code})`}.`,
@@ -51,41 +52,27 @@ export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: Toll
 const TEMPORARY: ReadonlySet<number> = new Set([408, 425, 429, 503]);
 
 function judgeStatus(name: string, status: number, cause: unknown): RemoteFailure {
+  const code = `(HTTP ${status})`;
   if (status === 401 || status === 403) {
     const next = `Correct the headers under servers.${name} in tollgate.yaml.`;
-    return {
-      error: new TollgateError('SERVER_UNAVAILABLE', {
-        detail: `Server "${name}" refuses the configured credentials (HTTP ${status}).`,
-        next,
-        cause,
-        retryable: false,
-      }),
-    };
+    const fault = `refuses the configured credentials ${code}`;
+    return { error: serverUnavailable(name, fault, { next, cause, retryable: false }) };
   }
   if (status === 404) {
     // By the specification, the server has ended the session. The next call performs a new handshake.
-    const lost = 'does not know the session or this address (HTTP 404)';
-    return { error: unavailable(`Server "${name}" ${lost}.`, cause), lost };
+    const lost = `does not know the session or this address ${code}`;
+    return { error: serverUnavailable(name, lost, { cause }), lost };
   }
-  if (status >= 300 && status < 400)
-    return {
-      error: new TollgateError('SERVER_UNAVAILABLE', {
-        detail: `Server "${name}" answers with a redirect to another origin, which is not followed (HTTP ${status}).`,
-        cause,
-        retryable: false,
-      }),
-    };
-  const error = new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `Server "${name}" answers with HTTP ${status}.`,
+  if (status >= 300 && status < 400) {
+    const fault = `answers with a redirect to another origin, which is not followed ${code}`;
+    return { error: serverUnavailable(name, fault, { cause, retryable: false }) };
+  }
+  const error = serverUnavailable(name, `answers with HTTP ${status}`, {
     cause,
     ...(status >= 500 && status !== 503 && { next: MAY_HAVE_RUN }),
     ...(!TEMPORARY.has(status) && { retryable: false as const }),
   });
   return { error };
-}
-
-function unavailable(detail: string, cause: unknown): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', { detail, cause });
 }
 
 /** Returns the HTTP status. Errors of the Streamable HTTP transport have it as a number, those of SSE in their text. */

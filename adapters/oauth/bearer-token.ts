@@ -4,7 +4,7 @@
  */
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
-import type { ServerSettings } from '../supervisor/server-settings.ts';
+import { type ServerSettings, serverUnavailable } from '../supervisor/server-settings.ts';
 import { guardFetch } from './guarded-fetch.ts';
 import { type CredentialStore, type Credentials, type SignInParts, scopeWords } from './sign-in-credentials.ts';
 import { configuredClient, refreshCredentials } from './token-endpoint.ts';
@@ -86,8 +86,7 @@ export class BearerToken {
     });
     if (isNewer) return undefined;
     const limit = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what is requested.`;
-    return new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" requires more rights than its sign-in has.`,
+    return serverUnavailable(name, 'requires more rights than its sign-in has', {
       next: `To grant them, run \`tollgate login ${name}\`, then call again.${limit}`,
       retryable: false,
     });
@@ -158,8 +157,7 @@ export class BearerToken {
   #needsPerson(fault: string): TollgateError {
     const { name } = this.#parts.settings;
     // The health of a server shows the message without the next step, so the message names the command too.
-    return new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" ${fault} (tollgate login ${name}).`,
+    return serverUnavailable(name, `${fault} (tollgate login ${name})`, {
       next: `Run \`tollgate login ${name}\`, then call again.`,
       retryable: false,
     });
@@ -175,15 +173,11 @@ function isFinal(thrown: unknown): boolean {
 /** Sends the requests of a connection with its token. A refused request is sent once more, with a new token. */
 export class AuthorizedFetch {
   readonly #bearer: BearerToken;
-  #refusal: TollgateError | undefined;
+  /** Why the last answer 401 or 403 came. Undefined if the sign-in is not the reason. */
+  refusal: TollgateError | undefined;
 
   constructor(bearer: BearerToken) {
     this.#bearer = bearer;
-  }
-
-  /** Why the last answer 401 or 403 came. Undefined if the sign-in is not the reason. */
-  get refusal(): TollgateError | undefined {
-    return this.#refusal;
   }
 
   /**
@@ -200,7 +194,7 @@ export class AuthorizedFetch {
       await first.body?.cancel();
       const second = await fetch(url, withToken(init, await this.#bearer.token()));
       if (second.status === 401 || second.status === 403)
-        this.#refusal = new TollgateError('SERVER_UNAVAILABLE', {
+        this.refusal = new TollgateError('SERVER_UNAVAILABLE', {
           detail: 'The server refuses the new token.',
           next: 'Sign in again with `tollgate login`. If that does not help, the owner of the server must check it.',
           retryable: false,
@@ -208,14 +202,14 @@ export class AuthorizedFetch {
       return second;
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;
-      this.#refusal = thrown;
+      this.refusal = thrown;
       return new Response(null, { status: 401 });
     }
   };
 
   async #hasNewToken(response: Response, token: string | undefined): Promise<boolean> {
     if (response.status !== 401 && response.status !== 403) return false;
-    this.#refusal = undefined;
+    this.refusal = undefined;
     const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
     const isBearer = /^bearer\b/i.test(response.headers.get('www-authenticate') ?? '');
     const { scope, error } = extractWWWAuthenticateParams(response);
@@ -224,11 +218,11 @@ export class AuthorizedFetch {
     if (response.status === 403 && error !== 'insufficient_scope') return false;
     try {
       if (response.status === 401) await this.#bearer.renew(token);
-      else this.#refusal = await this.#bearer.noteMissing(scope, token);
+      else this.refusal = await this.#bearer.noteMissing(scope, token);
     } catch (thrown) {
-      this.#refusal = asTollgateError(thrown);
+      this.refusal = asTollgateError(thrown);
     }
-    return this.#refusal === undefined;
+    return this.refusal === undefined;
   }
 }
 

@@ -6,6 +6,7 @@ import type {
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { fillSecrets } from '../stdio/server-secrets.ts';
+import { serverUnavailable } from '../supervisor/server-settings.ts';
 import type { GuardedFetch } from './guarded-fetch.ts';
 import { loginFailed, type SignInParts, scopeWords } from './sign-in-credentials.ts';
 
@@ -87,11 +88,8 @@ async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts):
   } catch (thrown) {
     if (thrown instanceof TollgateError) throw thrown;
     signal.throwIfAborted();
-    throw new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${settings.name}" cannot be reached.`,
-      next: 'Check its url, and the network.',
-      cause: thrown,
-    });
+    const next = 'Check its url, and the network.';
+    throw serverUnavailable(settings.name, 'cannot be reached', { next, cause: thrown });
   }
 }
 

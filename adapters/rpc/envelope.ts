@@ -11,32 +11,13 @@ import {
   type WireMessage,
 } from './wire-message.ts';
 
-const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
+const ENVELOPE = foldedKeys('jsonrpc id method params result error');
 /** Keys with a meaning directly under `params`, for all methods (MCP 2025-11-25 schema). */
-const PARAM_KEYS = [
-  'name',
-  'arguments',
-  'uri',
-  '_meta',
-  'cursor',
-  'ref',
-  'argument',
-  'context',
-  'level',
-  'task',
-  'taskId',
-  'requestId',
-  'reason',
-  'progressToken',
-  'progress',
-  'total',
-  'message',
-  'protocolVersion',
-  'capabilities',
-  'clientInfo',
-];
-const ENVELOPE = foldedKeys(ENVELOPE_KEYS);
-const PARAMS = foldedKeys(PARAM_KEYS);
+const PARAMS = foldedKeys(
+  'name arguments uri _meta cursor ref argument context level task taskId requestId reason progressToken progress ' +
+    'total message protocolVersion capabilities clientInfo',
+);
+const NO_MESSAGE = 'The server reported an error without a message.';
 
 /** Classifies a message. Throws WIRE_* for clients, UPSTREAM_INVALID or WIRE_* for servers. */
 export function classifyMessage(parsed: ParsedMessage): WireMessage {
@@ -105,21 +86,13 @@ function readAnswer(parsed: ParsedMessage): WireMessage {
 
 /** Some servers send a string as the code or as the whole error. The caller gets their text with a standard code. */
 function readError(error: unknown, parsed: ParsedMessage): JsonRpcError {
-  if (!isObject(error))
-    return {
-      code: -32603,
-      message: typeof error === 'string' ? error : 'The server reported an error without a message.',
-    };
-  const { code, message, data } = error;
-  const text = typeof message === 'string' ? message : 'The server reported an error without a message.';
-  if (Number.isSafeInteger(code))
-    return { code: code as number, message: text, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
-  return {
-    code: -32603,
-    message: text,
-    data: 'data' in error ? data : { code },
-    ...('data' in error && exactData(parsed)),
-  };
+  if (!isObject(error)) return { code: -32603, message: typeof error === 'string' ? error : NO_MESSAGE };
+  const { code, data } = error;
+  const message = typeof error.message === 'string' ? error.message : NO_MESSAGE;
+  const ownData = 'data' in error ? { data, ...exactData(parsed) } : {};
+  return Number.isSafeInteger(code)
+    ? { code: code as number, message, ...ownData }
+    : { code: -32603, message, data: { code }, ...ownData };
 }
 
 function exactData(parsed: ParsedMessage): Pick<JsonRpcError, 'dataText'> {
@@ -151,6 +124,6 @@ function fold(key: string): string {
   return key.toUpperCase().toLowerCase();
 }
 
-function foldedKeys(keys: readonly string[]): ReadonlyMap<string, string> {
-  return new Map(keys.map((key) => [fold(key), key]));
+function foldedKeys(keys: string): ReadonlyMap<string, string> {
+  return new Map(keys.split(' ').map((key) => [fold(key), key]));
 }

@@ -44,7 +44,7 @@ export class ConnectionSlots {
     await this.acquireHere(holder, timeoutMs);
     if (this.shared === undefined) return;
     try {
-      this.leases.set(holder, await this.lease(this.shared, { holder, deadline }));
+      this.leases.set(holder, await this.lease(this.shared, holder, deadline));
     } catch (thrown) {
       this.release(holder);
       throw thrown;
@@ -59,10 +59,7 @@ export class ConnectionSlots {
     await victim.giveUp();
   }
 
-  private async lease(
-    shared: SharedConnectionSlots,
-    { holder, deadline }: { holder: SlotHolder; deadline: number },
-  ): Promise<() => void> {
+  private async lease(shared: SharedConnectionSlots, holder: SlotHolder, deadline: number): Promise<() => void> {
     for (;;) {
       const lease = await shared.take();
       if (lease !== undefined) return lease;
@@ -95,7 +92,7 @@ export class ConnectionSlots {
         // Waits until the connection that made room has ended.
         resolve(ended);
       };
-      const waiter: Waiter = { holder, grant };
+      const waiter = { holder, grant };
       this.waiting.push(waiter);
       this.serve();
     });
@@ -128,10 +125,7 @@ export class ConnectionSlots {
   }
 
   private leastRecentlyUsed(): SlotHolder | undefined {
-    let found: SlotHolder | undefined;
-    for (const holder of this.held) {
-      if (!holder.busy() && (found === undefined || holder.lastUsed() < found.lastUsed())) found = holder;
-    }
-    return found;
+    const idle = [...this.held].filter((holder) => !holder.busy());
+    return idle.sort((left, right) => left.lastUsed() - right.lastUsed())[0];
   }
 }

@@ -1,12 +1,12 @@
 /** Opens, monitors and closes the one connection of a server, and holds its slot. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { ServerInfo, UpstreamCall } from '../port.ts';
+import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ServerInfo } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
-import type { RefusedRequest } from '../rpc/refused-requests.ts';
 import type { ConnectionSlots, SlotHolder } from './connection-cap.ts';
 import type { LossCause } from './restarts.ts';
-import type { ServerSettings } from './server-settings.ts';
+import type { ServerEventDetails } from './server-events.ts';
+import { type ServerSettings, serverUnavailable } from './server-settings.ts';
 import { UpstreamSession } from './upstream-session.ts';
 
 /** Pauses before each check of the number of processes after a call. Many programs leave some for a moment. */
@@ -22,8 +22,7 @@ export interface ConnectorParts {
   /** Returns true if the connection must stay open although it is idle. */
   readonly isKept: () => boolean;
   readonly onToolsChanged: () => void;
-  /** Requests of the server were refused. `during`: the only call that ran meanwhile. */
-  readonly onRefused: (id: string, refused: RefusedRequest, during: UpstreamCall | undefined) => void;
+  readonly report: (event: ServerEventDetails, id: string) => void;
   /** The connection ended by itself, or could not be opened. `why` is one public line. */
   readonly onLost: (id: string, loss: LossCause & { readonly why: string; readonly wasReady: boolean }) => void;
   /** Tollgate closed the connection in an orderly way. */
@@ -64,8 +63,15 @@ export class Connector implements SlotHolder {
     // An old process of this server holds its slot until it has ended completely.
     await Promise.all(this.closing.values());
     await slots.acquire(this, settings.connectTimeoutMs);
-    await this.checkStart(refusal, consent);
-    const session = this.makeSession();
+    try {
+      // Consent is checked again, because it may have changed during a long wait for the slot.
+      const refused = (await consent()) ?? refusal();
+      if (refused !== undefined) throw refused;
+    } catch (thrown) {
+      slots.release(this);
+      throw thrown;
+    }
+    const session = this.createSession();
     try {
       this.info = await session.open(settings.connectTimeoutMs);
     } catch (thrown) {
@@ -74,11 +80,7 @@ export class Connector implements SlotHolder {
       throw error;
     }
     // It may have been stopped, or have ended, since its answer. Its slot is already free then.
-    if (this.session !== session)
-      throw (
-        refusal() ??
-        new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended right after its start.` })
-      );
+    if (this.session !== session) throw refusal() ?? serverUnavailable(settings.name, 'ended right after its start');
     this.ready = true;
     this.usedAt = performance.now();
     this.checkWhileIdle(session);
@@ -179,26 +181,12 @@ export class Connector implements SlotHolder {
     this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.`, ...cause });
   }
 
-  /** Checks consent again, because it may have changed during a long wait for the slot. Returns the slot on refusal. */
-  private async checkStart(
-    refusal: () => TollgateError | undefined,
-    consent: () => Promise<TollgateError | undefined>,
-  ): Promise<void> {
-    try {
-      const refused = (await consent()) ?? refusal();
-      if (refused !== undefined) throw refused;
-    } catch (thrown) {
-      this.parts.slots.release(this);
-      throw thrown;
-    }
-  }
-
-  private makeSession(): UpstreamSession {
+  private createSession(): UpstreamSession {
     const { settings, connect, onToolsChanged } = this.parts;
     const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
       onToolsChanged,
       onBad: () => this.badLines++,
-      onRefused: (refused, during) => this.parts.onRefused(session.id, refused, during),
+      onRefused: (event) => this.parts.report(event, session.id),
       onClosed: (why, exit, error) =>
         this.lose(session, {
           why: error?.message ?? `Server "${settings.name}" ${why}.`,

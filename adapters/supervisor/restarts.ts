@@ -2,7 +2,7 @@
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RestartAttempts, ServerEventDetails } from './server-events.ts';
-import type { ServerSettings } from './server-settings.ts';
+import { type ServerSettings, serverUnavailable } from './server-settings.ts';
 
 /** Pauses before Tollgate restarts a keep-alive process (PF-14). */
 const PAUSES_MS = [1000, 5000, 30_000];
@@ -40,15 +40,19 @@ export class Restarts {
   private readonly settings: ServerSettings;
   /** Times of recent losses of an on-call process. */
   private losses: number[] = [];
-  private tries = 0;
+  /** The number of failed starts since the loss. */
+  failedTries = 0;
   /** The healthy time at each recent crash. */
   private crashes: number[] = [];
   private healthyMs = 0;
   private healthySince: number | undefined;
   private retryAt = Number.NEGATIVE_INFINITY;
-  private permanentRefusal: TollgateError | undefined;
-  private restarts = 0;
-  private lastReason: string | undefined;
+  /** Set if the server will not be started again. */
+  end: TollgateError | undefined;
+  /** The number of successful starts after a loss. */
+  count = 0;
+  /** Why the server is not connected. Undefined if it was never lost, or is connected again. */
+  reason: string | undefined;
   /** The attempts at the last loss. */
   attempts: RestartAttempts = { attempt: 0 };
 
@@ -56,32 +60,12 @@ export class Restarts {
     this.settings = settings;
   }
 
-  /** The number of successful starts after a loss. */
-  get count(): number {
-    return this.restarts;
-  }
-
-  /** The number of failed starts since the loss. */
-  get failedTries(): number {
-    return this.tries;
-  }
-
-  /** Why the server is not connected. Undefined if it was never lost, or is connected again. */
-  get reason(): string | undefined {
-    return this.lastReason;
-  }
-
-  /** Set if the server will not be started again. */
-  get end(): TollgateError | undefined {
-    return this.permanentRefusal;
-  }
-
   /** Returns why no start may be tried at this time, or undefined. */
   refusal(now: number): TollgateError | undefined {
-    if (this.permanentRefusal !== undefined) return this.permanentRefusal;
+    if (this.end !== undefined) return this.end;
     const wait = Math.ceil(this.retryAt - now);
     if (wait <= 0) return undefined;
-    const reason = this.lastReason ?? `Server "${this.settings.name}" is not connected.`;
+    const reason = this.reason ?? `Server "${this.settings.name}" is not connected.`;
     return new TollgateError('SERVER_UNAVAILABLE', {
       detail: `${reason} The next attempt is possible in ${Math.ceil(wait / 1000)} s.`,
       data: { retryAfterMs: wait },
@@ -90,18 +74,18 @@ export class Restarts {
 
   /** Notes a successful start. Returns false for the first start, and for one after an orderly stop. */
   noteStart(now: number): boolean {
-    const isRestart = this.lastReason !== undefined;
-    if (isRestart) this.restarts++;
-    this.tries = 0;
+    const isRestart = this.reason !== undefined;
+    if (isRestart) this.count++;
+    this.failedTries = 0;
     this.healthySince = now;
-    this.lastReason = undefined;
+    this.reason = undefined;
     return isRestart;
   }
 
   /** Forgets all losses, because a person allowed the server to be started again. */
   forget(): void {
-    [this.losses, this.crashes, this.tries, this.retryAt] = [[], [], 0, Number.NEGATIVE_INFINITY];
-    [this.permanentRefusal, this.lastReason] = [undefined, undefined];
+    [this.losses, this.crashes, this.failedTries, this.retryAt] = [[], [], 0, Number.NEGATIVE_INFINITY];
+    [this.end, this.reason] = [undefined, undefined];
   }
 
   /** Notes an orderly stop: the healthy time stops counting. */
@@ -113,8 +97,8 @@ export class Restarts {
   /** Notes a loss, or a failed start, and decides what follows. */
   noteLoss({ why, mode, now }: ServerLoss): RestartDecision {
     this.noteStop(now);
-    this.tries++;
-    this.lastReason = why;
+    this.failedTries++;
+    this.reason = why;
     if (mode === 'keep-alive') return this.decideKeepAlive(now);
     return mode === 'on-call' && this.settings.transport === 'stdio'
       ? this.decideOnCall(now)
@@ -129,7 +113,7 @@ export class Restarts {
     this.attempts = { attempt: count, maxAttempts };
     if (oldest === undefined) return 'on-call';
     this.retryAt = oldest + CRASH_WINDOW_MS;
-    this.lastReason = `${this.lastReason ?? ''} It was lost ${countText(count)} within ten minutes.`.trimStart();
+    this.reason = `${this.reason ?? ''} It was lost ${countText(count)} within ten minutes.`.trimStart();
     return 'never';
   }
 
@@ -143,8 +127,7 @@ export class Restarts {
     }
     const { name } = this.settings;
     const times = countText(this.crashes.length);
-    this.permanentRefusal = new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" crashed ${times} within ten minutes of healthy time and is disabled.`,
+    this.end = serverUnavailable(name, `crashed ${times} within ten minutes of healthy time and is disabled`, {
       next: `Use another tool. The owner can fix it and start it again with \`tollgate servers enable ${name}\`.`,
       retryable: false,
     });
@@ -153,13 +136,15 @@ export class Restarts {
 
   private decideRemote(now: number, background: boolean): RestartDecision {
     const { maxRetries, reconnectBackoffMs } = this.settings;
-    const isExhausted = this.tries > maxRetries;
-    const pause = isExhausted ? MAX_BACKOFF_MS : Math.min(reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
+    const isExhausted = this.failedTries > maxRetries;
+    const pause = isExhausted
+      ? MAX_BACKOFF_MS
+      : Math.min(reconnectBackoffMs * 2 ** (this.failedTries - 1), MAX_BACKOFF_MS);
     this.retryAt = now + pause;
-    this.attempts = { attempt: this.tries, ...(background && { maxAttempts: maxRetries }) };
+    this.attempts = { attempt: this.failedTries, ...(background && { maxAttempts: maxRetries }) };
     if (!background) return 'on-call';
     if (!isExhausted) return pause;
-    return this.tries === maxRetries + 1 ? 'exhausted' : 'on-call';
+    return this.failedTries === maxRetries + 1 ? 'exhausted' : 'on-call';
   }
 }
 

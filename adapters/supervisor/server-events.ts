@@ -25,6 +25,15 @@ export type ToolListEvent =
   | ({ readonly event: 'tools.refreshed' } & ToolListChanges)
   | { readonly event: 'tools.failed'; readonly code: ErrorCode };
 
+/** Requests of the server to the client were refused. `call` and `session`: of the only call that ran meanwhile. */
+export interface RefusedRequestEvent {
+  readonly event: 'request.refused';
+  readonly method: string;
+  readonly count: number;
+  readonly call?: string;
+  readonly session?: string;
+}
+
 /**
  * The kinds of events (HE-05, HB-09). Times are in milliseconds. Processes have `crashed`, `restarted` and `failed`;
  * remote servers have `disconnected`, `reconnected` and `reconnect.exhausted`.
@@ -43,14 +52,7 @@ export type ServerEventDetails =
   | ({ readonly event: 'disconnected'; readonly inMs?: number } & RestartAttempts)
   | { readonly event: 'reconnect.exhausted'; readonly tries: number }
   | ToolListEvent
-  /** Requests of the server to the client were refused. `call` and `session`: of the only call that ran meanwhile. */
-  | {
-      readonly event: 'request.refused';
-      readonly method: string;
-      readonly count: number;
-      readonly call?: string;
-      readonly session?: string;
-    };
+  | RefusedRequestEvent;
 
 /** An event of one server. `id` joins the events of one connection. Calls have their own events, in the facade. */
 export type ServerEvent = ServerEventDetails & { readonly server: string; readonly id: string };

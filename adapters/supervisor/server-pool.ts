@@ -1,6 +1,6 @@
 /** Holds all external servers of this process, within the limits of servers and connections. */
 import { isDeepStrictEqual } from 'node:util';
-import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { RemoteConnection } from '../http/remote-connection.ts';
 import type { Health, ServerAdapter, ServerProbeResult } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
@@ -69,16 +69,6 @@ export class ServerPool {
     }
     for (const [name, settings] of wanted) if (!this.servers.has(name)) this.add(settings);
     return new Map([...wanted.keys()].map((name) => [name, this.servers.get(name) as ServerAdapter]));
-  }
-
-  /** Starts all servers in parallel and lists their tools. Returns the error of each server that failed. */
-  async startAll(signal?: AbortSignal): Promise<ReadonlyMap<string, TollgateError | undefined>> {
-    const outcomes = await Promise.all(
-      [...this.servers.values()].map(
-        async (server) => [server.name, await failureOf(server.listTools(signal))] as const,
-      ),
-    );
-    return new Map(outcomes);
   }
 
   /** Starts these servers in the background, before a call needs them. */
@@ -188,8 +178,7 @@ export async function probeServer(
   const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
     onToolsChanged: () => undefined,
     onBad: () => undefined,
-    onRefused: (refused) =>
-      options.onEvent?.({ event: 'request.refused', ...refused, server: settings.name, id: session.id }),
+    onRefused: (event) => options.onEvent?.({ ...event, server: settings.name, id: session.id }),
     onClosed: () => undefined,
   });
   const kill = (): void => session.kill();
@@ -211,14 +200,5 @@ export async function probeServer(
     await session.close();
     options.signal.removeEventListener('abort', kill);
     process.off('exit', kill);
-  }
-}
-
-async function failureOf(work: Promise<unknown>): Promise<TollgateError | undefined> {
-  try {
-    await work;
-    return undefined;
-  } catch (thrown) {
-    return asTollgateError(thrown);
   }
 }

@@ -1,6 +1,6 @@
 /** The settings of a server that adapters need, and the check whether a server can start with them. */
 
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Refusal, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
 import type { SandboxSettings } from '../sandbox/sandbox-spec.ts';
 
@@ -87,6 +87,11 @@ export interface SharedConnectionSlots {
   ask(): Promise<void>;
 }
 
+/** Creates a SERVER_UNAVAILABLE. `fault` completes "Server x …". */
+export function serverUnavailable(name: string, fault: string, more: Omit<Refusal, 'detail'> = {}): TollgateError {
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${fault}.`, ...more });
+}
+
 /** Returns why a server cannot start with these settings, or undefined. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
@@ -117,10 +122,8 @@ function fetchRefusal({
     (sandbox?.network.allowedDomains.length ?? 0) > 0
   )
     return undefined;
-  return new TollgateError('SERVER_UNAVAILABLE', {
-    detail:
-      `Server "${name}" is not started: ${program} fetches its package when it starts, ` +
-      'and its sandbox has no network.',
+  const fault = `is not started: ${program} fetches its package when it starts, and its sandbox has no network`;
+  return serverUnavailable(name, fault, {
     next:
       `Install the package, and write its own program under servers.${name} (command: node, args: [path of its ` +
       'file]); or name the domains that it needs under sandbox.network.',

@@ -2,17 +2,12 @@
 
 import { SERVER_LIFETIMES, type ServerLifetime } from './server-settings.ts';
 
-/** The settings of a server that matter for its usage. */
-export interface ServerUsageParts {
-  readonly lifetime: ServerLifetime;
-  readonly idleMs: number;
-  /** Ends the server if nothing runs on it. */
-  readonly endIfIdle: () => void;
-}
-
 /** The sessions of the facade that have demanded a server or called it, by their opaque names. */
 export class ServerUsage {
-  private readonly parts: ServerUsageParts;
+  private readonly setting: ServerLifetime;
+  private readonly idleMs: number;
+  /** Ends the server if nothing runs on it. */
+  private readonly endIfIdle: () => void;
   /** The lifetime that the profile of each session asks for. */
   private readonly demands = new Map<string, ServerLifetime>();
   private readonly callers = new Set<string>();
@@ -25,9 +20,10 @@ export class ServerUsage {
   /** The longest lifetime that an open session demands. Without sessions, the server's own setting. */
   lifetime: ServerLifetime;
 
-  constructor(parts: ServerUsageParts) {
-    this.parts = parts;
-    this.lifetime = parts.lifetime;
+  constructor(setting: ServerLifetime, idleMs: number, endIfIdle: () => void) {
+    [this.setting, this.lifetime] = [setting, setting];
+    this.idleMs = idleMs;
+    this.endIfIdle = endIfIdle;
   }
 
   /** True if the server must not be ended, even while nothing runs on it. */
@@ -45,7 +41,7 @@ export class ServerUsage {
     }
   }
 
-  demand(session: string, lifetime: ServerLifetime = this.parts.lifetime): void {
+  demand(session: string, lifetime: ServerLifetime = this.setting): void {
     this.demands.set(session, lifetime);
     this.updateLifetime();
   }
@@ -58,7 +54,7 @@ export class ServerUsage {
   noteIdle(): void {
     if (this.lifetime !== 'ephemeral') return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.endIfEphemeral(), this.parts.idleMs).unref();
+    this.timer = setTimeout(() => this.endIfEphemeral(), this.idleMs).unref();
   }
 
   /** Ends the use by a session. An ephemeral server ends with its last caller. */
@@ -74,10 +70,10 @@ export class ServerUsage {
 
   private updateLifetime(): void {
     const demanded = new Set(this.demands.values());
-    this.lifetime = SERVER_LIFETIMES.findLast((one) => demanded.has(one)) ?? this.parts.lifetime;
+    this.lifetime = SERVER_LIFETIMES.findLast((one) => demanded.has(one)) ?? this.setting;
   }
 
   private endIfEphemeral(): void {
-    if (this.lifetime === 'ephemeral') this.parts.endIfIdle();
+    if (this.lifetime === 'ephemeral') this.endIfIdle();
   }
 }

@@ -7,7 +7,7 @@ import type { ProcessConnectionOptions } from '../stdio/stdio-connection.ts';
 import { Connector, type ConnectorParts } from './connector.ts';
 import type { CrashAttribution } from './crash-attribution.ts';
 import { lossEvents, type RestartMode, Restarts } from './restarts.ts';
-import type { OnEvent, ServerEventDetails } from './server-events.ts';
+import type { OnEvent } from './server-events.ts';
 import { type ServerLifetime, type SharedConnectionSlots, startRefusal } from './server-settings.ts';
 import type { UpstreamSession } from './upstream-session.ts';
 
@@ -36,11 +36,10 @@ export interface AdapterOptions extends ProcessConnectionOptions {
 }
 
 /** The dependencies of a supervisor, and the events that it reports. */
-export interface SupervisorParts extends Omit<ConnectorParts, 'onLost' | 'onStopped' | 'onRefused'> {
+export interface SupervisorParts extends Omit<ConnectorParts, 'onLost' | 'onStopped'> {
   readonly options: AdapterOptions;
   readonly lifetime: () => ServerLifetime;
   readonly crashAttribution: CrashAttribution;
-  readonly report: (event: ServerEventDetails, id: string) => void;
   /** The server was started again: it is a new process or session. */
   readonly onRenewed: () => void;
   /** The server was lost, and the next call does not start it. */
@@ -61,7 +60,8 @@ export class Supervisor {
   /** True during a restart in the background. Calls are refused immediately then. */
   private restarting = false;
   private wasUp = false;
-  private forbidden: TollgateError | undefined;
+  /** Why the server may not start. Undefined after `allow`. */
+  refusal: TollgateError | undefined;
   /** Why the last start was not allowed. */
   denied: TollgateError | undefined;
   private timer: NodeJS.Timeout | undefined;
@@ -75,16 +75,6 @@ export class Supervisor {
         this.restarts.noteStop(performance.now());
         parts.report({ event: 'stopped' }, id);
       },
-      onRefused: (id, refused, during) =>
-        parts.report(
-          {
-            event: 'request.refused',
-            ...refused,
-            ...(during?.id !== undefined && { call: during.id }),
-            ...(during !== undefined && { session: during.scope }),
-          },
-          id,
-        ),
       onLost: (id, loss) => this.handleLoss(id, loss),
     });
   }
@@ -105,11 +95,6 @@ export class Supervisor {
     if (wasReady && decision !== 'on-call') onDown();
   }
 
-  /** Why the server may not start. Undefined after `allow`. */
-  get refusal(): TollgateError | undefined {
-    return this.forbidden;
-  }
-
   /** True during a restart in the background, or if one is scheduled. */
   get isRecovering(): boolean {
     return this.restarting || this.timer !== undefined;
@@ -117,7 +102,7 @@ export class Supervisor {
 
   /** True if the server is not running and the next call would start it. */
   get isAsleep(): boolean {
-    const refusal = this.forbidden ?? startRefusal(this.parts.settings) ?? this.restarts.refusal(performance.now());
+    const refusal = this.refusal ?? startRefusal(this.parts.settings) ?? this.restarts.refusal(performance.now());
     return (
       this.connector.current === undefined && this.starting === undefined && !this.isRecovering && refusal === undefined
     );
@@ -130,7 +115,7 @@ export class Supervisor {
   connected(signal?: CancelSignal): Promise<UpstreamSession> {
     const { current } = this.connector;
     if (current !== undefined) return Promise.resolve(current);
-    const refusal = this.forbidden ?? this.restarts.refusal(performance.now());
+    const refusal = this.refusal ?? this.restarts.refusal(performance.now());
     if (refusal !== undefined) return Promise.reject(refusal);
     if (this.restarting)
       return Promise.reject(
@@ -153,13 +138,13 @@ export class Supervisor {
 
   /** Refuses starts from now on and cancels a scheduled one. A running server continues. */
   forbid(refusal: TollgateError): void {
-    this.forbidden = refusal;
+    this.refusal = refusal;
     this.cancel();
   }
 
   /** Permits starts again. */
   allow(): void {
-    this.forbidden = undefined;
+    this.refusal = undefined;
     this.denied = undefined;
   }
 
@@ -177,7 +162,7 @@ export class Supervisor {
     await this.stop(refusal);
     // A start in progress ends now. Its caller reports the failure.
     await this.starting?.catch(() => undefined);
-    if (this.forbidden !== refusal) throw this.forbidden ?? refusal;
+    if (this.refusal !== refusal) throw this.refusal ?? refusal;
     this.restarts.forget();
     this.allow();
     await this.connected();
@@ -195,7 +180,7 @@ export class Supervisor {
    * keeps the server running, it tries again later.
    */
   async startInBackground(): Promise<TollgateError | undefined> {
-    if (this.connector.current !== undefined || this.forbidden !== undefined) return undefined;
+    if (this.connector.current !== undefined || this.refusal !== undefined) return undefined;
     const refusal = startRefusal(this.parts.settings);
     if (refusal !== undefined) return refusal;
     this.restarting = this.restarts.reason !== undefined;
@@ -227,7 +212,7 @@ export class Supervisor {
     if (this.denied !== undefined) throw this.denied;
     const startedAt = performance.now();
     const session = await this.connector.open(
-      () => this.forbidden,
+      () => this.refusal,
       async () => (this.denied = await options.consent?.(settings)),
     );
     const now = performance.now();
@@ -256,7 +241,7 @@ export class Supervisor {
 
   private schedule(ms: number): void {
     this.cancel();
-    if (this.forbidden !== undefined) return;
+    if (this.refusal !== undefined) return;
     this.timer = setTimeout(() => {
       this.timer = undefined;
       void this.startInBackground();

@@ -8,7 +8,7 @@ import type { JsonDoc } from '../rpc/wire-message.ts';
 import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import type { ServerEventDetails } from './server-events.ts';
 import { judgeHealth } from './server-health.ts';
-import { type ServerLifetime, type ServerSettings, startRefusal } from './server-settings.ts';
+import { type ServerLifetime, type ServerSettings, serverUnavailable, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
@@ -39,11 +39,9 @@ export class UpstreamServer implements ServerAdapter {
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
     [this.name, this.settings, this.options] = [settings.name, settings, options];
-    this.usage = new ServerUsage({
-      lifetime: settings.lifetime ?? 'on-demand',
-      idleMs: options.idleMs ?? IDLE_MS,
-      endIfIdle: () => this.supervisor.connector.endIfIdle(),
-    });
+    this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
+      this.supervisor.connector.endIfIdle(),
+    );
     this.crashAttribution = new CrashAttribution(settings);
     this.tools = new ToolCache((event) => this.report(event, this.supervisor.connector.current?.id ?? ''));
     this.supervisor = new Supervisor({
@@ -175,7 +173,7 @@ export class UpstreamServer implements ServerAdapter {
   stop(): Promise<void> {
     this.usage.close();
     this.tools.forget();
-    return this.supervisor.stop(unavailable(this.name, 'was stopped'));
+    return this.supervisor.stop(serverUnavailable(this.name, 'was stopped'));
   }
 
   async renew(how: 'list' | 'process'): Promise<void> {
@@ -183,7 +181,7 @@ export class UpstreamServer implements ServerAdapter {
     if (how === 'process') {
       this.crashAttribution.forget();
       this.restart ??= this.supervisor
-        .restart(unavailable(this.name, 'is being restarted'))
+        .restart(serverUnavailable(this.name, 'is being restarted'))
         .finally(() => (this.restart = undefined));
       await this.restart;
     }
@@ -192,7 +190,7 @@ export class UpstreamServer implements ServerAdapter {
 
   /** Refuses new starts, waits for running calls, at most `graceMs`, and stops. */
   async retire(graceMs: number): Promise<void> {
-    this.supervisor.forbid(unavailable(this.name, 'was changed or removed'));
+    this.supervisor.forbid(serverUnavailable(this.name, 'was changed or removed'));
     const end = performance.now() + graceMs;
     while (this.crashAttribution.isBusy && performance.now() < end) await sleep(RETIRE_POLL_MS);
     await this.stop();
@@ -200,7 +198,7 @@ export class UpstreamServer implements ServerAdapter {
 
   /** Kills every process synchronously. For the exit of this process. */
   killNow(): void {
-    this.supervisor.kill(unavailable(this.name, 'was stopped'), 'was stopped');
+    this.supervisor.kill(serverUnavailable(this.name, 'was stopped'), 'was stopped');
   }
 
   /** Kills the server and refuses starts until `lift`: for the kill switch, and for missing consent. */
@@ -292,8 +290,4 @@ export class UpstreamServer implements ServerAdapter {
   private report(event: ServerEventDetails, id: string): void {
     this.options.onEvent?.({ ...event, server: this.name, id });
   }
-}
-
-function unavailable(name: string, what: string): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}.` });
 }

@@ -6,8 +6,9 @@ import { type RawPrompt, type ServerInfo, type UpstreamCall, UpstreamError } fro
 import type { Connection } from '../rpc/connection.ts';
 import { isObject } from '../rpc/message-parser.ts';
 import { Peer } from '../rpc/peer.ts';
-import { INPUT_REQUIRED, type RefusedRequest } from '../rpc/refused-requests.ts';
+import { INPUT_REQUIRED } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
+import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readPromptList, readToolList } from './tool-list.ts';
 
 /** The events of a session. */
@@ -15,8 +16,8 @@ export interface SessionEvents {
   onToolsChanged(): void;
   /** A message that broke the protocol was skipped. */
   onBad(): void;
-  /** Requests of the server were refused. `during`: the only call that ran meanwhile. */
-  onRefused?(refused: RefusedRequest, during: UpstreamCall | undefined): void;
+  /** Requests of the server were refused. */
+  onRefused?(event: RefusedRequestEvent): void;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -49,7 +50,16 @@ export class UpstreamSession {
     this.peer = new Peer(connection, {
       onToolsChanged: () => events.onToolsChanged(),
       onDropped: () => events.onBad(),
-      onRefused: (refused) => events.onRefused?.(refused, this.calls.size === 1 ? [...this.calls][0] : undefined),
+      onRefused: (refused) => {
+        const [call, second] = this.calls;
+        const only = second === undefined ? call : undefined;
+        events.onRefused?.({
+          event: 'request.refused',
+          ...refused,
+          ...(only?.id !== undefined && { call: only.id }),
+          ...(only !== undefined && { session: only.scope }),
+        });
+      },
     });
   }
 

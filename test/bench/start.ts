@@ -8,6 +8,7 @@ import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { installServers } from '../servers/install.ts';
+import { startAll } from '../stdio/misbehaving-server.ts';
 import { openStdio } from './client.ts';
 import { quantile } from './measure.ts';
 
@@ -94,9 +95,9 @@ async function startBare(folder: string): Promise<number> {
 
 async function startPool(folder: string, isolation: Isolation): Promise<number> {
   const pool = openPool(folder);
-  pool.sync(settingsOf(folder, isolation));
+  const servers = pool.sync(settingsOf(folder, isolation)).values();
   const began = performance.now();
-  const outcomes = await pool.startAll();
+  const outcomes = await startAll(servers);
   const ms = performance.now() - began;
   await pool.stopAll();
   for (const [name, error] of outcomes) if (error !== undefined) throw new Error(`${name}: ${error.message}`);

@@ -8,7 +8,7 @@ import type { LaunchHost } from '../../adapters/stdio/launch.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 
 const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 
@@ -119,4 +119,15 @@ function lives(pid: number): boolean {
 
 export function temporaryFolder(): string {
   return mkdtempSync(join(tmpdir(), 'tollgate-adapters-'));
+}
+
+/** Lists the tools of all servers in parallel. Returns the error of each server that failed. */
+export async function startAll(
+  servers: Iterable<ServerAdapter>,
+): Promise<ReadonlyMap<string, TollgateError | undefined>> {
+  const starts = [...servers].map(async (server) => {
+    const failure = await server.listTools().then(() => undefined, asTollgateError);
+    return [server.name, failure] as const;
+  });
+  return new Map(await Promise.all(starts));
 }

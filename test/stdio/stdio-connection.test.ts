@@ -19,6 +19,7 @@ import {
   isGone,
   refusalOf,
   serve,
+  startAll,
   temporaryFolder,
   textOf,
 } from './misbehaving-server.ts';
@@ -479,13 +480,11 @@ describe('the pool', () => {
   it('starts all in parallel, and one that fails holds up no other', async () => {
     const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
-    for (const [name, mode] of [
-      ['a', 'ok'],
-      ['b', 'crash-at-start'],
-      ['c', 'ok'],
-    ] as const)
-      pool.add(named(name, mode));
-    const outcomes = await pool.startAll();
+    const outcomes = await startAll([
+      pool.add(named('a')),
+      pool.add(named('b', 'crash-at-start')),
+      pool.add(named('c')),
+    ]);
     expect([...outcomes].map(([name, error]) => [name, error?.code])).toEqual([
       ['a', undefined],
       ['b', 'INIT_FAILED'],

@@ -79,7 +79,7 @@ it('a server that is ended because nobody uses it, and cannot be ended in order,
     onToolsChanged: () => undefined,
     onLost: () => undefined,
     onStopped: () => undefined,
-    onRefused: () => undefined,
+    report: () => undefined,
   });
   const open = (): Promise<unknown> =>
     connector.open(

@@ -19,6 +19,7 @@ import {
   isGone,
   refusalOf,
   serve,
+  startAll,
   temporaryFolder,
   textOf,
 } from '../stdio/misbehaving-server.ts';
@@ -90,9 +91,9 @@ describe('a keep-alive server', () => {
     const bench = serve(chaos('ok', { name: 'kept', lifetime: 'keep-alive' }), {});
     open.push(bench);
     const { pool } = bench;
-    for (const name of ['a', 'b', 'c', 'd', 'e']) pool.add(chaos('ok', { name }));
+    const servers = ['a', 'b', 'c', 'd', 'e'].map((name) => pool.add(chaos('ok', { name })));
     await bench.server.start();
-    const outcomes = await pool.startAll();
+    const outcomes = await startAll([bench.server, ...servers]);
     expect([...outcomes.values()].filter((error) => error !== undefined)).toEqual([]);
     expect(bench.server.health().state).toBe('healthy');
   });
