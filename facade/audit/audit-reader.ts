@@ -20,6 +20,8 @@ export interface AuditFilter {
   readonly run?: string;
   readonly session?: string;
   readonly id?: string;
+  /** The beginning of an id. */
+  readonly idPrefix?: string;
   /** Anywhere in the record, as it is written. */
   readonly text?: string;
   /** Only calls, one record for each: its end, or the intent if no end is recorded. */
@@ -138,6 +140,8 @@ function whereOf(filter: AuditFilter): Where {
     const wanted = filter[column];
     if (wanted !== undefined) add(`${column} = ?`, wanted);
   }
+  // U+FFFF follows every character of an id.
+  if (filter.idPrefix !== undefined) add('id >= ? AND id < ?', filter.idPrefix, `${filter.idPrefix}\uffff`);
   if (filter.tool !== undefined)
     add(`(tool = ? OR exposed = ? OR server || '.' || tool = ?)`, filter.tool, filter.tool, filter.tool);
   if (filter.callsOnly === true) add(CALLS);

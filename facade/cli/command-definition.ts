@@ -1,4 +1,4 @@
-/** Owns the form in which commands are declared, as data; adds them with their shared options to the command line. */
+/** Defines the form in which commands are declared as data, and adds them with their shared options to commander. */
 import { type Argument, type Command, InvalidArgumentError, Option } from 'commander';
 import type { Io } from './command-io.ts';
 import type { Wiring } from './wiring.ts';

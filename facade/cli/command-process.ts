@@ -2,7 +2,13 @@
 import { realpathSync } from 'node:fs';
 import { homedir, userInfo } from 'node:os';
 import path from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { EXIT, type Io } from './command-io.ts';
+import { commandLine } from './print.ts';
+import { screenColumns, wrapMessage } from './terminal-rows.ts';
+
+/** Commands whose stderr is a log. */
+const LOGGING: ReadonlySet<string> = new Set(['run', 'serve']);
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
@@ -19,7 +25,7 @@ export function processIo(host: CommandProcess): Io {
   watchOutput(host);
   return {
     stdout: (text) => void stdout.write(text),
-    stderr: (text) => void stderr.write(text),
+    stderr: (text) => void stderr.write(messageFor(host, text)),
     isTTY: stdout.isTTY === true,
     env,
     stdin,
@@ -41,6 +47,17 @@ export function processIo(host: CommandProcess): Io {
       if (stdin.isTTY !== true) signals.onHangup = listener;
     },
   };
+}
+
+/**
+ * Fits a message to stderr: broken at words, without colour if stderr is no terminal. `run` and `serve` write a log,
+ * whose lines stay whole in a file.
+ */
+function messageFor({ stderr, argv, execPath }: CommandProcess, text: string): string {
+  const isTTY = stderr.isTTY === true;
+  const plain = isTTY ? text : stripVTControlCharacters(text);
+  if (!isTTY && LOGGING.has(argv[2] ?? '')) return plain;
+  return wrapMessage(plain, screenColumns(isTTY, stderr), ['tollgate', commandLine(selfOf({ argv, execPath }))]);
 }
 
 /** An empty or relative HOME would put the state below the current folder, where agents write. */
@@ -74,9 +91,9 @@ function readOr(read: () => string, otherwise: string): string {
  */
 class Signals {
   onHangup: (() => void) | undefined;
-  readonly #host: CommandProcess;
   /** The first use removes it. */
   onUrge: (() => void) | undefined;
+  readonly #host: CommandProcess;
   #stopped: Promise<void> | undefined;
 
   constructor(host: CommandProcess) {
@@ -106,17 +123,17 @@ class Signals {
         resolve();
       };
       for (const signal of SIGNALS) host.on(signal, receive);
-      // No one reads any more, so there is nothing left to say.
+      // The reader of stdout has gone, so the command has nothing more to print.
       host.stdout.once('error', () => resolve());
     });
   }
 }
 
-/** A reader such as `head` may end first, which is no error. Output that a full disk did not take is one. */
+/** A reader such as `head` may end first, which is no error. A full disk is an error. */
 function watchOutput(host: CommandProcess): void {
   host.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
     if (code === 'EPIPE' || code === 'ECONNRESET') return;
-    host.stderr.write(`The output could not be written (${code}).\n`);
+    host.stderr.write(`Cannot write the output (${code}), so it is incomplete.\n`);
     host.exitCode = EXIT.unexpected;
   });
   host.stderr.on('error', () => undefined);

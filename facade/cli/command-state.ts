@@ -63,7 +63,7 @@ export function findCommandState(
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code))
       throw thrown;
-    return placeWithout(file, io);
+    return guessState(file, io);
   }
 }
 
@@ -73,7 +73,8 @@ function holdsState(folder: string): boolean {
 }
 
 const HOW_TO_FIND =
-  'Name the state folder with --state FOLDER. `tollgate doctor` shows it; by default it is a folder in ~/.local/state/tollgate named after the project.';
+  'Name the state folder with --state FOLDER. `tollgate doctor` shows it; ' +
+  'by default it is a folder in ~/.local/state/tollgate named after the project.';
 
 function findConfig(config: string, { cwd, stderr }: Io): string {
   const here = path.resolve(cwd, config);
@@ -88,19 +89,22 @@ function findConfig(config: string, { cwd, stderr }: Io): string {
   }
 }
 
-function placeWithout(file: string, { env, home, stderr }: Io): CommandState {
+function guessState(file: string, { env, home, stderr }: Io): CommandState {
   const found = guessFolders(file, { env, home });
   const shown = quote(path.basename(file));
   const isGone = !existsSync(file);
   if (found === undefined || !holdsState(found.state)) {
+    const why =
+      found === undefined
+        ? 'it does not tell where its state folder is'
+        : 'the state folder that it would have is empty';
     const detail = isGone
       ? `There is no ${shown} here or in a folder above, so the state folder is not known.`
-      : `${shown} is refused, and ${found === undefined ? 'where its state folder is cannot be read from it' : 'no state lies in the folder that it would have'}: nothing was changed.`;
+      : `${shown} is refused, and ${why}: nothing was changed.`;
     throw new TollgateError('USAGE', { detail, next: HOW_TO_FIND });
   }
-  stderr(
-    `${isGone ? `There is no ${shown} any more` : `${shown} is refused (see: tollgate check)`}; names are not compared with it. Using the state folder ${printable(found.state)}\n`,
-  );
+  const problem = isGone ? `There is no ${shown} any more` : `${shown} is refused (see: tollgate check)`;
+  stderr(`${problem}; names are not compared with it. Using the state folder ${printable(found.state)}\n`);
   return { state: found.state, audit: { folder: found.auditFolder, rotateBytes: ROTATE_BYTES } };
 }
 
@@ -130,7 +134,10 @@ export interface DecisionContext {
   readonly append: (entry: AuditEntry) => void;
 }
 
-/** Opens state and audit log of a configuration for `work`, and closes them. Throws STATE_FAILED, and what `work` throws. */
+/**
+ * Opens state and audit log of a configuration for `work`, and closes them. Throws STATE_FAILED, and what `work`
+ * throws.
+ */
 export function withDecisions<T>(
   config: Pick<Config, 'state' | 'audit'>,
   io: Pick<Io, 'user'>,

@@ -30,8 +30,8 @@ const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
 };
 
 /**
- * Prints an error on stderr: its code with one line what happened, each problem of a file as `file:line:col: message`,
- * one line what to do.
+ * Prints an error on stderr: one line with its code and what happened, each problem of a file as
+ * `file:line:col: message`, and one line what to do.
  */
 export function reportError(thrown: unknown, { json, io }: { readonly json: boolean; readonly io: Io }): number {
   const error = asTollgateError(thrown);

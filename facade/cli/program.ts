@@ -1,4 +1,4 @@
-/** Owns the command line: which commands there are, in which order, and how a wrong command line is answered. */
+/** Builds the command line from the definitions of all commands, and answers a wrong command line. */
 import { Argument, Command, CommanderError } from 'commander';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { VERSION } from '../serve/version.ts';
@@ -73,7 +73,7 @@ export async function runCli(argv: readonly string[], io: Io, wiring: Wiring): P
     if (thrown.exitCode === 0) return EXIT.ok;
     // Without a command the help was shown already.
     if (thrown.code === 'commander.help') return EXIT.usage;
-    return reportError(misuse(thrown, program, argv), { json, io });
+    return reportError(usageError(thrown, program, argv), { json, io });
   }
 }
 
@@ -99,7 +99,7 @@ function printVersion(options: { readonly json?: true }, io: Io): number {
 }
 
 /** Turns an error of commander into a USAGE error that names the help of the command. */
-function misuse(thrown: CommanderError, program: Command, argv: readonly string[]): TollgateError {
+function usageError(thrown: CommanderError, program: Command, argv: readonly string[]): TollgateError {
   const command = program.commands.find((one) => one.name() === argv[0]);
   const detail = thrown.message.replace(/^error: /, '').replaceAll('\n', ' ');
   return new TollgateError('USAGE', {

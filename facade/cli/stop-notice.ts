@@ -1,7 +1,4 @@
-/**
- * Prints the first line of commands that look at a configuration: what is switched off or killed, or that this is not
- * known.
- */
+/** Prints the first line of commands that read a configuration: what is switched off or killed. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
@@ -11,7 +8,8 @@ import type { Io } from './command-io.ts';
 import { printable } from './print.ts';
 
 /**
- * Tells on stderr what no one can use now, and how to change that. `state`: the state folder, which may not exist yet.
+ * Tells on stderr what is switched off or killed, and how to change that. `state`: the state folder. It may
+ * not exist yet.
  */
 export function reportStops(state: string, { stderr }: Pick<Io, 'stderr'>): void {
   if (!existsSync(path.join(state, STOPS_FILE))) return;
@@ -29,7 +27,8 @@ function linesOf(folder: string): readonly string[] {
         ...(off === undefined
           ? []
           : [
-              `SWITCHED OFF since ${off.since} by ${off.by}: lists are empty, and every call is refused. Turn it on with: tollgate on`,
+              `SWITCHED OFF since ${off.since} by ${off.by}: lists are empty, and every call is refused. ` +
+                'Turn it on with: tollgate on',
             ]),
         ...(names.length === 0
           ? []
@@ -40,6 +39,6 @@ function linesOf(folder: string): readonly string[] {
     }
   } catch (thrown) {
     const { message, next } = asTollgateError(thrown);
-    return [`It is not known whether something is switched off: ${message} ${next}`];
+    return [`Cannot read whether something is switched off: ${message} ${next}`];
   }
 }

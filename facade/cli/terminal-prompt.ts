@@ -1,4 +1,4 @@
-/** Reads what a person types or a program pipes in. It never shows a secret value, and no answer never means yes. */
+/** Reads what a person types or a program pipes in. It shows no secret value, and a missing answer means no. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Io } from './command-io.ts';
 
@@ -8,8 +8,8 @@ const [CTRL_C, CTRL_D, BACKSPACE, DELETE] = ['\u0003', '\u0004', '\b', '\u007f']
 /** The parts of a terminal's input that are used. */
 type TerminalInput = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
 
-/** Who is asked, and what ends the question. */
-type Asker = Pick<Io, 'stdin' | 'stderr'> & Partial<Pick<Io, 'stopped'>>;
+/** The streams of a question, and what ends it. */
+type PromptIo = Pick<Io, 'stdin' | 'stderr'> & Partial<Pick<Io, 'stopped'>>;
 
 /** Returns whether a person is at the input. */
 export function isInteractive(io: Pick<Io, 'stdin'>): boolean {
@@ -20,7 +20,7 @@ export function isInteractive(io: Pick<Io, 'stdin'>): boolean {
  * Reads one hidden line from the terminal. `question` goes to stderr. Throws CANCELLED on Ctrl-C and at the end of the
  * input.
  */
-export async function askHidden(io: Asker, question: string): Promise<string> {
+export async function askHidden(io: PromptIo, question: string): Promise<string> {
   const input = io.stdin as TerminalInput;
   io.stderr(question);
   input.setRawMode?.(true);
@@ -33,7 +33,7 @@ export async function askHidden(io: Asker, question: string): Promise<string> {
   }
 }
 
-function readLine({ stdin, stopped }: Asker): Promise<string> {
+function readLine({ stdin, stopped }: PromptIo): Promise<string> {
   const input = stdin as TerminalInput;
   return new Promise((resolve, reject) => {
     let typed = '';
@@ -88,12 +88,12 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
 }
 
 /** Asks a yes-or-no question. Every answer but yes means no. Throws CANCELLED as `askHidden`. */
-export async function askYes(io: Asker, question: string): Promise<boolean> {
+export async function askYes(io: PromptIo, question: string): Promise<boolean> {
   io.stderr(`${question} [y/N] `);
   try {
     return /^y(es)?$/i.test((await readLine(io)).trim());
   } catch (thrown) {
-    // The person has not ended the line, so the next text would follow the question.
+    // The line has no end yet, so the next text would follow the question.
     io.stderr('\n');
     throw thrown;
   } finally {

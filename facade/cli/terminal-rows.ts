@@ -3,13 +3,11 @@
  * Such a text never begins a row of Tollgate.
  */
 import type { Io } from './command-io.ts';
-import { printable } from './print.ts';
+import { MAX_COLUMNS, printable, wrapRow, wrapWords } from './print.ts';
 
-/** The width if the terminal does not tell it. */
-const WIDTH = 100;
-const NARROWEST = 40;
+const MIN_COLUMNS = 40;
 /** Begins each row that continues the row above. */
-const ON = '    | ';
+const CONTINUATION = '    | ';
 
 /**
  * Alphabets with letters that look like letters of another one. Japanese and Chinese mix with Latin in ordinary words,
@@ -20,15 +18,37 @@ const SCRIPTS = ['Latin', 'Greek', 'Cyrillic', 'Armenian', 'Cherokee', 'Coptic',
 );
 
 /**
- * Returns printable rows, none wider than the terminal (default 100). A terminal that wraps by itself would start a new
- * row with any text.
+ * Breaks printable text into rows that are not wider than the terminal, and not wider than 100 columns. A terminal that
+ * breaks rows by itself would begin a new row with any text.
  */
-export function inRows({ isTTY, out }: Pick<Io, 'isTTY' | 'out'>, text: string): string {
-  const columns = isTTY ? (out as { readonly columns?: number }).columns : undefined;
-  const width = Math.max(NARROWEST, columns ?? WIDTH);
+export function inRows(io: Pick<Io, 'isTTY' | 'out'>, text: string): string {
+  const columns = screenColumns(io.isTTY, io.out);
   return text
     .split('\n')
-    .map((row) => folded(row, width))
+    .flatMap((row) => wrapRow(row, columns, CONTINUATION))
+    .join('\n');
+}
+
+/** Returns the width to which text is broken: that of the terminal, from 40 to 100 columns. */
+export function screenColumns(isTTY: boolean, stream: object): number {
+  const { columns = 0 } = stream as { readonly columns?: number };
+  // Some terminals report a width of 0.
+  return isTTY && columns > 0 ? Math.min(MAX_COLUMNS, Math.max(MIN_COLUMNS, columns)) : MAX_COLUMNS;
+}
+
+/**
+ * Breaks the lines of a message at words. A line that begins with two spaces and the name of a program (`commands`)
+ * stays whole, because people copy it; so does a line of JSON.
+ */
+export function wrapMessage(text: string, columns: number, commands: readonly string[]): string {
+  const isWhole = (line: string): boolean =>
+    line.startsWith('{') || commands.some((command) => line.startsWith(`  ${command} `));
+  return text
+    .split('\n')
+    .map((line) => {
+      const indent = /^ */.exec(line)?.[0] ?? '';
+      return isWhole(line) ? line : wrapWords(line, columns, `${indent}  `);
+    })
     .join('\n');
 }
 
@@ -52,25 +72,4 @@ export function letterMarks(text: string): readonly string[] {
 export function marked(text: string): string {
   const marks = letterMarks(text);
   return `${printable(text)}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
-}
-
-/** Breaks at a space if one is near. */
-function folded(row: string, width: number): string {
-  if (row.length * 2 <= width) return row;
-  const rows: string[] = [];
-  let letters = [...row];
-  for (let end = endOf(letters, width); end < letters.length; end = endOf(letters, width)) {
-    const blank = letters.lastIndexOf(' ', end - 1) + 1;
-    const at = blank > end / 2 ? blank : end;
-    rows.push(letters.slice(0, at).join(''));
-    letters = [...ON, ...letters.slice(at)];
-  }
-  return [...rows, letters.join('')].join('\n');
-}
-
-/** Returns how many letters fit. A letter outside ASCII counts twice, because it may be two columns wide. */
-function endOf(letters: readonly string[], width: number): number {
-  let columns = 0;
-  const at = letters.findIndex((letter) => (columns += letter > '~' ? 2 : 1) > width);
-  return at === -1 ? letters.length : at;
 }

@@ -18,15 +18,15 @@ export interface ClientEntry extends Pick<ServerDefinition, 'command' | 'args' |
   readonly path: readonly string[];
   readonly transport: 'stdio' | 'http' | 'sse';
   readonly envFile?: string;
-  /** Tools that the file excludes. It only restricts, so it applies. */
+  /** Tools that the file excludes. A file may restrict, so this applies. */
   readonly tools?: ToolLimits;
   /** What VS Code's own sandbox gives it and denies it. */
   readonly sandbox?: ClientSandbox;
-  /** Keys of that sandbox that are not known here. */
+  /** Keys of that sandbox that Tollgate does not know. */
   readonly unread: readonly string[];
   /** Keys that grant trust; they are ignored. */
   readonly dropped: readonly string[];
-  /** Why it cannot be used, when it cannot. */
+  /** Why the server cannot be used. Absent: it can. */
   readonly unusable?: string;
 }
 
@@ -75,7 +75,8 @@ export function readEntry(source: EntrySource): ClientEntry {
     const meant = meantRestriction(key);
     if (meant !== undefined)
       reader.faults.push(
-        `unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, it is not known which tools it excludes`,
+        `unknown key ${quote(key)}: did you mean ${quote(meant)}? ` +
+          'Until it is corrected, it is not known which tools it excludes',
       );
   }
   const [fault] = reader.faults;
@@ -207,7 +208,7 @@ class EntryReader {
     return Object.fromEntries(plain.map(([name, value]) => [name, this.#ours(String(value.value))]));
   }
 
-  /** Codex names variables instead of giving values. */
+  /** Codex writes names of variables instead of values. */
   #named(key: string): Readonly<Record<string, string>> {
     return Object.fromEntries(Object.entries(this.#map(key)).map(([name, variable]) => [name, `\${env:${variable}}`]));
   }

@@ -43,7 +43,7 @@ export interface ChangeNames {
 }
 
 /** Where backups are stored, and the name of a set of changes. `secrets`: names that were added to the vault for it. */
-export interface Keeping {
+export interface ChangeSet {
   readonly state: string;
   readonly changer: Changer;
   readonly now: number;
@@ -70,18 +70,18 @@ export function readTarget(file: string): string | undefined {
   checkFolder(path.dirname(file));
   if (status === undefined) return undefined;
   if (status.isSymbolicLink())
-    throw refused(file, 'is a link, and its target may belong to another program', 'Name the file itself with --file.');
-  if (!status.isFile()) throw refused(file, 'is no plain file', 'Name another with --file.');
+    throw refusal(file, 'is a link, and its target may belong to another program', 'Name the file itself with --file.');
+  if (!status.isFile()) throw refusal(file, 'is not a plain file', 'Name another with --file.');
   if (!mayWrite(status.uid, path.dirname(file)))
-    throw refused(file, 'belongs to another user', 'Run this as the user who owns it.');
+    throw refusal(file, 'belongs to another user', 'Run this as the user who owns it.');
   if ((status.mode & 0o002) !== 0)
-    throw refused(
+    throw refusal(
       file,
-      'everyone can write it',
-      'Remove that permission with chmod o-w, check the file, then do it again.',
+      'is writable for everyone',
+      'Remove that permission with chmod o-w, check the file, then run the command again.',
     );
   if (status.size > MAX_BYTES)
-    throw refused(file, `is larger than ${MAX_BYTES / 1024 / 1024} MiB`, 'Make the change by hand.');
+    throw refusal(file, `is larger than ${MAX_BYTES / 1024 / 1024} MiB`, 'Make the change by hand.');
   return decode(file);
 }
 
@@ -95,7 +95,7 @@ function decode(file: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(readFileSync(file));
   } catch {
-    throw refused(file, 'cannot be read as UTF-8 text', 'Correct it, or make the change by hand.');
+    throw refusal(file, 'cannot be read as UTF-8 text', 'Correct it, or make the change by hand.');
   }
 }
 
@@ -103,14 +103,14 @@ function decode(file: string): string {
 function checkFolder(folder: string): void {
   // A project that is cloned may bring `.vscode` or `servers` as a link to anywhere.
   if (lstatSync(folder, { throwIfNoEntry: false })?.isSymbolicLink() === true)
-    throw refused(
+    throw refusal(
       folder,
       'is a link, so the text would be written elsewhere',
       'Name the file behind it with --file, or make it a folder.',
     );
   const status = statSync(folder, { throwIfNoEntry: false });
   const isOpen = status !== undefined && (status.mode & 0o002) !== 0 && (status.mode & 0o1000) === 0;
-  if (isOpen) throw refused(folder, 'everyone can write it', 'Remove that permission with chmod o-w.');
+  if (isOpen) throw refusal(folder, 'is writable for everyone', 'Remove that permission with chmod o-w.');
 }
 
 /**
@@ -119,10 +119,11 @@ function checkFolder(folder: string): void {
  */
 export function writeChanges(
   changes: readonly FileChange[],
-  { state, changer, now, secrets = [], of }: Keeping,
+  { state, changer, now, secrets = [], of }: ChangeSet,
 ): string {
   for (const { file, before } of changes)
-    if (readTarget(file) !== before) throw refused(file, 'was changed meanwhile', 'Do it again: nothing was written.');
+    if (readTarget(file) !== before)
+      throw refusal(file, 'was changed meanwhile', 'Run the command again: nothing was written.');
   const files = changes.map(({ file, before, after }) => ({
     file,
     ...(before !== undefined && { before, mode: statSync(file).mode & 0o777 }),
@@ -153,18 +154,18 @@ export function writeChanges(
 }
 
 /** What can be restored. `secrets` are still in the vault. */
-export interface Undoing {
+export interface UndoPlan {
   readonly files: readonly string[];
   readonly secrets: readonly string[];
   readonly of: ChangeNames;
-  readonly putBack: () => void;
+  readonly restore: () => void;
 }
 
 /**
  * Returns the last changes of this command, to be undone. Throws USAGE if there are none, if one of the files has
  * changed since, or if a later export removed servers from a client's file that would be lost then.
  */
-export function openUndo(state: string, changer: Changer): Undoing {
+export function openUndo(state: string, changer: Changer): UndoPlan {
   const backups = listBackups(state);
   const last = backups.findLast(({ name }) => name.includes(`-${changer}-`));
   if (last === undefined)
@@ -174,20 +175,21 @@ export function openUndo(state: string, changer: Changer): Undoing {
     });
   const { files, secrets, of = { clients: [], servers: [] }, folders = [] } = readManifest(last);
   if (changer === 'import')
-    checkLater(
+    refuseLostServers(
       backups.filter((one) => timeOf(one) >= timeOf(last)),
       of,
     );
   for (const { file, afterHash } of files) {
-    const there = readTarget(file);
-    if (there === undefined || hashOf(there) !== afterHash)
-      throw refused(
+    const current = readTarget(file);
+    if (current === undefined || hashOf(current) !== afterHash)
+      throw refusal(
         file,
         'was changed since, and undoing would lose that change',
-        `If \`tollgate connect\` replaced a server, undo that first. Otherwise restore it by hand: the former text is in ${last.file}.`,
+        'If `tollgate connect` replaced a server, undo that first. ' +
+          `Otherwise restore it by hand: the former text is in ${last.file}.`,
       );
   }
-  const putBack = (): void => {
+  const restore = (): void => {
     for (const { file, before, mode } of files) {
       if (before === undefined) captureWrite(file, undefined, () => unlinkSync(file));
       else place(file, before, mode);
@@ -195,7 +197,7 @@ export function openUndo(state: string, changer: Changer): Undoing {
     for (const folder of folders) removeIfEmpty(folder);
     rmSync(last.file);
   };
-  return { files: files.map(({ file }) => file), secrets, of, putBack };
+  return { files: files.map(({ file }) => file), secrets, of, restore };
 }
 
 function readManifest({ file }: Backup): Manifest {
@@ -207,14 +209,16 @@ function timeOf({ name }: Backup): string {
   return name.split('Z')[0] ?? '';
 }
 
-function checkLater(later: readonly Backup[], { servers }: ChangeNames): void {
+function refuseLostServers(later: readonly Backup[], { servers }: ChangeNames): void {
   const moved = later
     .filter(({ name }) => name.includes('-export-'))
     .flatMap((backup) => readManifest(backup).of?.servers ?? []);
   const lost = servers.filter((name) => moved.includes(name));
   if (lost.length > 0)
     throw new TollgateError('USAGE', {
-      detail: `A later export removed servers from a client's file because Tollgate has them: ${lost.join(', ')}. Without the import they would be lost.`,
+      detail:
+        `A later export removed servers from a client's file because Tollgate has them: ${lost.join(', ')}. ` +
+        'Without the import they would be lost.',
       next: 'Restore them there first: tollgate export --undo',
     });
 }
@@ -239,7 +243,7 @@ function place(file: string, text: string, mode?: number): void {
   try {
     replaceFile(file, text, mode);
   } catch (thrown) {
-    throw refused(
+    throw refusal(
       file,
       `cannot be written (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})`,
       'Check the permissions of its folder.',
@@ -255,6 +259,6 @@ function hashOf(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-function refused(file: string, why: string, next: string): TollgateError {
+function refusal(file: string, why: string, next: string): TollgateError {
   return new TollgateError('USAGE', { detail: `${file} ${why}.`, next });
 }

@@ -27,10 +27,10 @@ export function changeServers(text: string, format: ClientFormat, change: Server
   const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
   const before = editor.read(text.slice(bom.length));
   if (before === undefined)
-    throw unclear(
-      `The file of ${format.title} cannot be read as ${format.syntax === 'toml' ? 'TOML' : 'JSON with every key once'}.`,
+    throw refusal(
+      `The file of ${format.title} is not valid ${format.syntax === 'toml' ? 'TOML' : 'JSON, or has a key twice'}.`,
     );
-  const target = wanted(before, format.container, change);
+  const target = changedValue(before, format.container, change);
   const sets = [[format.container, change.add?.name ?? ''], ['inputs']]
     .map((path) => ({ path, value: valueAt(target, path) }))
     .filter(({ path, value }) => value !== undefined && !isDeepStrictEqual(value, valueAt(before, path)));
@@ -45,7 +45,7 @@ export function changeServers(text: string, format: ClientFormat, change: Server
   const after = changed === undefined ? undefined : editor.read(changed);
   if (after !== undefined && isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(target, format)))
     return `${bom}${changed}`;
-  throw unclear(`The servers in the file of ${format.title} are written in a form that a program cannot change.`);
+  throw refusal(`The servers in the file of ${format.title} are written in a form that a program cannot change.`);
 }
 
 function valueAt(root: Plain, path: readonly string[]): unknown {
@@ -55,7 +55,7 @@ function valueAt(root: Plain, path: readonly string[]): unknown {
   );
 }
 
-function wanted(before: Plain, container: string, { add, remove, input }: ServerChange): Plain {
+function changedValue(before: Plain, container: string, { add, remove, input }: ServerChange): Plain {
   const after = structuredClone(before) as Record<string, unknown>;
   for (const path of remove) {
     const parent = path.slice(0, -1).reduce<unknown>((value, key) => (value as Plain)[key], after) as Record<
@@ -80,14 +80,14 @@ function withoutEmpty(value: Plain, { container }: ClientFormat): Plain {
     : value;
 }
 
-function withInput(there: unknown, { id, description }: NonNullable<ServerChange['input']>): readonly unknown[] {
-  const inputs = Array.isArray(there) ? (there as Plain[]) : [];
+function withInput(existing: unknown, { id, description }: NonNullable<ServerChange['input']>): readonly unknown[] {
+  const inputs = Array.isArray(existing) ? (existing as Plain[]) : [];
   return inputs.some((input) => input.id === id)
     ? inputs
     : [...inputs, { type: 'promptString', id, description, password: true }];
 }
 
-function unclear(detail: string): TollgateError {
+function refusal(detail: string): TollgateError {
   return new TollgateError('USAGE', {
     detail,
     next: 'Correct the file, or make the change by hand: nothing was written.',

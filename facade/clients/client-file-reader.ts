@@ -26,13 +26,13 @@ export interface ClientFile {
   readonly warnings: readonly Problem[];
 }
 
-/** How a file is read: `shown` is its name in messages, `project` the folder whose entry of ~/.claude.json counts. */
+/** How a file is read. `shown`: its name in messages. `project`: the folder whose entry in ~/.claude.json counts. */
 export interface Reading {
   readonly shown: string;
   readonly project: string;
-  /** Whose file it is; absent: told by where it stands. */
+  /** The client of the file. Default: the client that owns its place. */
   readonly format?: ClientFormat;
-  /** Where the file is read (see World in facade/config/work-folders.ts); default: where it stands. */
+  /** Where the file is read (see World in facade/config/work-folders.ts). Default: at its place. */
   readonly at?: (file: string) => string;
 }
 
@@ -42,14 +42,14 @@ const ROOT_KEYS: ReadonlySet<string> = new Set([...CONTAINERS, 'inputs', 'projec
 export function readClientFile(absolute: string, reading: Reading): ClientFile {
   const read = readText(reading.at?.(absolute) ?? absolute, MAX_BYTES);
   if (read.ok) return readClientText(read.text, { ...reading, file: absolute });
-  return alone(
+  return unreadFile(
     reading.shown,
     { line: 1, column: 1 },
     `the included file defines no servers: ${read.reason}; correct include, or restore the file`,
   );
 }
 
-/** Reads the text of a client's file; `file` is where it stands. Never throws. */
+/** Reads the text of a client's file; `file` is its place. Never throws. */
 export function readClientText(
   text: string,
   { shown, project, file, format = formatOf(file) }: Reading & { readonly file: string },
@@ -57,15 +57,16 @@ export function readClientText(
   const isToml = format?.syntax === 'toml' || file.endsWith('.toml');
   const parsed = isToml ? parseToml(text) : parseJson(text);
   if (!('root' in parsed))
-    return alone(
+    return unreadFile(
       shown,
       parsed.place,
-      `the included file is not ${isToml ? 'TOML' : 'JSON'} (${parsed.fault}), so none of its servers exists; correct the line`,
+      `the included file is not ${isToml ? 'TOML' : 'JSON'} (${parsed.fault}), ` +
+        'so none of its servers exists; correct the line',
     );
   return new ClientReader({ shown, text, format }).run(parsed.root, project);
 }
 
-function alone(file: string, place: ConfigPath, message: string): ClientFile {
+function unreadFile(file: string, place: ConfigPath, message: string): ClientFile {
   return { file, entries: [], inputs: new Map(), warnings: [{ file, ...place, message }] };
 }
 
@@ -146,7 +147,7 @@ class ClientReader {
     this.#warnings.push({ file: this.#file, ...this.#place(node), message });
   }
 
-  /** By halves: a file may have as many lines as remarks. */
+  /** Searches by halves, because a hostile file may have many lines and many remarks. */
   #place({ offset }: Node): ConfigPath {
     let [low, high] = [0, this.#lineStarts.length];
     while (high - low > 1) {
@@ -169,7 +170,7 @@ function at(root: Node, path: readonly string[]): Container | undefined {
   return node === undefined ? undefined : { node, path };
 }
 
-/** VS Code's settings and others hold them one level further down, under `mcp`. */
+/** VS Code's settings, for example, have the servers one level further down, under `mcp`. */
 function innerServers(container: Container): Container {
   const inner = fieldsOf(container.node).fields.get('servers');
   return inner?.type === 'object' && !looksLikeServer(inner)

@@ -9,7 +9,7 @@ export type Root = 'project' | 'home' | 'settings' | 'xdg' | 'codex';
 /** How a client writes a variable of the environment in its file. `none`: it fills in nothing. */
 export type Interpolation = 'none' | 'shell' | 'dollar' | 'vscode' | 'braces';
 
-/** The name under which a client is asked for. */
+/** The name of a client on the command line. */
 export type ClientId =
   | 'claude-desktop'
   | 'claude-code'
@@ -26,7 +26,7 @@ export interface ClientFormat {
   readonly id: ClientId;
   readonly title: string;
   readonly syntax: 'json' | 'toml';
-  /** Each: where it stands, from a root. The first is written by default. */
+  /** The places of the file, each from a root. The first is written by default. */
   readonly places: readonly (readonly [Root, ...string[]])[];
   /** The key that holds the servers. */
   readonly container: string;
@@ -39,13 +39,13 @@ export interface ClientFormat {
   readonly interpolation: Interpolation;
   /** How a header with a token is written, so that the token is stored elsewhere. */
   readonly token?: 'input' | 'variable' | 'named';
-  /** The file holds all settings of the client, so that other keys are no remark. */
+  /** The file has all settings of the client, so other keys give no remark. */
   readonly settings?: true;
-  /** It starts programs without the PATH of a shell. */
+  /** The client starts programs without the PATH of a shell. */
   readonly bare?: true;
   /** Program and arguments are one list. */
   readonly oneList?: true;
-  /** What else a program's entry needs. */
+  /** Further keys of a program's entry. */
   readonly extra?: Readonly<Record<string, string>>;
 }
 
@@ -223,10 +223,11 @@ export function formatOf(file: string): ClientFormat | undefined {
   return CLIENTS.find(({ places }) => places.some(ends));
 }
 
-/** The client of this id. */
+/** Returns the client with this id. */
 export function clientOf(id: string): ClientFormat | undefined {
   return CLIENTS.find((client) => client.id === id);
 }
+
 /** Returns the text with the client's variables written as in tollgate.yaml. Other text stays. */
 export function asOurs(text: string, interpolation: Interpolation | undefined): string {
   if (interpolation === 'dollar') return text.replace(/\$([A-Za-z_]\w*)/g, '${$1}');
@@ -234,7 +235,7 @@ export function asOurs(text: string, interpolation: Interpolation | undefined): 
   return text;
 }
 
-/** A variable of the environment as the client fills it in; undefined where it fills in nothing. */
+/** Returns a variable in the form that the client fills in; undefined if the client fills in nothing. */
 export function asTheirs(variable: string, interpolation: Interpolation): string | undefined {
   const written: Readonly<Record<Interpolation, string | undefined>> = {
     none: undefined,

@@ -1,4 +1,4 @@
-/** The places of clients' files on this machine. */
+/** Lists the places of clients' files on this machine. */
 import path from 'node:path';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { CLIENTS, type ClientFormat, type Root } from './client-formats.ts';
@@ -7,7 +7,7 @@ import { CLIENTS, type ClientFormat, type Root } from './client-formats.ts';
 export interface ClientPlace {
   readonly client: ClientFormat;
   readonly file: string;
-  /** Of this project; else of the user, for all projects. */
+  /** True for a file of this project; false for a file of the user, for all projects. */
   readonly ofProject: boolean;
 }
 
@@ -19,7 +19,7 @@ export interface ClientRoots {
   readonly platform: NodeJS.Platform;
 }
 
-/** Every known place, those of the project first. */
+/** Returns every known place, those of the project first. */
 export function clientPlaces(roots: ClientRoots): readonly ClientPlace[] {
   const places = CLIENTS.flatMap((client) =>
     client.places.map(

@@ -1,4 +1,4 @@
-/** Reads what VS Code's own sandbox gives and denies a server. Unknown keys are named. */
+/** Reads what VS Code's own sandbox allows and denies a server. Unknown keys are reported. */
 import type { Node } from 'jsonc-parser';
 import { fieldsOf } from '../config/reading/jsonc.ts';
 import type { WrittenSandbox } from '../config/written-config.ts';
@@ -52,7 +52,7 @@ function readPart(
   };
 }
 
-/** The keys of a sandbox that were read, for a person. */
+/** Returns the keys of a sandbox that were read, for a person. */
 export function sandboxKeys({ filesystem = {}, network = {} }: ClientSandbox): readonly string[] {
   return [...Object.keys(filesystem), ...Object.keys(network)];
 }

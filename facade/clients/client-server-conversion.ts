@@ -6,11 +6,11 @@ import { isSecretArgument, isSecretName, isToken } from '../config/servers/secre
 import type { ClientEntry } from './client-entry.ts';
 import type { ClientSandbox } from './client-sandbox.ts';
 
-/** A value that moves out of the file. */
+/** A value that is moved out of the file. */
 export interface MovedSecret {
   /** As in `${secret:NAME}`. */
   readonly name: string;
-  /** The variable or header that it stood in. */
+  /** The variable or header that had the value. */
   readonly key: string;
   readonly value: string;
 }
@@ -29,8 +29,16 @@ const MIN_SECRET = 6;
 /**
  * Values that are clearly no secrets: switches, numbers, levels, folders, addresses without user, query and fragment.
  */
-const PLAIN =
-  /^(?:true|false|yes|no|on|off|auto|none|debug|info|warn|warning|error|trace|production|development|test|stdio|http|sse|utf-?8|\d{1,6}|(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:\/[\w .-]{1,24})+\/?|https?:\/\/[\w.-]+(?::\d+)?\/?)$/i;
+const PLAIN = new RegExp(
+  `^(?:${[
+    'true|false|yes|no|on|off|auto|none',
+    'debug|info|warn|warning|error|trace|production|development|test',
+    String.raw`stdio|http|sse|utf-?8|\d{1,6}`,
+    String.raw`(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:/[\w .-]{1,24})+/?`,
+    String.raw`https?://[\w.-]+(?::\d+)?/?`,
+  ].join('|')})$`,
+  'i',
+);
 
 const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
@@ -74,7 +82,10 @@ function refusal(
     return 'it names a secret of Tollgate, which a file that others write must not use';
   const flag = args.find((arg, index) => isSecretArgument(arg, args[index - 1]));
   if (flag !== undefined)
-    return 'an argument looks like a secret, and process lists show arguments; pass it in a variable of its environment, then import it';
+    return (
+      'an argument looks like a secret, and process lists show arguments; ' +
+      'pass it in a variable of its environment, then import it'
+    );
   const address = URL.canParse(url) ? new URL(url) : undefined;
   if (
     address !== undefined &&

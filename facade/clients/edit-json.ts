@@ -18,7 +18,7 @@ function read(text: string): Plain | undefined {
   return 'root' in parsed ? (plain(parsed.root) as Plain | undefined) : undefined;
 }
 
-/** Own values throughout, `__proto__` too; undefined below a key that stands twice. */
+/** Returns the plain value of a node, also of a key `__proto__`; undefined if a key appears twice. */
 function plain(node: Node): unknown {
   if (node.type === 'array') {
     const items = (node.children ?? []).map(plain);
@@ -30,7 +30,7 @@ function plain(node: Node): unknown {
   return twice.length > 0 || values.some(([, value]) => value === undefined) ? undefined : Object.fromEntries(values);
 }
 
-/** The library's own insertion would reformat the line before it. */
+/** Sets a value. The library's own insertion would reformat the line before it. */
 function set(text: string, path: readonly string[], value: unknown): string | undefined {
   const base = text.trim() === '' ? '{\n}\n' : text;
   const parsed = parseJson(base);
@@ -61,9 +61,9 @@ function set(text: string, path: readonly string[], value: unknown): string | un
 interface Layout {
   readonly eol: string;
   readonly step: string;
-  /** The blanks with which the line of an offset begins. */
+  /** The indentation of the line of an offset. */
   readonly indentAt: (offset: number) => string;
-  /** A value over several lines, all but the first indented. */
+  /** Writes a value over several lines, all but the first indented. */
   readonly write: (value: unknown, indent: string) => string;
 }
 
@@ -78,7 +78,7 @@ function layoutOf(text: string): Layout {
   };
 }
 
-/** After the last entry, and after a comment at the end of its line; nothing else moves. */
+/** Inserts after the last entry, and after a comment at the end of its line. All other text stays. */
 function insert(
   text: string,
   object: Node,
@@ -91,7 +91,8 @@ function insert(
   const close = object.offset + object.length - 1;
   if (last === undefined) {
     const rest = text.slice(object.offset + 1, close);
-    return `${text.slice(0, object.offset + 1)}${rest.trimEnd()}${eol}${property}${eol}${indentAt(object.offset)}${text.slice(close)}`;
+    const body = `${rest.trimEnd()}${eol}${property}${eol}${indentAt(object.offset)}`;
+    return text.slice(0, object.offset + 1) + body + text.slice(close);
   }
   const end = last.offset + last.length;
   const comma = commaAfter(text, end);
@@ -103,7 +104,7 @@ function insert(
   return `${head}${restOfLine}${eol}${property}${comma === undefined ? '' : ','}${tail.slice(restOfLine.length)}`;
 }
 
-/** The library's own removal would also remove comments between two entries. */
+/** Removes an entry. The library's own removal would also remove comments between two entries. */
 function remove(text: string, path: readonly string[]): string | undefined {
   const { findNodeAtLocation } = jsonc();
   const parsed = parseJson(text);
@@ -119,7 +120,7 @@ function remove(text: string, path: readonly string[]): string | undefined {
   return before === undefined ? rest : rest.slice(0, before) + rest.slice(before + 1);
 }
 
-/** The comma that follows, behind blanks and comments. */
+/** Returns the offset of the comma that follows after blanks and comments. */
 function commaAfter(text: string, offset: number): number | undefined {
   const { createScanner, SyntaxKind } = jsonc() as unknown as {
     createScanner: typeof import('jsonc-parser').createScanner;
@@ -130,7 +131,7 @@ function commaAfter(text: string, offset: number): number | undefined {
   return scanner.scan() === (SyntaxKind.CommaToken as never) ? scanner.getTokenOffset() : undefined;
 }
 
-/** Without a part, and without the line when nothing else stands on it. */
+/** Removes a part of a text, and its line if nothing else is on it. */
 function cut(text: string, from: number, to: number): string {
   const lineStart = text.lastIndexOf('\n', from - 1) + 1;
   const nextLine = text.indexOf('\n', to) + 1;
@@ -141,7 +142,7 @@ function cut(text: string, from: number, to: number): string {
     text.slice(to, nextLine).trim() === '';
   return isAlone ? text.slice(0, lineStart) + text.slice(nextLine) : text.slice(0, from) + text.slice(to);
 }
-/** One syntax: its value, and the two changes of its text. Each throws or returns undefined if it cannot. */
+/** Reads and changes text in one syntax. Each function returns undefined if it cannot. */
 export interface Editor {
   read(text: string): Plain | undefined;
   set(text: string, path: readonly string[], value: unknown): string | undefined;

@@ -1,4 +1,4 @@
-/** Changes TOML as lines of whole tables. Servers inside another line are refused. */
+/** Changes whole tables in the lines of a TOML text. Servers written inside another line are refused. */
 import { createRequire } from 'node:module';
 import type { Editor, Plain } from './edit-json.ts';
 import { tomlKey } from './toml-tree.ts';
@@ -54,7 +54,10 @@ function linesOf(text: string): { readonly lines: readonly string[]; readonly eo
   return { lines: text.match(/[^\n]*\n|[^\n]+$/g) ?? [], eol: text.includes('\r\n') ? '\r\n' : '\n' };
 }
 
-/** The lines of a table and of those below it, which must follow it; comments before the next table stay with that one. */
+/**
+ * Returns the lines of a table and of the tables below it, which must follow it. Comments before the next table stay
+ * with that table.
+ */
 function tableOf(
   lines: readonly string[],
   path: readonly string[],
@@ -71,7 +74,7 @@ function tableOf(
   return { from, to: isBlank ? to + 1 : to };
 }
 
-/** The names in a table's header: `[a."b c".d]`. */
+/** Returns the names in the header of a table, such as `[a."b c".d]`. */
 function headerOf(line: string): readonly string[] | undefined {
   const inner = /^\s*\[\[?(.+?)\]\]?\s*(?:#.*)?$/.exec(line.trimEnd())?.[1];
   if (inner === undefined) return undefined;
@@ -83,7 +86,7 @@ function unquote(text: string): string {
   try {
     return JSON.parse(`"${text}"`) as string;
   } catch {
-    // An escape of TOML alone; the comparison afterwards refuses what is misread here.
+    // The text has an escape that JSON does not know. `changeServers` refuses a change that misreads it.
     return text;
   }
 }

@@ -11,17 +11,17 @@ import type { ClientFormat } from './client-formats.ts';
 import { type ClientRoots, shownPath } from './client-places.ts';
 import { type FoundClientFile, isOurs } from './found-client-files.ts';
 import { type ImportPlan, planCopy } from './import-plan.ts';
-import { OWN_NAME, ownEntry, type Way } from './own-entry.ts';
+import { type EntryTarget, OWN_NAME, ownEntry } from './own-entry.ts';
 
-/** Tollgate into one file of a client. */
+/** A request to write Tollgate into one file of a client. */
 export interface ExportRequest {
   readonly config: Config;
   readonly world: World;
   readonly roots: ClientRoots;
   readonly client: ClientFormat;
   readonly file: string;
-  readonly way: Way;
-  /** The servers of the file move behind Tollgate. */
+  readonly target: EntryTarget;
+  /** Move the servers of the file behind Tollgate. */
   readonly replace: boolean;
   readonly fromVariables: boolean;
 }
@@ -32,7 +32,7 @@ export interface ExportPlan {
   readonly changes: readonly FileChange[];
   /** Removed from the file, because Tollgate has them. */
   readonly moved: readonly ClientEntry[];
-  /** Still there: the agent reaches them without Tollgate. */
+  /** They stay in the file, so the agent reaches them without Tollgate. */
   readonly left: readonly { readonly entry: ClientEntry; readonly why: string }[];
   /** What is added to tollgate.yaml. */
   readonly copied: ImportPlan;
@@ -40,9 +40,9 @@ export interface ExportPlan {
 
 const NOTHING: ImportPlan = { changes: [], outcomes: [], secrets: [], wanted: [] };
 
-/** Throws USAGE, CONFIG_INVALID. */
+/** Plans the export. Throws USAGE, CONFIG_INVALID. */
 export function planExport(request: ExportRequest): ExportPlan {
-  const { config, roots, client, file, way, replace } = request;
+  const { config, roots, client, file, target, replace } = request;
   const before = readTarget(file);
   const shown = shownPath(file, roots);
   const content =
@@ -65,21 +65,21 @@ export function planExport(request: ExportRequest): ExportPlan {
         copied: NOTHING,
       };
   const after = changeServers(before ?? '', client, {
-    ...ownEntry(client, way),
+    ...ownEntry(client, target),
     remove: moved.map(({ path }) => path),
   });
   const own: readonly FileChange[] = after === before ? [] : [{ file, after, ...(before !== undefined && { before }) }];
   return { file, changes: [...copied.changes, ...own], moved, left, copied };
 }
 
-/** What the client starts itself: not an entry that it disables. */
+/** Returns true if the client starts the server, so the entry is not disabled. */
 function isLive({ unusable }: ClientEntry): boolean {
   return unusable !== 'the file disables it';
 }
 
 function moveAll(found: FoundClientFile, request: ExportRequest): Pick<ExportPlan, 'moved' | 'left' | 'copied'> {
   const { config, world, fromVariables } = request;
-  const has = found.servers.filter((entry) => standsBefore(entry, found, request));
+  const has = found.servers.filter((entry) => isProvidedAlready(entry, found, request));
   const rest = found.servers.filter((entry) => !has.includes(entry) && isLive(entry));
   const copied =
     rest.length === 0 ? NOTHING : planCopy({ config, world, files: [{ ...found, servers: rest }], fromVariables });
@@ -88,8 +88,8 @@ function moveAll(found: FoundClientFile, request: ExportRequest): Pick<ExportPla
   return { moved: [...has, ...came], left, copied };
 }
 
-/** True when Tollgate has the same server, and not from this file. */
-function standsBefore(
+/** Returns true if Tollgate has the same server from another place than this file. */
+function isProvidedAlready(
   entry: ClientEntry,
   { file, content }: FoundClientFile,
   { config, world }: ExportRequest,
@@ -114,7 +114,7 @@ function standsBefore(
     const result = substitute(text, variables);
     return result.ok ? result.text : text;
   };
-  const essence = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string =>
+  const startOf = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string =>
     JSON.stringify([command, args, url].flat().map(filled));
-  return essence(entry) === essence(server);
+  return startOf(entry) === startOf(server);
 }

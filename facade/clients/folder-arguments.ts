@@ -10,11 +10,11 @@ import { kindOf } from '../config/work-folders.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { fetchedPackage } from './client-entry-view.ts';
 
-/** Folders as they stand among the arguments. */
+/** Folders as they are written in the arguments. */
 export interface HandedFolders {
   readonly allowRead: readonly string[];
   readonly allowWrite: readonly string[];
-  /** Outside the workspace: a person must write these. */
+  /** Outside the workspace. A person must add these. */
   readonly outside: readonly string[];
 }
 

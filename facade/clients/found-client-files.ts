@@ -1,4 +1,4 @@
-/** Finds the client files on this machine and reads them. A file that cannot be read says so. */
+/** Finds the client files on this machine and reads them. A file that cannot be read gives a warning. */
 import { existsSync } from 'node:fs';
 import { isTollgate } from '../config/servers/spawn-rules.ts';
 import type { ClientEntry } from './client-entry.ts';
@@ -11,7 +11,7 @@ export interface FoundClientFile {
   readonly file: string;
   /** Relative to the project, or with `~/`. */
   readonly shown: string;
-  /** Absent for a file that stands at no client's place. */
+  /** Absent for a file that is at no client's place. */
   readonly client?: ClientFormat;
   readonly ofProject: boolean;
   readonly content: ClientFile;
@@ -19,13 +19,13 @@ export interface FoundClientFile {
   readonly servers: readonly ClientEntry[];
 }
 
-/** Every client's file that exists, those of the project first. */
+/** Returns every client's file that exists, those of the project first. */
 export function findFiles(roots: ClientRoots): readonly FoundClientFile[] {
   const there = clientPlaces(roots).filter(({ file }) => existsSync(file));
   return there.map(({ file, client, ofProject }) => ({ ...readFound(file, roots), client, ofProject }));
 }
 
-/** One file, wherever it stands. */
+/** Reads one file at any place. */
 export function readFound(file: string, roots: ClientRoots): FoundClientFile {
   const shown = shownPath(file, roots);
   const content = readClientFile(file, { shown, project: roots.cwd });
@@ -39,7 +39,7 @@ export function readFound(file: string, roots: ClientRoots): FoundClientFile {
   };
 }
 
-/** True for the entry with which a client starts or reaches Tollgate. */
+/** Returns true for the entry with which a client starts or connects to Tollgate. */
 export function isOurs(entry: ClientEntry): boolean {
   return (
     isTollgate(entry) ||

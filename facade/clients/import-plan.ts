@@ -54,7 +54,7 @@ export interface ImportRequest {
 export const IMPORTED = '# Imported; ';
 
 const MAX_ENV_FILE = 64 * 1024;
-/** Each is a load of the configuration. */
+/** The most servers of one import, because each is tried with a load of the configuration. */
 const MAX_TRIED = 200;
 
 /** The servers stay in the client's files: `include`, and a profile for each. Throws USAGE, CONFIG_INVALID. */
@@ -96,7 +96,7 @@ export function planInclude(request: ImportRequest): ImportPlan {
   };
 }
 
-/** A sandbox in an included file gives nothing; a copy keeps it. */
+/** The sandbox settings of an included file are not used; a copy keeps them. */
 function withoutSandbox(outcome: Outcome): Outcome {
   const { sandbox, ...entry } = outcome.entry;
   return sandbox === undefined
@@ -175,7 +175,7 @@ class Copier {
     return { changes, outcomes, secrets: this.#secrets, wanted: [...new Set(this.#wanted)] };
   }
 
-  /** Returns why it cannot be imported, after a try with all others. */
+  /** Keeps a server if the configuration loads with it and all others. Returns why it cannot be imported. */
   #keep(name: string, { server, secrets, wanted }: Converted): string | undefined {
     const sources =
       this.#request.fromVariables === true
@@ -191,7 +191,10 @@ class Copier {
     const { profiles, ...definition } = server;
     // Two lists of tools cannot be joined in a text that a person wrote.
     if (overlaid?.tools !== undefined && definition.tools !== undefined)
-      return `servers.${name}.tools is in tollgate.yaml already; add what its file excludes there, remove it here, and import it then`;
+      return (
+        `servers.${name}.tools is in tollgate.yaml already; ` +
+        'add what its file excludes there, remove it from the file, and then import the server'
+      );
     const keys =
       overlaid === undefined
         ? []
@@ -199,15 +202,8 @@ class Copier {
             ([key, value]): Addition => ({ path: ['servers', name], key, value }),
           );
     const text = addTo(this.#text, [...sources, ...keys]);
-    const own =
-      overlaid === undefined
-        ? [
-            [
-              name,
-              `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`,
-            ] as const,
-          ]
-        : [];
+    const head = `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n`;
+    const own = overlaid === undefined ? [[name, head + stringify(server, { lineWidth: 0 })] as const] : [];
     const files = new Map([...this.#files, ...own]);
     const fault = this.#try({ text, servers: files });
     if (fault !== undefined) return fault;
@@ -231,7 +227,7 @@ class Copier {
     }
   }
 
-  /** Returns those of the entry's envFile; a text if there are none. */
+  /** Returns the variables of the entry's envFile, or a text that says why it cannot be read. */
   #variablesOf({ envFile }: ClientEntry, { file }: FoundClientFile): Readonly<Record<string, string>> | string {
     if (envFile === undefined) return {};
     const { config, world } = this.#request;

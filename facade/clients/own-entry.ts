@@ -1,4 +1,4 @@
-/** The entry of Tollgate in a client's file. It contains no token, only where the client finds it. */
+/** Makes the entry of Tollgate in a client's file. It has no token, only the place where the client finds the token. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ServerChange } from './client-file-edit.ts';
 import { asTheirs, type ClientFormat } from './client-formats.ts';
@@ -12,13 +12,16 @@ export const TOKEN_VARIABLE = 'TOLLGATE_TOKEN';
 
 const INPUT = { id: 'tollgate-token', description: 'Access token of Tollgate (tollgate serve prints it)' };
 
-/** A program that the client starts, or an address that it reaches; `auth` false: it needs no token. */
-export type Way = { readonly words: readonly string[] } | { readonly url: string; readonly auth: boolean };
+/** A program that the client starts, or an address that it connects to. `auth`: the address needs a token. */
+export type EntryTarget = { readonly words: readonly string[] } | { readonly url: string; readonly auth: boolean };
 
-/** The entry, and what else the file needs for it. Throws USAGE for a client that cannot reach an address without a token in its file. */
-export function ownEntry(client: ClientFormat, way: Way): Pick<ServerChange, 'add' | 'input'> {
-  if ('words' in way) return { add: { name: OWN_NAME, value: program(client, way.words) } };
-  const { url, auth } = way;
+/**
+ * Returns the entry, and what else the file needs for it. Throws USAGE for a client that cannot reach an address
+ * without a token in its file.
+ */
+export function ownEntry(client: ClientFormat, target: EntryTarget): Pick<ServerChange, 'add' | 'input'> {
+  if ('words' in target) return { add: { name: OWN_NAME, value: program(client, target.words) } };
+  const { url, auth } = target;
   if (client.address === undefined || (auth && client.token === undefined)) {
     throw new TollgateError('USAGE', {
       detail: `${client.title} cannot reach an address with a token that is stored outside its file.`,

@@ -1,11 +1,14 @@
-/** Parses TOML to the same tree of nodes as JSON, so that one reader reads both. Broken files are refused. */
+/** Parses TOML to the same tree of nodes as JSON, so that one reader reads both. */
 import { createRequire } from 'node:module';
 import type { Node } from 'jsonc-parser';
 import type { ConfigPath } from '../config/config-problems.ts';
 
 const require = createRequire(import.meta.url);
 
-/** The root of a TOML text as a node, or the place of its first fault. Offsets are those of the tables' headers. Never throws. */
+/**
+ * Returns the root of a TOML text as a node, or the place of its first error. The offset of a node is that of the
+ * header of its table. Never throws.
+ */
 export function parseToml(
   text: string,
 ): { readonly root: Node } | { readonly place: ConfigPath; readonly fault: string } {
@@ -19,7 +22,7 @@ export function parseToml(
   }
 }
 
-/** A key of TOML as it must be written. */
+/** Returns a key as TOML must write it. */
 export function tomlKey(key: string): string {
   return /^[A-Za-z0-9_-]+$/.test(key) ? key : JSON.stringify(key);
 }
@@ -27,7 +30,7 @@ export function tomlKey(key: string): string {
 const HEADER = /^[ \t]*\[[ \t]*([^\]\n]+?)[ \t]*\]/gm;
 
 class TomlTree {
-  /** Headers of tables as they stand, each with its first offset. */
+  /** Headers of tables as written, each with its first offset. */
   readonly #headers = new Map<string, number>();
 
   constructor(text: string) {
@@ -54,7 +57,7 @@ class TomlTree {
     return { type: type as Node['type'], offset, length: 0, value: type === 'string' ? String(value) : value };
   }
 
-  /** Only tables of two names are looked for: those of servers. */
+  /** Finds only tables of two names, because those are the tables of servers. */
   #offset(at: readonly string[]): number {
     return at.length < 2 ? 0 : (this.#headers.get(at.slice(0, 2).map(tomlKey).join('.')) ?? 0);
   }

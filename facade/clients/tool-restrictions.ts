@@ -5,7 +5,7 @@
 import type { Node } from 'jsonc-parser';
 import { nearest, quote } from '../config/config-problems.ts';
 
-/** Only these tools, without those; absent: no limit. Names may contain `*`. */
+/** The tools that are allowed and excluded. An absent list sets no limit. Names may contain `*`. */
 export interface ToolLimits {
   readonly allow?: readonly string[];
   readonly deny?: readonly string[];
@@ -36,7 +36,9 @@ export function isRestriction(key: string, { type }: Pick<Node, 'type'>): boolea
   return DENY_KEYS.has(key) || (ALLOW_KEYS.has(key) && (key !== 'tools' || type === 'array'));
 }
 
-/** The key that restricts tools and was probably meant by one that is not known; `tools` itself is too short to be guessed. */
+/**
+ * Returns the restriction that an unknown key probably means; `tools` is too short to be guessed.
+ */
 export function meantRestriction(key: string): string | undefined {
   return nearest(
     key,

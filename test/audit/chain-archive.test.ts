@@ -520,7 +520,7 @@ describe('tollgate audit archive', () => {
     });
     const { out, code } = await run('verify');
     expect(code).toBe(0);
-    expect(out).toContain(
+    expect(out.replace(/\s+/g, ' ')).toContain(
       `archived: 2 files, 5 records from before 2026-02-01T00:00:00.000Z, in ${to} (not read; name it with --archive)`,
     );
     expect(await run('verify', '--expect-head', head)).toMatchObject({ code: 3 });
@@ -535,7 +535,7 @@ describe('tollgate audit archive', () => {
     expect(await run('verify', '--folder', 'kept', '--key', 'nothing')).toMatchObject({ code: 2 });
     const file = path.join(to, chainFileName(DEAD_CHAIN, 0));
     writeFileSync(file, readFileSync(file, 'utf8').replace('"id":"1"', '"id":"7"'));
-    expect((await run('verify', '--archive', 'kept')).out).toContain('the archived file was changed');
+    expect((await run('verify', '--archive', 'kept')).out).toMatch(/the\s+archived file was changed/);
     expect(readRecords(path.join(to, chainFileName(DEAD_CHAIN, 1)))).toHaveLength(2);
   });
 });

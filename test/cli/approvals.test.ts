@@ -62,18 +62,18 @@ describe('approvals list', () => {
     await ask({ argsText: '{"n":3}' });
     await ask({ argsText: '{"n":4}', now: Date.now() - 700_000 }).catch(() => undefined);
     const { out } = await run('list');
-    expect(out.split('\n')[0]).toMatch(/^ID +STATE +CALLER +PRINCIPAL +TOOL +ARGUMENTS +RULE +COVERS +ENDS$/);
+    expect(out.split('\n')[0]).toMatch(/^ID +STATE +PRINCIPAL +CALL +RULE +EXPIRES$/);
     expect(
       out
         .trimEnd()
         .split('\n')
         .slice(1)
-        .map((line) => line.split(/ +/).slice(1, 8).join(' '))
+        .map((line) => line.split(/ +/).slice(1, -3).join(' '))
         .sort(),
     ).toEqual([
-      'approved - agent mail.send {"n":1} asks call',
-      'denied - agent mail.send {"n":2} asks call',
-      'pending gone agent mail.send {"n":3} asks call',
+      'approved agent mail.send {"n":1} asks',
+      'denied agent mail.send {"n":2} asks',
+      'pending, caller has gone agent mail.send {"n":3} asks',
     ]);
     expect(
       dataOf<{ approvals: { id: string }[] }>((await run('list', '--json')).out).approvals.map((one) => one.id),
@@ -85,10 +85,10 @@ describe('approvals list', () => {
     const { id } = await ask({
       argsText: JSON.stringify({ text: `\u001b[2J${'x'.repeat(60)}` }).replace('\\u001b', '\u009b'),
     });
-    const lineOf = async (): Promise<string> => (await run('list')).out.split('\n')[1] ?? '';
-    expect(await lineOf()).toMatch(/ gone .*\{"text":"\\u\{9b\}\[2Jx+… /);
+    const lineOf = async (): Promise<string> => (await run('list')).out.split('\n').slice(1).join(' ');
+    expect(await lineOf()).toMatch(/ has gone .*\{"text":"\\u\{9b\}\[2Jx+ .* x+… /);
     await whileRequestWaits(desk.state, { id, call: 'd' }, async () => {
-      expect(await lineOf()).toContain(' waits ');
+      expect(await lineOf()).toContain(' caller waits ');
       expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([
         { id, awaited: true },
       ]);
@@ -124,8 +124,8 @@ describe('approvals show', () => {
       });
       const { out } = await run('show', id.slice(0, 4));
       expect(
-        out.replace(/\d+ s ago, ends in \d+ min/, 'N s ago, ends in N min'),
-      ).toBe(`approval   ${id}  pending, asked N s ago, ends in N min
+        out.replace(/\d+ s ago, expires in \d+ min/, 'N s ago, expires in N min'),
+      ).toBe(`approval   ${id}  pending, asked N s ago, expires in N min
 principal  agent (role developer, profile default, origin cli)
 run        agent/task
 tool       mail.send (write)
@@ -134,9 +134,9 @@ path       path: /etc/passwd (outside the workspace)
 url        url: https://x.example/
 reaches    x.example
 command    starts other programs, or cannot be analysed
-covers     this call, once; you can widen it: --for server for all calls of mail that may be 
-    | approved in this way, by agent in this run
-binding    ${hash.slice(0, 12)}
+covers     this call, once; --for server widens it to all calls of mail that may be approved in 
+    | this way, by agent in this run
+binding    ${hash.slice(0, 12)}, the hash of this request for --yes
 arguments  58 characters
   to: "ann@example.org"
   body:
@@ -338,7 +338,7 @@ describe('a request whose call cannot be made', () => {
       state: 'withdrawn',
       decided: { by: 'tollgate', at: 1, reason: 'Server "mail" was disabled by olga.' },
     });
-    expect((await run('show', id)).out).toMatch(/withdrawn by tollgate[^]*over +Server "mail" was disabled by olga\./);
+    expect((await run('show', id)).out).toMatch(/withdrawn by tollgate[^]*ended +Server "mail" was disabled by olga\./);
     for (const words of [
       ['approve', id, '--yes', hash],
       ['deny', id],

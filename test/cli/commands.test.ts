@@ -84,7 +84,7 @@ describe('check', () => {
         err: expect.stringMatching(/^rules\.yaml:6:74: story is not approved yet, .*\n$/),
       });
       expect(out).toMatch(
-        /^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in total, 1 policy source \(revision [0-9a-f]{12}\)\n$/,
+        /^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules, 1 policy source \(revision [0-9a-f]{12}\)\n$/,
       );
       expect(existsSync(path.join(fresh.home, '.local'))).toBe(false);
     } finally {

@@ -35,10 +35,10 @@ describe('servers', () => {
       const { ok, findings } = await look(home);
       expect(ok).toBe(true);
       expect(findings.filter(({ id }) => id === 'bypass').map(({ seen, fix }) => [seen, fix])).toEqual([
-        ['bypasses Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
-        ['bypasses Tollgate: linear', 'tollgate export --client cursor --user --replace'],
-        ['bypasses Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
-        ['bypasses Tollgate: context7, figma', 'tollgate export --client codex --replace'],
+        ['starts without Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
+        ['starts without Tollgate: linear', 'tollgate export --client cursor --user --replace'],
+        ['starts without Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
+        ['starts without Tollgate: context7, figma', 'tollgate export --client codex --replace'],
       ]);
       const { out } = await doctor(home);
       for (const value of VALUES) expect(out).not.toContain(value);
@@ -175,7 +175,7 @@ describe('--fix', () => {
         state: 'missing',
         seen: 's',
         fix: 'f',
-        mend: () => {
+        repair: () => {
           throw Object.assign(new Error('no'), { code: 'EPERM' });
         },
       };

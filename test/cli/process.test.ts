@@ -89,7 +89,7 @@ describe('output', () => {
     processIo(host.asHost);
     host.stdout.emit('error', fault('ENOSPC'));
     expect(host.exitCode).toBe(1);
-    expect(String(host.stderr.read())).toBe('The output could not be written (ENOSPC).\n');
+    expect(String(host.stderr.read())).toBe('Cannot write the output (ENOSPC), so it is incomplete.\n');
   });
 });
 

@@ -355,7 +355,7 @@ describe('files that are not written', () => {
       },
       'is a link, so the text would be written elsewhere',
     ],
-    ['a folder', (home) => mkdirSync(target(home)), 'is no plain file'],
+    ['a folder', (home) => mkdirSync(target(home)), 'is not a plain file'],
     [
       'a file of somebody else',
       (home) => chownSync(home.write('project/.cursor/mcp.json', '{}'), 12_345, 12_345),
@@ -364,23 +364,19 @@ describe('files that are not written', () => {
     [
       'a file that everybody can write',
       (home) => chmodSync(home.write('project/.cursor/mcp.json', '{}'), 0o666),
-      'everyone can write it',
+      'is writable for everyone',
     ],
     [
       'a file in a folder that everybody can write',
       (home) => chmodSync(path.dirname(target(home)), 0o777),
-      'everyone can write it',
+      'is writable for everyone',
     ],
     ['a file that is no text', (home) => writeFileSync(target(home), Buffer.from([0xff, 0xfe, 0])), 'UTF-8'],
-    [
-      'a broken file',
-      (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {'),
-      'cannot be read as JSON',
-    ],
+    ['a broken file', (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {'), 'is not valid JSON'],
     [
       'a key that stands twice',
       (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {}, "mcpServers": {}}'),
-      'every key once',
+      'has a key twice',
     ],
     [
       'another server of that name',
@@ -447,7 +443,7 @@ describe('files that are not written', () => {
       expect(home.read('a.json')).toBe('a');
       writeChanges([{ file: one, before: 'a', after: 'A' }], at);
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['A', 0o640]);
-      openUndo(at.state, 'export').putBack();
+      openUndo(at.state, 'export').restore();
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['a', 0o640]);
     });
   });

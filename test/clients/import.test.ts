@@ -95,7 +95,7 @@ describe('tollgate import', () => {
       expect((await home.run(['import', '--all', '--yes'])).err).toContain('There is nothing to write');
       expect(await home.run(['import', '--undo'])).toMatchObject({
         code: EXIT.ok,
-        err: expect.stringMatching(/^As before: tollgate\.yaml\.\n/) as string,
+        err: expect.stringMatching(/^Restored: tollgate\.yaml\.\n/) as string,
       });
       expect(home.snapshot()).toEqual(before);
     });
@@ -252,7 +252,7 @@ describe('tollgate import', () => {
         });
       }
       const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
-      expect(err).toContain('called "My DB!" there');
+      expect(err).toContain('called "My DB!" in its file');
       expect(err).toMatch(/- db: .*\n {4}left out: another file has a server with this name/);
       expect(config(home).servers.get('db')?.command).toBe('first');
       const again = dataOf<Data>(
@@ -463,7 +463,7 @@ describe('consent', () => {
   it('a tollgate.yaml that is a link or that everybody may write is not written', async () => {
     await atHome(['cursor'], async (home) => {
       chmodSync(home.project.file, 0o666);
-      expect((await home.run(['import', '--all', '--yes'])).err).toContain('everyone can write it');
+      expect((await home.run(['import', '--all', '--yes'])).err).toContain('is writable for everyone');
       chmodSync(home.project.file, 0o600);
       symlinkSync(home.project.file, home.file('project/other.yaml'));
       expect((await home.run(['import', '--all', '--yes', '--config', 'other.yaml'])).err).toContain('is a link');

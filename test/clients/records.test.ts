@@ -62,7 +62,7 @@ describe('records of the set-up', () => {
           { event: 'export-undone', clients: ['zed'] },
           [],
         ]);
-        expect((await home.run(['audit', 'list', '--type', 'setup'])).out).toMatch(/ exported \(zed\) by somebody /);
+        expect((await home.run(['audit', 'list', '--type', 'setup'])).out).toMatch(/ exported \(zed\) by somebody$/m);
       });
     },
   );

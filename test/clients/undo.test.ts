@@ -73,7 +73,7 @@ describe('undoing' + verifies('PF-11'), () => {
       await home.run(['import', '.cursor/mcp.json', '--copy', '--yes']);
       await approveAll(config(), ['one', 'other']);
       expect((await home.run(['import', '--undo'])).err).toMatch(
-        /^As before: servers\/one\.yaml\. No longer approved: one\.\nNo owner has accepted this configuration yet/,
+        /^Restored: servers\/one\.yaml\. No longer approved: one\.\nNo owner has accepted this configuration yet/,
       );
       expect(readdirSync(home.file('project/servers'))).toEqual(['other.yaml']);
       expect((await home.run(['audit', 'list', '--type', 'consent', '--json'])).out).toContain('"revoked"');

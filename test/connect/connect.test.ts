@@ -383,7 +383,7 @@ describe('who and what may not', () => {
   it('needs somebody who says yes', async () => {
     expect(await connect('notion', ...GIVEN)).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('No one can be asked here') as string,
+      err: expect.stringContaining('There is no terminal to ask at') as string,
     });
   });
 

@@ -145,10 +145,10 @@ function masked(lines: readonly string[], at?: Project): readonly string[] {
   return lines.map((line) =>
     here(line)
       .replace(/\b[0-9a-f]{32,64}\b/g, 'HASH')
-      .replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH')
+      .replace(/^(binding +)[0-9a-f]{12}/, '$1HASH')
       .replace(/(?<=\b(?:show|approve|deny|approval) +)[2-9a-hjkmnp-z]{10}\b/g, 'ID')
       .replace(/^( {2}program {2}).*/, '$1NODE')
-      .replace(/asked .* ago, ends in .*/, 'asked')
+      .replace(/asked .* ago, expires in .*/, 'asked')
       .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'),
   );
 }

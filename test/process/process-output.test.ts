@@ -37,7 +37,7 @@ describe('output', () => {
     expect(shell('$T version > /dev/full')).toEqual({
       code: 1,
       out: '',
-      err: 'The output could not be written (ENOSPC).\n',
+      err: 'Cannot write the output (ENOSPC), so it is incomplete.\n',
     });
   });
 

@@ -57,7 +57,7 @@ describe('the notice of what is stopped' + verifies('HA-19'), () => {
 
   it('says that nothing is known if its file cannot be read', async () => {
     project.write('state/stopped', 'no list of stops at all, but long enough to look like one'.repeat(100));
-    expect(await firstLine(['check'])).toMatch(/^It is not known whether something is switched off: /);
+    expect(await firstLine(['check'])).toMatch(/^Cannot read whether something is switched off: /);
   });
 
   it('is not mistaken for withheld secrets: approve gives no advice about them', async () => {

@@ -114,7 +114,8 @@ const COUNT = readCount(999_999_999_999);
 export const UPGRADES: CommandDefinition = {
   usage: 'upgrades',
   about:
-    'add capabilities that are off by default: PDF, Excel, code in memory, remote control, the desktop, other workspaces',
+    'add capabilities that are off by default: PDF, Excel, code in memory, remote control, the desktop, ' +
+    'other workspaces',
   examples: `Examples:
   $ tollgate upgrades list
   $ tollgate upgrades enable pdf --profile research --calls 20 --for 8h

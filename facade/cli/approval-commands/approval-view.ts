@@ -5,14 +5,14 @@
 import { type Approval, shortHash } from '../../consent/approvals/call-approval.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
-import { type CliIo, plural, printable, table } from '../print.ts';
+import { type Cell, plural, printable } from '../print.ts';
 import { marked } from '../terminal-rows.ts';
 
 /** Characters of an argument that are shown without `--all`. */
 const PAGE = 2000;
 const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
-/** Characters of the arguments in a list. They are enough to tell requests apart; `show` has all. */
-const BEGINNING = 40;
+/** Characters of the arguments in a list. They are enough to tell requests apart. */
+const BEGINNING = 60;
 
 /** How a list is shown. `awaited`: ids of the requests that a call waits for. */
 export interface ListView {
@@ -21,30 +21,22 @@ export interface ListView {
   readonly now: number;
 }
 
-/** Prints one line for each request. */
-export function approvalTable(
-  io: Pick<CliIo, 'isTTY'>,
-  items: readonly Approval[],
-  { redactor, awaited, now }: ListView,
-): string {
-  return table(
-    io,
-    ['ID', 'STATE', 'CALLER', 'PRINCIPAL', 'TOOL', 'ARGUMENTS', 'RULE', 'COVERS', 'ENDS'],
-    items.map((item) => {
-      const { principal, effect } = item.binding;
-      return [
-        item.id,
-        { text: item.state, colour: STATE_COLOURS[item.state] },
-        item.state !== 'pending' ? '-' : awaited.has(item.id) ? 'waits' : 'gone',
-        principal.id,
-        `${effect.server}.${effect.tool}`,
-        beginningOf(item, redactor),
-        item.reasons.map(({ id }) => id).join(', '),
-        item.scope,
-        `in ${spell(item.expires - now)}`,
-      ];
-    }),
-  );
+/** The columns of `approvals list`. */
+export const APPROVAL_COLUMNS = ['ID', 'STATE', 'PRINCIPAL', 'CALL', 'RULE', 'EXPIRES'] as const;
+
+/** Returns the row of a request, for APPROVAL_COLUMNS. */
+export function approvalRow(item: Approval, { redactor, awaited, now }: ListView): readonly Cell[] {
+  const { principal, effect } = item.binding;
+  const caller = awaited.has(item.id) ? ', caller waits' : ', caller has gone';
+  const scope = item.scope === 'call' ? '' : ` for this ${item.scope}`;
+  return [
+    item.id,
+    { text: `${item.state}${item.state === 'pending' ? caller : scope}`, colour: STATE_COLOURS[item.state] },
+    principal.id,
+    `${effect.server}.${effect.tool} ${beginningOf(item, redactor)}`,
+    item.reasons.map(({ id }) => id).join(', '),
+    `in ${durationText(item.expires - now)}`,
+  ];
 }
 
 /** Redacts the text before it is cut, because half a secret would not be recognised. */
@@ -89,12 +81,10 @@ export function approvalText(
   const { principal, effect } = item.binding;
   const { id, role, profiles, origin } = principal;
   const decided = item.decided === undefined ? '' : ` by ${item.decided.by}`;
+  const [age, rest] = [now - item.asked, item.expires - now].map(durationText);
   const rows: readonly (readonly [string, string])[] = [
-    [
-      'approval',
-      `${item.id}  ${item.state}${decided}, asked ${spell(now - item.asked)} ago, ends in ${spell(item.expires - now)}`,
-    ],
-    ...(item.state === 'withdrawn' ? [['over', item.decided?.reason ?? ''] as [string, string]] : []),
+    ['approval', `${item.id}  ${item.state}${decided}, asked ${age} ago, expires in ${rest}`],
+    ...(item.state === 'withdrawn' ? [['ended', item.decided?.reason ?? ''] as [string, string]] : []),
     ['principal', `${id} (role ${role}, profile ${profiles.join(', ')}, origin ${origin})`],
     ['run', item.run],
     ['tool', `${effect.server}.${effect.tool} (${effect.verb})`],
@@ -119,7 +109,7 @@ export function approvalText(
       ? [['command', 'starts other programs, or cannot be analysed'] as [string, string]]
       : []),
     ['covers', coverage(item)],
-    ['binding', shortHash(item)],
+    ['binding', `${shortHash(item)}, the hash of this request for --yes`],
   ];
   const head = rows.map(([name, text]) => `${name.padEnd(10)} ${marked(text)}`);
   const secrets = item.concealed === 0 ? '' : `, ${plural(item.concealed, 'secret')} shown as ***`;
@@ -134,7 +124,7 @@ function coverage({ scope, widest, uses, state, binding: { effect, principal } }
     server: `all calls of ${effect.server} that may be approved in this way, by ${principal.id} in this run`,
   };
   if (state === 'approved' && scope !== 'call') return `${words[scope]}; used ${plural(uses, 'time')}`;
-  return widest === 'call' ? words[scope] : `${words[scope]}; you can widen it: --for ${widest} for ${words[widest]}`;
+  return widest === 'call' ? words[scope] : `${words[scope]}; --for ${widest} widens it to ${words[widest]}`;
 }
 
 /** Shows each argument separately if that says the same as the text that is sent; else the text. */
@@ -162,14 +152,14 @@ function blockOf(name: string, text: string, isWhole: boolean): readonly string[
 }
 
 /** Joins the parts of a split that kept the backslashes before a line end. */
-function joinLines(pieces: readonly string[]): readonly string[] {
+function joinLines(parts: readonly string[]): readonly string[] {
   const lines: string[] = [];
-  for (let at = 0; at < pieces.length; at += 2) lines.push(`${pieces[at] ?? ''}${pieces[at + 1] ?? ''}`);
+  for (let at = 0; at < parts.length; at += 2) lines.push(`${parts[at] ?? ''}${parts[at + 1] ?? ''}`);
   return lines;
 }
 
-/** Returns a time in words for people. */
-function spell(ms: number): string {
+/** Returns a time in seconds or minutes, for people. */
+function durationText(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
 }

@@ -21,10 +21,10 @@ import type { State } from '../../state/state-port.ts';
 import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
-import { json, printable } from '../print.ts';
+import { json, plural, printable, printList, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
-import { approvalData, approvalTable, approvalText } from './approval-view.ts';
+import { APPROVAL_COLUMNS, approvalData, approvalRow, approvalText } from './approval-view.ts';
 
 /** The least number of digits of the binding that `--yes` must name. */
 const MIN_HASH = 12;
@@ -33,15 +33,23 @@ const OWN = 'Approve it at a terminal, or let another owner approve it with --as
 
 /** Prints the requests that wait and those that were decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
-  return within(options, io, async ({ store, record, redactor, now, state }) => {
-    const waited = await awaitedRequests(state);
+  return withApprovals(options, io, async ({ store, record, redactor, now, state }) => {
+    const awaited = await awaitedRequests(state);
     const items = (await store.sweep(now, (item) => record(approvalEntry(item, 'expired')))).map(({ item }) => item);
-    if (options.json === true)
-      io.stdout(
-        json({ approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: waited.has(item.id) })) }),
-      );
-    else if (items.length === 0) io.stderr('Nothing waits for approval.\n');
-    else io.stdout(approvalTable(io, items, { redactor, awaited: waited, now }));
+    const pending = items.filter((item) => item.state === 'pending').length;
+    printList(
+      { io, options },
+      {
+        data: { approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: awaited.has(item.id) })) },
+        columns: APPROVAL_COLUMNS,
+        rows: items.map((item) => approvalRow(item, { redactor, awaited, now })),
+        empty: 'Nothing waits for approval.',
+        summary:
+          pending === 0
+            ? 'Nothing waits for a decision.'
+            : `${plural(pending, 'request')} to decide. Read one completely: tollgate approvals show ID`,
+      },
+    );
     return EXIT.ok;
   });
 }
@@ -54,7 +62,7 @@ export async function runApprovalShow(
   options: ApprovalOptions & { readonly id: string; readonly all?: true },
   io: Io,
 ): Promise<number> {
-  return within(options, io, async ({ store, redactor, now }) => {
+  return withApprovals(options, io, async ({ store, redactor, now }) => {
     const { item } = await findOne(store, options.id, now);
     io.stdout(
       options.json === true
@@ -72,18 +80,19 @@ export async function runApprovalShow(
  * `runApprovalShow`, and AUDIT_FAILED.
  */
 export async function runApproveCall(options: VerdictOptions, io: Io): Promise<number> {
-  return within(options, io, async ({ config, store, redactor, now, decider, state }) => {
+  return withApprovals(options, io, async ({ config, store, redactor, now, decider, state }) => {
     const stored = await findOne(store, options.id, now);
     const { item } = stored;
     refuseOver(item);
     if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
     if (item.state === 'pending' && !(await awaitedRequests(state)).has(item.id))
       io.stderr(
-        'No call waits for this approval any more: the caller has gone, or was told to ask again. The call is made only if it is repeated.\n',
+        'No call waits for this approval any more: the caller has gone, or was told to ask again. ' +
+          'The call is made only if the caller repeats it.\n',
       );
     const stopped = new KillSwitch(state).refusalOf(item.binding.effect.server);
     if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
-    if (!(await isMeant({ options, item, by: decider.by }, io))) {
+    if (!(await isConfirmed({ options, item, by: decider.by }, io))) {
       io.stderr('Nothing was decided.\n');
       return EXIT.refused;
     }
@@ -98,10 +107,11 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
       approved.scope === 'call'
         ? 'This call may be made once'
         : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
-    tell(
+    printResult(
       { io, options },
       approvalData(approved, redactor),
-      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Withdraw it with: tollgate approvals deny ${item.id}`,
+      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. ` +
+        `Withdraw it with: tollgate approvals deny ${item.id}`,
     );
     return EXIT.ok;
   });
@@ -112,7 +122,7 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
  * `runApproveCall`.
  */
 export async function runDeny(options: VerdictOptions, io: Io): Promise<number> {
-  return within(options, io, async ({ config, store, redactor, now, decider }) => {
+  return withApprovals(options, io, async ({ config, store, redactor, now, decider }) => {
     const stored = await findOne(store, options.id, now);
     const denied = await denyRequest(store, stored, {
       ...decider,
@@ -123,7 +133,7 @@ export async function runDeny(options: VerdictOptions, io: Io): Promise<number> 
       stored.item.scope === 'call'
         ? `this call is refused until ${new Date(denied.expires).toISOString()}`
         : 'the calls that it covered ask again';
-    tell({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
+    printResult({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
     return EXIT.ok;
   });
 }
@@ -139,7 +149,7 @@ interface ApprovalContext {
   readonly decider: Decider;
 }
 
-async function within(
+async function withApprovals(
   options: ApprovalOptions,
   io: Io,
   work: (context: ApprovalContext) => Promise<number>,
@@ -171,7 +181,7 @@ async function findOne(store: ApprovalStore, id: string, now: number): Promise<S
  * Returns whether a person has seen the request and agrees. An agent that can run commands must not approve its own
  * request.
  */
-async function isMeant(
+async function isConfirmed(
   { options, item, by }: { readonly options: VerdictOptions; readonly item: Approval; readonly by: string },
   io: Io,
 ): Promise<boolean> {
@@ -179,8 +189,8 @@ async function isMeant(
   if (options.yes === undefined) {
     if (isInteractive(io)) return askYes(io, `Approve this ${options.for ?? 'call'}?`);
     throw new TollgateError('APPROVAL_REQUIRED', {
-      detail: 'No one can be asked here, so nothing was decided.',
-      next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}`,
+      detail: 'There is no terminal to ask at, so nothing was decided.',
+      next: isOwn ? OWN : `Name what you approve: --yes ${item.hash.slice(0, MIN_HASH)}`,
     });
   }
   if (isOwn && !isInteractive(io))
@@ -191,20 +201,14 @@ async function isMeant(
   if (!new RegExp(`^[0-9a-f]{${MIN_HASH},64}$`).test(options.yes) || !item.hash.startsWith(options.yes)) {
     throw new TollgateError('USAGE', {
       detail: `--yes does not name the binding of ${item.id}.`,
-      next: `Look at it with \`tollgate approvals show ${item.id}\`; --yes takes the first ${MIN_HASH} digits or more of its binding.`,
+      next:
+        `Read the request with \`tollgate approvals show ${item.id}\`, ` +
+        `and give --yes the first ${MIN_HASH} digits or more of its binding.`,
     });
   }
   return true;
 }
 
-function tell(
-  { io, options }: { readonly io: Io; readonly options: ApprovalOptions },
-  data: unknown,
-  words: string,
-): void {
-  if (options.json === true) io.stdout(json(data));
-  else io.stderr(`${words}\n`);
-}
 /** Options of these commands. */
 export interface ApprovalOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly as?: string;

@@ -1,6 +1,5 @@
 /**
- * Resolves what a person types of grants: the beginning of an id, and names of tools. A tool that is not known yet only
- * gets a warning.
+ * Resolves the ids and tool names that a person types for a grant. A tool that is not known yet only gets a warning.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
@@ -13,6 +12,12 @@ import { withState } from '../command-state.ts';
 import { printable } from '../print.ts';
 
 const PREFIX = 'grant_';
+const SHORT_DIGITS = 12;
+
+/** Returns the first digits of an id, without `grant_`. `grants revoke` accepts them. */
+export function shortId({ id }: Pick<Grant, 'id'>): string {
+  return id.slice(PREFIX.length, PREFIX.length + SHORT_DIGITS);
+}
 
 /**
  * Returns the grant with an id, or with the beginning of an id that fits no other, with or without `grant_`. Throws
@@ -34,7 +39,7 @@ export function grantNamed(grants: readonly Grant[], id: string): Grant {
  * Returns a line for each name that fits no known tool. The tool may exist later, so it is granted nevertheless. Throws
  * STATE_FAILED.
  */
-export async function doubts(tools: readonly string[], config: Config): Promise<readonly string[]> {
+export async function unknownToolWarnings(tools: readonly string[], config: Config): Promise<readonly string[]> {
   return withState(config.state, async (state) => {
     const approved = new ApprovedTools(state);
     const servers = [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()];

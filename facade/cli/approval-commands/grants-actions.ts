@@ -8,8 +8,8 @@ import { type CommonOptions, readForOwner, readOwner } from '../command-facade.t
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
 import { readTime } from '../durations.ts';
-import { json, plural, printable, table } from '../print.ts';
-import { doubts, grantNamed } from './grant-names.ts';
+import { json, plural, printable, printList, printResult } from '../print.ts';
+import { grantNamed, shortId, unknownToolWarnings } from './grant-names.ts';
 
 /** Prints the grants. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList(
@@ -20,25 +20,24 @@ export async function runGrantList(
   const grants = await withGrants({ config, io }, (all) =>
     all.list({ ...(origin !== undefined && { origin }), ...(profile !== undefined && { profile }) }),
   );
-  if (options.json === true) io.stdout(json({ grants }));
-  else if (grants.length === 0) io.stderr('Nothing is granted.\n');
-  else
-    io.stdout(
-      table(
-        io,
-        ['ID', 'ORIGIN', 'PROFILE', 'SCOPE', 'KIND', 'TOOLS', 'UNTIL', 'BY'],
-        grants.map((grant) => [
-          grant.id,
-          grant.origin,
-          grant.profile,
-          grant.scope,
-          { text: grant.kind, colour: grant.kind === 'deny' ? 'red' : 'green' },
-          grant.tools?.join(',') ?? '',
-          until(grant) || 'until revoked',
-          grant.by,
-        ]),
-      ),
-    );
+  printList(
+    { io, options },
+    {
+      data: { grants },
+      columns: ['ID', 'ORIGIN', 'PROFILE', 'KIND', 'SCOPE AND TOOLS', 'UNTIL', 'BY'],
+      rows: grants.map((grant) => [
+        shortId(grant),
+        grant.origin,
+        grant.profile,
+        { text: grant.kind, colour: grant.kind === 'deny' ? 'red' : 'green' },
+        `${grant.scope} ${grant.tools?.join(', ') ?? ''}`,
+        until(grant) || 'revoked',
+        grant.by,
+      ]),
+      empty: 'Nothing is granted.',
+      summary: `${plural(grants.length, 'grant')}. Withdraw one with: tollgate grants revoke ID`,
+    },
+  );
   return EXIT.ok;
 }
 
@@ -68,12 +67,17 @@ export async function runGrantAdd(
     ...(options.for !== undefined && { expiresAt: Date.now() + readTime(options.for) }),
   };
   const grant = await withGrants({ config, io }, (all) => all.add(wanted, by));
-  for (const doubt of await doubts(grant.tools ?? [], config)) io.stderr(`warning: ${printable(doubt)}\n`);
-  if (options.json === true) io.stdout(json({ grant }));
-  else
-    io.stderr(
-      `${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}, until ${printable(until(grant) || 'revoked')}. Withdraw it with: tollgate grants revoke ${grant.id}\n`,
-    );
+  for (const warning of await unknownToolWarnings(grant.tools ?? [], config))
+    io.stderr(`warning: ${printable(warning)}\n`);
+  const verb = grant.kind === 'deny' ? 'Denied' : 'Granted';
+  printResult(
+    { io, options },
+    { grant },
+    printable(
+      `${verb} ${describe(grant)}, until ${until(grant) || 'revoked'}. ` +
+        `Withdraw it with: tollgate grants revoke ${shortId(grant)}`,
+    ),
+  );
   return EXIT.ok;
 }
 
@@ -84,8 +88,7 @@ export async function runGrantRevoke(options: GrantOptions & { readonly id: stri
   const grant = await withGrants({ config, io }, async (all) =>
     all.revoke(grantNamed(await all.list(), options.id).id, by),
   );
-  if (options.json === true) io.stdout(json({ grant }));
-  else io.stderr(`Revoked: ${printable(describe(grant))}. It no longer applies to any call.\n`);
+  printResult({ io, options }, { grant }, `Revoked: ${printable(describe(grant))}. It no longer applies to any call.`);
   return EXIT.ok;
 }
 
@@ -107,10 +110,11 @@ export async function runGrantCheck(
     ...(tool !== undefined && { tool }),
   });
   if (options.json === true) io.stdout(json(found));
-  else
-    io.stdout(
-      `${found.granted ? 'granted' : found.code === 'DENIED' ? 'denied' : 'not granted: no one has decided'}${found.grant === undefined ? '' : ` by ${found.grant.id}`}\n`,
-    );
+  else {
+    const answer = found.code === 'DENIED' ? 'denied' : 'not granted: no owner has decided';
+    const by = found.grant === undefined ? '' : ` by ${shortId(found.grant)}`;
+    io.stdout(`${found.granted ? 'granted' : answer}${by}\n`);
+  }
   if (found.granted) return EXIT.ok;
   return found.code === 'DENIED' ? EXIT.refused : EXIT.approval;
 }
@@ -134,7 +138,7 @@ function readProfile(config: Config, { profile = 'default' }: GrantOptions): str
 /** Returns when a grant expires; '' if it is valid until it is revoked. */
 function until({ expiresAt, session, tab }: Grant): string {
   const parts = [
-    ...(expiresAt === undefined ? [] : [new Date(expiresAt).toISOString()]),
+    ...(expiresAt === undefined ? [] : [`${new Date(expiresAt).toISOString().slice(0, 19)}Z`]),
     ...(session === undefined ? [] : [`session ${session}`]),
     ...(tab === undefined ? [] : [`tab ${tab}`]),
   ];
@@ -142,7 +146,8 @@ function until({ expiresAt, session, tab }: Grant): string {
 }
 
 function describe({ scope, origin, profile, tools }: Grant): string {
-  return `${scope} to ${origin} with profile ${profile}${tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`}`;
+  const forTools = tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`;
+  return `${scope} to ${origin} with profile ${profile}${forTools}`;
 }
 /** Options of the grants commands. */
 export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {

@@ -7,23 +7,22 @@ import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed, withState } from '../command-state.ts';
-import { json, printable, table } from '../print.ts';
+import { printable, printList, printResult } from '../print.ts';
 
 /** Prints the sticky labels. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
 export async function runLabelList(options: LabelOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
   readOwner(config, { as: options.as, act: 'sees and clears labels' }, io);
   const labels = await withState(config.state, listSticky);
-  if (options.json === true) io.stdout(json({ labels }));
-  else if (labels.length > 0)
-    io.stdout(
-      table(
-        io,
-        ['PRINCIPAL', 'LABEL', 'SINCE'],
-        labels.map(({ principal, label, since }) => [principal, label, new Date(since).toISOString()]),
-      ),
-    );
-  else io.stderr('No principal has a sticky label.\n');
+  printList(
+    { io, options },
+    {
+      data: { labels },
+      columns: ['PRINCIPAL', 'LABEL', 'SINCE'],
+      rows: labels.map(({ principal, label, since }) => [principal, label, new Date(since).toISOString()]),
+      empty: 'No principal has a sticky label.',
+    },
+  );
   return EXIT.ok;
 }
 
@@ -48,11 +47,12 @@ export async function runLabelClear(
     return found;
   });
   const names = cleared.map(({ label }) => label);
-  if (options.json === true) io.stdout(json({ principal: options.principal, cleared: names }));
-  else
-    io.stderr(
-      `Cleared for ${printable(options.principal)}: ${printable(names.join(', '))}. This applies in every process, from the next call on.\n`,
-    );
+  printResult(
+    { io, options },
+    { principal: options.principal, cleared: names },
+    `Cleared for ${printable(options.principal)}: ${printable(names.join(', '))}. ` +
+      'This applies in every process, from the next call on.',
+  );
   return EXIT.ok;
 }
 

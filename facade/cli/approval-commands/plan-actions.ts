@@ -5,22 +5,21 @@ import { decidePlan, listPlans, type RunPlan } from '../../consent/plan-mode.ts'
 import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed, withState } from '../command-state.ts';
-import { json, table } from '../print.ts';
+import { printList, printResult } from '../print.ts';
 
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runPlanList(options: PlanOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
   const plans = await withState(config.state, (state) => listPlans(state, Date.now()));
-  if (options.json === true) io.stdout(json({ plans }));
-  else if (plans.length > 0)
-    io.stdout(
-      table(
-        io,
-        ['RUN', 'PRINCIPAL', 'PLAN', 'SINCE'],
-        plans.map((plan) => [plan.run, plan.principal, stateOf(plan), new Date(plan.since).toISOString()]),
-      ),
-    );
-  else io.stderr('No run is in plan mode.\n');
+  printList(
+    { io, options },
+    {
+      data: { plans },
+      columns: ['RUN', 'PRINCIPAL', 'PLAN', 'SINCE'],
+      rows: plans.map((plan) => [plan.run, plan.principal, stateOf(plan), new Date(plan.since).toISOString()]),
+      empty: 'No run is in plan mode.',
+    },
+  );
   return EXIT.ok;
 }
 
@@ -41,13 +40,14 @@ export async function runPlanDecision(
     record: (decided: RunPlan) => recordActs(config.audit, [signed(actOf(config, decided, by), io)]),
   };
   const plan = await withState(config.state, (state) => decidePlan(state, verdict, Date.now()));
-  if (options.json === true) io.stdout(json(plan));
-  else
-    io.stderr(
-      options.approve
-        ? `Approved: ${plan.principal} may now do in this run what the rules allow, until the run ends, for one day at most.\n`
-        : `Revoked: ${plan.principal} may only read in this run.\n`,
-    );
+  printResult(
+    { io, options },
+    plan,
+    options.approve
+      ? `Approved: in this run, ${plan.principal} may now do what the rules allow, ` +
+          'until the run ends, for one day at most.'
+      : `Revoked: ${plan.principal} may only read in this run.`,
+  );
   return EXIT.ok;
 }
 

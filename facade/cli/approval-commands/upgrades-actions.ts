@@ -12,7 +12,7 @@ import { type CommonOptions, readForOwner, readOwner } from '../command-facade.t
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
 import { readTime } from '../durations.ts';
-import { type Cell, json, plural, printable, table } from '../print.ts';
+import { type Cell, plural, printable, printList, printResult } from '../print.ts';
 
 /** The use of a capability, over all sessions in the log. */
 interface Uses {
@@ -25,41 +25,51 @@ export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<n
   const config = readForOwner(options, io);
   const added = await withUpgrades({ config, io }, (upgrades) => upgrades.list());
   const uses = readUses(config);
-  const rows = [...TOOL_CAPABILITIES.values()].map((capability) => ({
-    name: capability.name,
-    title: capability.title,
-    allows: capability.allows,
-    risk: capability.risk,
-    budget: capability.budget,
-    added: added.filter((one) => one.capability === capability.name),
-    uses: uses.get(capability.name) ?? { calls: 0, bytes: 0 },
-  }));
-  if (options.json === true) {
-    io.stdout(json({ upgrades: rows }));
-    return EXIT.ok;
-  }
-  io.stdout(
-    table(
-      io,
-      ['NAME', 'STATE', 'PROFILE', 'SESSION', 'BY', 'SINCE', 'UNTIL', 'USED', 'WHAT'],
-      rows.flatMap(({ name, title, added: on, uses: { calls, bytes } }): readonly (readonly Cell[])[] => {
-        const used = calls === 0 ? '' : `${plural(calls, 'call')}, ${bytes} B`;
-        if (on.length === 0) return [[name, { text: 'off', colour: 'dim' }, '', '', '', '', '', used, title]];
-        return on.map((one) => [
-          name,
-          { text: 'on', colour: 'yellow' },
-          one.profile ?? 'all',
-          `${plural(one.calls, 'call')}, ${one.bytes} B`,
-          one.by,
-          one.since,
-          one.until ?? '',
-          used,
-          title,
-        ]);
-      }),
-    ),
+  const rows = [...TOOL_CAPABILITIES.values()].map(
+    (capability): UpgradeState => ({
+      name: capability.name,
+      title: capability.title,
+      allows: capability.allows,
+      risk: capability.risk,
+      budget: capability.budget,
+      added: added.filter((one) => one.capability === capability.name),
+      uses: uses.get(capability.name) ?? { calls: 0, bytes: 0 },
+    }),
+  );
+  const isOn = rows.filter((row) => row.added.length > 0).length;
+  printList(
+    { io, options },
+    {
+      data: { upgrades: rows },
+      columns: ['NAME', 'STATE', 'WHAT', 'PROFILE', 'PER SESSION', 'BY', 'SINCE', 'UNTIL', 'USED'],
+      rows: rows.flatMap(upgradeRows),
+      empty: '',
+      summary: `${isOn} of ${rows.length} capabilities are on. Add one with: tollgate upgrades enable NAME`,
+    },
   );
   return EXIT.ok;
+}
+
+interface UpgradeState extends Pick<Capability, 'name' | 'title' | 'allows' | 'risk' | 'budget'> {
+  readonly added: readonly Upgrade[];
+  readonly uses: Uses;
+}
+
+/** Returns one row, or one for each profile that has the capability. */
+function upgradeRows({ name, title, added, uses: { calls, bytes } }: UpgradeState): readonly (readonly Cell[])[] {
+  const used = calls === 0 ? '' : `${plural(calls, 'call')}, ${bytes} bytes`;
+  if (added.length === 0) return [[name, { text: 'off', colour: 'dim' }, title, '', '', '', '', '', used]];
+  return added.map((one) => [
+    name,
+    { text: 'on', colour: 'yellow' },
+    title,
+    one.profile ?? 'all',
+    `${plural(one.calls, 'call')}, ${one.bytes} bytes`,
+    one.by,
+    one.since,
+    one.until ?? 'disabled',
+    used,
+  ]);
 }
 
 /** Adds a capability. Throws IDENTITY for a principal that is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
@@ -87,11 +97,15 @@ export async function runUpgradeEnable(
       ...(options.for !== undefined && { ms: readTime(options.for) }),
     }),
   );
-  if (options.json === true) io.stdout(json({ upgrade }));
-  else
-    io.stderr(
-      `On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes per session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}Rules still decide on each call. Withdraw it with: tollgate upgrades disable ${capability.name}\n`,
-    );
+  const until = upgrade.until === undefined ? '' : `, until ${upgrade.until}`;
+  printResult(
+    { io, options },
+    { upgrade },
+    `On: ${capability.title}, for ${nameOf(upgrade)}${until}; ` +
+      `${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes per session.\n` +
+      `  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}` +
+      `Rules still decide on each call. Withdraw it with: tollgate upgrades disable ${capability.name}`,
+  );
   return EXIT.ok;
 }
 
@@ -103,13 +117,13 @@ export async function runUpgradeDisable(options: UpgradeOptions & { readonly nam
   const ended = await withUpgrades({ config, io }, (upgrades) =>
     upgrades.disable({ capability: name, profile: options.profile, by }),
   );
-  if (options.json === true) io.stdout(json({ disabled: ended }));
-  else
-    io.stderr(
-      ended.length === 0
-        ? 'It was off already.\n'
-        : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It no longer applies to any call.\n`,
-    );
+  printResult(
+    { io, options },
+    { disabled: ended },
+    ended.length === 0
+      ? 'It was off already.'
+      : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It no longer applies to any call.`,
+  );
   return EXIT.ok;
 }
 

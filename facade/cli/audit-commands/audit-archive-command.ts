@@ -1,4 +1,7 @@
-/** Owns `tollgate audit archive`: moves old files of the log to where its owner keeps them; refuses a place that an agent may write. */
+/**
+ * Runs `tollgate audit archive`: moves old files of the log to another folder. It refuses a folder that an agent may
+ * write.
+ */
 import path from 'node:path';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { openAudit } from '../../audit/audit-log.ts';
@@ -13,14 +16,16 @@ import { json, plural, printable } from '../print.ts';
 import { auditTime, usage } from './audit-filters.ts';
 import { verdictText } from './audit-view.ts';
 
-/** Exit code 3 if the log is broken; then nothing is moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED. */
+/**
+ * Moves the files. Exit code 3 if the log is broken; then nothing is moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED.
+ */
 export async function runAuditArchive(
   options: CommonOptions & { readonly before: string; readonly to: string },
   io: Io,
 ): Promise<number> {
   const config = readForOwner(options, io);
   const before = auditTime(options.before);
-  const to = placeOf(options.to, io, config);
+  const to = targetFolder(options.to, io, config);
   const audit = openAudit(config.audit);
   try {
     const done = archiveAudit({
@@ -34,13 +39,13 @@ export async function runAuditArchive(
     });
     if ('faults' in done) {
       io.stdout(options.json === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
-      io.stderr('Nothing was moved: only a log that is as it was written is archived.\n');
+      io.stderr('Nothing was moved, because the log was changed. Only an unchanged log is archived.\n');
       return EXIT.refused;
     }
     io.stdout(
       options.json === true
         ? json({ ...done, before, to })
-        : `${said(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`,
+        : `${summaryOf(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`,
     );
     return EXIT.ok;
   } finally {
@@ -48,17 +53,17 @@ export async function runAuditArchive(
   }
 }
 
-function said({ files, records }: { readonly files: number; readonly records: number }, before: string): string {
-  if (files === 0) return `nothing moved: no file that nobody writes any more has only records before ${before}`;
+function summaryOf({ files, records }: { readonly files: number; readonly records: number }, before: string): string {
+  if (files === 0) return `nothing moved: no closed file has only records from before ${before}`;
   return `moved ${plural(files, 'file')} with ${plural(records, 'record')} from before ${before}`;
 }
 
-/** An agent that may write the archive could change what was said of it. */
-function placeOf(place: string, io: Io, config: Config): string {
+/** Returns the target folder. An agent that may write it could change the archive. Throws USAGE. */
+function targetFolder(place: string, io: Io, config: Config): string {
   const to = realPath(path.resolve(io.cwd, place));
   if (to === config.audit.folder || isPathWithin(config.audit.folder, to))
-    throw usage(`${place} is the folder of the log, or holds it: name another`);
+    throw usage(`${place} is the folder of the log, or contains it; name another folder`);
   const open = writableFolders(config).find((folder) => isPathWithin(to, realPath(folder)));
-  if (open !== undefined) throw usage(`${place} lies in ${open}, which agents may write: name a folder outside of it`);
+  if (open !== undefined) throw usage(`${place} is in ${open}, which agents may write; name a folder outside of it`);
   return to;
 }

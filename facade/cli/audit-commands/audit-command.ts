@@ -9,9 +9,9 @@ import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, printable } from '../print.ts';
+import { json, plural, printable } from '../print.ts';
 import { type FilterOptions, filterOf, usage } from './audit-filters.ts';
-import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
+import { csvHead, csvLine, followHead, followRow, fullText, listTable, statsText, verdictText } from './audit-view.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -28,7 +28,15 @@ export function runAuditList(
 ): Promise<number> {
   return withReader(options, io, (reader) => {
     const { limit, unknown } = options;
-    print(io, options, unknown === true ? reader.unknown().slice(-limit) : reader.list(filterOf(options), limit));
+    const found = unknown === true ? reader.unknown().slice(-limit) : reader.list(filterOf(options), limit);
+    if (options.json === true) io.stdout(json(found.map((one) => one.record)));
+    else if (found.length === 0)
+      io.stderr('There is no such record. With --all, records that are not calls are shown too.\n');
+    else {
+      io.stdout(listTable(io, found));
+      io.stderr(`${plural(found.length, 'record')}. Read one completely: tollgate audit show ID\n`);
+    }
+    warnOfChanges(io, found);
     return EXIT.ok;
   });
 }
@@ -37,30 +45,43 @@ export function runAuditList(
 export function runAuditShow(options: LogOptions & { readonly id: string }, io: Io): Promise<number> {
   return withReader(options, io, (reader) => {
     const { id } = options;
-    const named = [...reader.all({ id })];
-    const found = named.length === 0 ? byHash(reader, id) : named;
+    const found = findRecords(reader, id);
     if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
     else io.stdout(options.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
     return found.length === 0 ? EXIT.unexpected : EXIT.ok;
   });
 }
 
-/** Finds a record without an id by the first digits of its hash, which `list` shows. */
-function byHash(reader: AuditReader, start: string): IndexedRecord[] {
-  return /^[0-9a-f]{8,64}$/.test(start)
-    ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start))
-    : [];
+/** The least digits of an id, or of the hash of a record without an id. */
+const MIN_DIGITS = 8;
+
+/** Finds records by their id, by the beginning of their id, or by the beginning of their hash. Throws USAGE. */
+function findRecords(reader: AuditReader, id: string): readonly IndexedRecord[] {
+  const named = [...reader.all({ id })];
+  if (named.length > 0 || !new RegExp(`^[0-9a-f][0-9a-f-]{${MIN_DIGITS - 1},63}$`).test(id)) return named;
+  const begun = [...reader.all({ idPrefix: id })];
+  const ids = new Set(begun.map(({ record }) => (record as { readonly id?: string }).id));
+  if (ids.size > 1) throw usage(`${id} is the beginning of ${ids.size} ids`);
+  if (begun.length > 0) return begun;
+  return [...reader.all({ id: '', text: `"hash":"${id}` })].filter(({ record }) => record.hash.startsWith(id));
 }
 
-/** Prints the newest records, then each new one, until the process is stopped. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+/**
+ * Prints the newest records, then each new one, until the process is stopped. Throws USAGE, CONFIG_INVALID,
+ * STATE_FAILED.
+ */
 export function runAuditTail(options: Filtered & { readonly limit: number }, io: Io): Promise<number> {
   return withReader(options, io, async (reader) => {
     const filter = filterOf(options);
     const stop = new AbortController();
     void io.stopped.then(() => stop.abort());
-    print(io, options, reader.list(filter, options.limit));
+    const asJson = options.json === true;
+    const before = reader.list(filter, options.limit);
+    if (asJson) io.stdout(json(before.map((one) => one.record)));
+    else io.stdout(followHead(io) + before.map((found) => followRow(io, found)).join(''));
+    warnOfChanges(io, before);
     for await (const found of reader.follow(filter, stop.signal))
-      io.stdout(options.json === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
+      io.stdout(asJson ? `${found.line}\n` : followRow(io, found));
     return EXIT.ok;
   });
 }
@@ -106,7 +127,9 @@ export function runAuditVerify(
   return verdict.ok ? EXIT.ok : EXIT.refused;
 }
 
-/** Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist. */
+/**
+ * Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist.
+ */
 function digestOf(file: string | undefined, io: Io, { config }: Places): ((text: string) => string) | undefined {
   const given = file === undefined ? undefined : resolve(io.cwd, file);
   const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
@@ -153,13 +176,8 @@ async function withReader(
   }
 }
 
-function print(io: Io, options: Pick<LogOptions, 'json'>, found: readonly IndexedRecord[]): void {
-  io.stdout(options.json === true ? json(found.map((one) => one.record)) : listTable(io, found));
+function warnOfChanges({ stderr }: Io, found: readonly IndexedRecord[]): void {
   const changed = found.filter((one) => !one.intact).length;
   if (changed > 0)
-    io.stderr(`${changed} of these records were changed after they were written. Run: tollgate audit verify\n`);
-}
-
-function rowOnly(text: string): string {
-  return text.slice(text.indexOf('\n') + 1);
+    stderr(`${changed} of these records were changed after they were written. Run: tollgate audit verify\n`);
 }

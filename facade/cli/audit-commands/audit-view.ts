@@ -1,8 +1,20 @@
-/** Formats audit records as rows, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
+/** Formats audit records as a table, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
 import type { AuditStat, AuditStats, IndexedRecord } from '../../audit/audit-reader.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
-import { type Cell, type CliIo, type Colour, paint, plural, printable, table } from '../print.ts';
+import {
+  type Cell,
+  type CliIo,
+  type Colour,
+  MAX_COLUMNS,
+  paint,
+  plural,
+  printable,
+  table,
+  tableRow,
+  wrapRow,
+  wrapWords,
+} from '../print.ts';
 
 type Tty = Pick<CliIo, 'isTTY'>;
 
@@ -32,27 +44,27 @@ function rules(found: IndexedRecord): string {
 }
 
 /**
- * What people decided, what happened to a server, and where a server wanted to connect without permission, and how
- * often.
+ * Describes a record that is not a call: what a person decided, what happened to a server, or where a server tried to
+ * connect without permission.
  */
-function happened(found: IndexedRecord): string {
+function eventText(found: IndexedRecord): string {
   const [type, event, count] = [field(found, 'type'), field(found, 'event'), field(found, 'count')];
   if (event === 'egress-blocked') {
     const host = field(found, 'host');
-    return `${field(found, 'reason')}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
+    const target = host === '' ? '' : ` ${host}:${field(found, 'port')}`;
+    return `${field(found, 'reason')}${target}${count === '1' ? '' : ` (${count} times)`}`;
   }
   if (event === 'settings-withheld' || event === 'cover-lost') {
     const [first = '', ...more] = names(found, 'files').split(', ');
     return `${event} ${first}${more.length === 0 ? '' : ` and ${Number(count) - 1} more`}`;
   }
-  const subject =
-    type === 'approval' || type === 'grant'
-      ? type
-      : type === 'upgrade'
-        ? field(found, 'id')
-        : type === 'switch'
-          ? 'switched'
-          : '';
+  const subjects: Readonly<Record<string, string>> = {
+    approval: type,
+    grant: type,
+    upgrade: field(found, 'id'),
+    switch: 'switched',
+  };
+  const subject = subjects[type] ?? '';
   const words = type === 'server' ? event : event.replaceAll('-', ' ');
   return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)]
     .filter((part) => part !== '')
@@ -77,8 +89,10 @@ function inBrackets(text: string): string {
   return text === '' ? '' : `(${text})`;
 }
 
-/** Returns what replaces the id of a record that has none; `show` accepts it. */
-const SHOWN_HASH = 12;
+/** Letters of an id in a list: the first 12 random digits of a UUID. `audit show` accepts them. */
+const SHORT_ID = 13;
+/** Digits of the hash that stand for the id of a record without one. */
+const SHORT_HASH = 12;
 
 function toolOf(found: IndexedRecord): string {
   const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
@@ -94,20 +108,45 @@ function outcomeOf(found: IndexedRecord): Cell {
   return colour === undefined ? outcome : { text: outcome, colour };
 }
 
-/** Returns a table with one record per line. */
+const COLUMNS = ['TIME (UTC)', 'OUTCOME', 'TOOL', 'PRINCIPAL', 'MS', 'ID', 'WHY'] as const;
+/** The widths of the columns while records arrive one by one; 100 columns in total. */
+const FOLLOW_WIDTHS = [19, 7, 22, 10, 5, SHORT_ID, 12] as const;
+
+/** Returns a table with one record per row. */
 export function listTable(io: Tty, records: readonly IndexedRecord[]): string {
-  const rows = records.map((found) => [
-    field(found, 'ts').replace('T', ' ').slice(0, 19),
-    outcomeOf(found),
-    toolOf(found) || field(found, 'type'),
-    field(found, 'principal.id'),
-    field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
-    field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
-    [field(found, 'code'), rules(found), happened(found)].filter((part) => part !== '').join(' '),
-    field(found, 'id') || field(found, 'hash').slice(0, SHOWN_HASH),
-  ]);
-  return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
+  return table(io, COLUMNS, records.map(rowOf));
 }
+
+/** Returns the row of a record that has just been appended, in columns of a fixed width. */
+export function followRow(io: Tty, found: IndexedRecord): string {
+  return tableRow(io, rowOf(found), FOLLOW_WIDTHS);
+}
+
+/** Returns the titles over the rows of `followRow`. */
+export function followHead(io: Tty): string {
+  return tableRow(
+    io,
+    COLUMNS.map((text) => ({ text, colour: 'dim' })),
+    FOLLOW_WIDTHS,
+  );
+}
+
+function rowOf(found: IndexedRecord): readonly Cell[] {
+  const [ms, type] = [field(found, 'ms'), field(found, 'type')];
+  const outcome = outcomeOf(found);
+  return [
+    field(found, 'ts').slice(0, 19),
+    outcome,
+    toolOf(found) || (type === outcome ? 'audit log' : type),
+    field(found, 'principal.id'),
+    ms === '' ? '' : String(Math.round(Number(ms))),
+    field(found, 'id').slice(0, SHORT_ID) || field(found, 'hash').slice(0, SHORT_HASH),
+    [field(found, 'code'), rules(found), eventText(found)].filter((part) => part !== '').join(' '),
+  ];
+}
+
+/** Columns of the names of fields in `audit show`. */
+const NAME_COLUMNS = 13;
 
 /** Returns every field of the records, one per line. */
 export function fullText(io: Tty, records: readonly IndexedRecord[]): string {
@@ -117,27 +156,33 @@ export function fullText(io: Tty, records: readonly IndexedRecord[]): string {
       const seal = found.intact
         ? paint(io, 'green', 'hash fits')
         : paint(io, 'red', 'the record was changed: its hash does not match');
-      return `${names.map((name) => `${paint(io, 'dim', printable(name).padEnd(13))} ${printable(field(found, name))}\n`).join('')}${seal}\n`;
+      return `${names.map((name) => fieldRows(io, printable(name), printable(field(found, name)))).join('')}${seal}\n`;
     })
     .join('\n');
+}
+
+function fieldRows(io: Tty, name: string, text: string): string {
+  const [first = '', ...more] = wrapRow(text, MAX_COLUMNS - NAME_COLUMNS - 1, '');
+  const further = more.map((row) => `${' '.repeat(NAME_COLUMNS + 1)}${row.trimEnd()}\n`);
+  return `${paint(io, 'dim', name.padEnd(NAME_COLUMNS))} ${first.trimEnd()}\n${further.join('')}`;
 }
 
 /** Returns the statistics as three small tables. */
 export function statsText(io: Tty, stats: AuditStats): string {
   const time = (ms: number | undefined): string => (ms === undefined ? '' : `${ms.toFixed(1)} ms`);
-  const one = (title: string, group: readonly AuditStat[]): string =>
+  const groupTable = (title: string, group: readonly AuditStat[]): string =>
     table(
       io,
-      [title, 'calls', 'p50', 'p95'],
+      [title, 'CALLS', 'MEDIAN', '95 %'],
       group.map(({ name, count, p50, p95 }) => [name, String(count), time(p50), time(p95)]),
     );
   const unknown = stats.unknown === 0 ? '' : `, ${stats.unknown} without a known outcome`;
-  return [
-    `${plural(stats.calls, 'call')}${unknown}\n`,
-    one('tool', stats.byTool),
-    one('outcome', stats.byOutcome),
-    one('principal', stats.byPrincipal),
-  ].join('\n');
+  const tables = [
+    groupTable('TOOL', stats.byTool),
+    groupTable('OUTCOME', stats.byOutcome),
+    groupTable('PRINCIPAL', stats.byPrincipal),
+  ];
+  return [`${plural(stats.calls, 'call')}${unknown}\n`, ...(stats.calls === 0 ? [] : tables)].join('\n');
 }
 
 /** Returns counts by state, the broken chains, and what is wrong with them. `isWhole`: show every chain. */
@@ -153,7 +198,7 @@ export function verdictText(
   const begin = (text: string): readonly string[] => (isArchived ? [text] : []);
   const rows = table(
     io,
-    ['chain', 'files', ...begin('from'), 'records', 'state', 'head'],
+    ['CHAIN', 'FILES', ...begin('FROM'), 'RECORDS', 'STATE', 'HEAD'],
     shown.map(({ chain, files, from = 1, records: count, state, head }) => [
       chain,
       String(files),
@@ -163,10 +208,10 @@ export function verdictText(
       head.slice(0, 16),
     ]),
   );
-  const wrong = faults.map(
-    ({ file, seq, what }) =>
-      `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`,
-  );
+  const faultLines = faults.map(({ file, seq, what }) => {
+    const place = [file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log';
+    return lineOf(`${place}: ${what}`);
+  });
   const numbers = (of: typeof chains): string =>
     `${plural(of.length, 'chain')}, ${plural(
       of.reduce((sum, one) => sum + one.records, 0),
@@ -179,17 +224,28 @@ export function verdictText(
   const last = ok
     ? paint(io, 'green', `${numbers(chains)}: all unchanged`)
     : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
-  return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${archivedText(archives)}${wrong.join('')}${last}\n`;
+  return [
+    shown.length === 0 ? '' : `${rows}\n`,
+    ...states,
+    ...archives.map(archiveLine),
+    ...faultLines,
+    `${last}\n`,
+  ].join('');
 }
 
-/** Returns where the log begins, and where the older records are. */
-function archivedText(archives: NonNullable<AuditVerdict['archives']>): string {
-  return archives
-    .map(
-      ({ folder, before, files, records, verified }) =>
-        `archived: ${plural(files, 'file')}, ${plural(records, 'record')} from before ${before}, in ${printable(folder)}${verified ? ': verified too' : ' (not read; name it with --archive)'}\n`,
-    )
-    .join('');
+/** Returns where the older records of a log are. */
+function archiveLine({ folder, before, files, records, verified }: Archived): string {
+  const how = verified ? ': verified too' : ' (not read; name it with --archive)';
+  return lineOf(
+    `archived: ${plural(files, 'file')}, ${plural(records, 'record')} from before ${before}, in ${folder}${how}`,
+  );
+}
+
+type Archived = NonNullable<AuditVerdict['archives']>[number];
+
+/** Returns a printable line, broken at words. */
+function lineOf(text: string): string {
+  return `${wrapWords(printable(text), MAX_COLUMNS, '  ')}\n`;
 }
 
 const CSV = [

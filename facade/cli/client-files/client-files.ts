@@ -10,21 +10,25 @@ import type { Vault } from '../../secrets/vault.ts';
 import type { Io } from '../command-io.ts';
 import { askHidden, askYes, isInteractive } from '../terminal-prompt.ts';
 
-/** How a change is agreed to. */
-export interface Confirming {
+/** How a change is confirmed. */
+export interface ConfirmOptions {
   readonly dryRun?: true;
   readonly yes?: true;
   readonly json?: true;
 }
 
 /** Returns true if it may be written: by --yes, or by an answer at the terminal. Throws USAGE if there is neither. */
-export async function agree({ dryRun, yes }: Confirming, io: Io, question = 'Write this?'): Promise<boolean> {
+export async function confirmWrite(
+  { dryRun, yes }: ConfirmOptions,
+  io: Io,
+  question = 'Write this?',
+): Promise<boolean> {
   if (dryRun === true) return false;
   if (yes === true) return true;
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: 'No one can be asked here, so nothing was written.',
-      next: 'Look with --dry-run, then use --yes.',
+      detail: 'There is no terminal to ask at, so nothing was written.',
+      next: 'Look at the changes with --dry-run, then use --yes.',
     });
   return askYes(io, question);
 }
@@ -44,9 +48,9 @@ export async function keepSecrets(secrets: readonly MovedSecret[], config: Confi
   const vault = openVault(config, io);
   const fresh: MovedSecret[] = [];
   for (const secret of secrets) {
-    const there = await vault.get(secret.name);
-    if (there === undefined) fresh.push(secret);
-    else if (there !== secret.value)
+    const stored = await vault.get(secret.name);
+    if (stored === undefined) fresh.push(secret);
+    else if (stored !== secret.value)
       throw new TollgateError('USAGE', {
         detail: `The vault has another value under ${secret.name}.`,
         next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave out that server with --only.`,

@@ -15,8 +15,8 @@ import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { ROTATE_BYTES, recordActs, recordSetup, signed, withState } from '../command-state.ts';
-import { json, printable } from '../print.ts';
-import { type Confirming, openVault } from './client-files.ts';
+import { printable, printResult } from '../print.ts';
+import { type ConfirmOptions, openVault } from './client-files.ts';
 
 /**
  * Undoes the last changes of a command, with their secrets and the consent to servers that no longer exist. It needs
@@ -24,17 +24,17 @@ import { type Confirming, openVault } from './client-files.ts';
  */
 export async function undo(
   changer: Changer,
-  { options, io }: { readonly options: Confirming & Pick<CommonOptions, 'config'>; readonly io: Io },
+  { options, io }: { readonly options: ConfirmOptions & Pick<CommonOptions, 'config'>; readonly io: Io },
 ): Promise<number> {
   const file = path.resolve(io.cwd, options.config);
-  const { state, auditFolder } = placesOf(file, io);
-  const { files, secrets, of, putBack } = openUndo(state, changer);
+  const { state, auditFolder } = foldersOf(file, io);
+  const { files, secrets, of, restore } = openUndo(state, changer);
   const audit = { folder: auditFolder, rotateBytes: ROTATE_BYTES };
   await recordSetup(
     { event: changer === 'import' ? 'import-undone' : 'export-undone', ...of, secrets },
     { audit, user: io.user },
   );
-  putBack();
+  restore();
   const vault = openVault({ state }, io);
   for (const name of secrets) await vault.remove(name);
   const revoked = await forget(of.servers, { file, state, io });
@@ -46,14 +46,17 @@ export async function undo(
       ),
     );
   const restored = files.map((one) => shownPath(one, { cwd: path.dirname(file), home: io.home }));
-  const gone = `${secrets.length === 0 ? '' : ` Removed from the vault: ${secrets.join(', ')}.`}${revoked.length === 0 ? '' : ` No longer approved: ${revoked.join(', ')}.`}`;
-  if (options.json === true) io.stdout(json({ restored, removedSecrets: secrets, revoked }));
-  else io.stderr(printable(`As before: ${restored.join(', ')}.${gone}`) + '\n');
+  const sentences = [
+    `Restored: ${restored.join(', ')}.`,
+    ...(secrets.length === 0 ? [] : [`Removed from the vault: ${secrets.join(', ')}.`]),
+    ...(revoked.length === 0 ? [] : [`No longer approved: ${revoked.join(', ')}.`]),
+  ];
+  printResult({ io, options }, { restored, removedSecrets: secrets, revoked }, printable(sentences.join(' ')));
   return EXIT.ok;
 }
 
 /** Throws USAGE if a broken file may name another state folder. */
-function placesOf(file: string, { env, home }: Io): GuessedFolders {
+function foldersOf(file: string, { env, home }: Io): GuessedFolders {
   const places = guessFolders(file, { env, home });
   if (places === undefined)
     throw new TollgateError('USAGE', {
@@ -69,7 +72,7 @@ async function forget(
   { file, state, io }: { readonly file: string; readonly state: string; readonly io: Io },
 ): Promise<readonly string[]> {
   if (names.length === 0 || !existsSync(path.join(state, DATABASE_FILE))) return [];
-  const there = serversOf(file, io);
+  const existing = serversOf(file, io);
   return withState(state, async (opened) => {
     const inspect = (): never => {
       throw new Error('withdrawing consent reads no file');
@@ -80,7 +83,7 @@ async function forget(
       digest: createDigest(readAuditKey(state)),
     });
     const gone: string[] = [];
-    for (const name of names) if (!there.has(name) && (await consents.revoke(name))) gone.push(name);
+    for (const name of names) if (!existing.has(name) && (await consents.revoke(name))) gone.push(name);
     return gone;
   });
 }

@@ -11,19 +11,19 @@ import { CLIENTS, type ClientFormat, clientOf } from '../../clients/client-forma
 import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../../clients/client-places.ts';
 import { type ExportPlan, planExport } from '../../clients/export-plan.ts';
 import { type FoundClientFile, findFiles } from '../../clients/found-client-files.ts';
-import { TOKEN_VARIABLE, type Way } from '../../clients/own-entry.ts';
+import { type EntryTarget, TOKEN_VARIABLE } from '../../clients/own-entry.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { commandLine, json, paint, printable } from '../print.ts';
-import { agree, type Confirming, keepSecrets } from './client-files.ts';
+import { type ConfirmOptions, confirmWrite, keepSecrets } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
 
 /** Options of the command. */
-export interface ExportOptions extends CommonOptions, Confirming {
+export interface ExportOptions extends CommonOptions, ConfirmOptions {
   readonly client?: string;
   readonly file?: string;
   readonly user?: true;
@@ -40,7 +40,7 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
   const config = readConfig(options, io);
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform: process.platform };
   const client = readClient(options.client);
-  const file = targetOf(options, client, { roots, io });
+  const file = fileToWrite(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';
   const plan = planExport({
     config,
@@ -48,7 +48,7 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
     roots,
     client,
     file,
-    way: wayOf(options, { client, config, io }),
+    target: entryTargetOf(options, { client, config, io }),
     replace: options.replace === true,
     fromVariables,
   });
@@ -63,11 +63,11 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
     options.yes === true
   ) {
     throw new TollgateError('USAGE', {
-      detail: 'Some of these servers have values in the file, and no one can be asked where they should be stored.',
+      detail: 'Some of these servers have keys in the file, and --yes does not say where to store them.',
       next: 'Use --secrets vault (they move to the vault), or --secrets env (you set the variables).',
     });
   }
-  const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
   if (isDone)
     await recordSetup(
@@ -94,7 +94,7 @@ function readClient(id: string | undefined): ClientFormat {
 }
 
 /** Returns the file to write: that of the project if the client has one, else that of the user. */
-function targetOf(
+function fileToWrite(
   { file, user }: ExportOptions,
   client: ClientFormat,
   { roots, io }: { readonly roots: ClientRoots; readonly io: Io },
@@ -106,10 +106,10 @@ function targetOf(
   return place?.file ?? '';
 }
 
-function wayOf(
+function entryTargetOf(
   { http, as }: ExportOptions,
   { client, config, io }: { readonly client: ClientFormat; readonly config: Config; readonly io: Io },
-): Way {
+): EntryTarget {
   const { host, port, auth } = config.listen;
   if (http === true) {
     if (port === 0)
@@ -165,19 +165,20 @@ interface View {
 function report(plan: ExportPlan, { options, client, roots, io, elsewhere, config }: View): string {
   const isNew = !existsSync(path.dirname(plan.file));
   const own = plan.changes.find(({ file }) => file === plan.file);
+  const { file } = options;
   const self = commandLine([...io.self, 'export', '--client', client.id]);
+  const program = commandLine(['tollgate', 'run', '--config', config.file]);
+  const sameFile = [...(options.user === true ? ['--user'] : []), ...(file === undefined ? [] : ['--file', file])];
   const hints = [
     ...(plan.left.length > 0 && options.replace !== true
-      ? [
-          `  ${self}${options.user === true ? ' --user' : ''}${options.file === undefined ? '' : ` --file ${commandLine([options.file])}`} --replace\n`,
-        ]
+      ? [`  ${commandLine([...io.self, 'export', '--client', client.id, ...sameFile, '--replace'])}\n`]
       : []),
     ...elsewhere
       .filter(({ ofProject }) => !ofProject && options.user !== true)
       .slice(0, 1)
       .map(() => `  ${self} --user --replace\n`),
   ];
-  const round = [
+  const bypassing = [
     ...plan.left.map(({ entry, why }) => `${entry.original}${options.replace === true ? `: ${why}` : ''}`),
     ...elsewhere.map(({ shown, servers }) => `${servers.map(({ original }) => original).join(', ')}, in ${shown}`),
   ];
@@ -185,18 +186,14 @@ function report(plan: ExportPlan, { options, client, roots, io, elsewhere, confi
     `${shownPath(plan.file, roots)} (${client.title})${isNew ? ', in a new folder' : ''}\n`,
     own === undefined
       ? '  is correct already\n'
-      : paint(
-          io,
-          'green',
-          `  + tollgate: ${options.http === true ? 'its address' : `starts ${printable(commandLine(['tollgate', 'run', '--config', config.file]))}`}\n`,
-        ),
+      : paint(io, 'green', `  + tollgate: ${options.http === true ? 'its address' : `starts ${printable(program)}`}\n`),
     ...plan.moved.map((entry) =>
       paint(io, 'yellow', `  - ${printable(`${entry.original}: ${showEntry(entry).runs}`)}, which Tollgate provides\n`),
     ),
     planLines(plan.copied, { io, config, fromVariables: options.secrets === 'env' }),
-    round.length === 0
-      ? ''
-      : `The agent reaches these without Tollgate:\n${round.map((line) => `  ${printable(line)}\n`).join('')}${hints.length === 0 ? '' : `Move them behind it:\n${hints.join('')}`}`,
+    ...(bypassing.length === 0 ? [] : ['The agent reaches these without Tollgate:\n']),
+    ...bypassing.map((line) => `  ${printable(line)}\n`),
+    ...(bypassing.length === 0 || hints.length === 0 ? [] : ['Move them behind it:\n', ...hints]),
     options.http === true && client.token !== 'input' && config.listen.auth !== 'none'
       ? `Set ${TOKEN_VARIABLE} in the environment of ${client.title} to the token that tollgate serve prints.\n`
       : '',

@@ -16,7 +16,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { commandLine, json } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
-import { agree, keepSecrets } from './client-files.ts';
+import { confirmWrite, keepSecrets } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { type ImportOptions, importServer, serverText } from './import-server.ts';
 import { importReport, listReport, planData } from './import-view.ts';
@@ -48,7 +48,7 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
   };
   const plan = options.copy === true ? planCopy(request) : planInclude(request);
   if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
-  const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = namesOf(plan, files);
   if (isDone)
     await recordSetup(
@@ -62,14 +62,14 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
   return EXIT.ok;
 }
 
-/** A mistyped name would be left out silently. */
+/** Throws USAGE for a name that no file has, because a mistyped name would be left out silently. */
 function checkNames({ only }: ImportOptions, files: readonly FoundClientFile[]): void {
-  const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
-  const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
+  const known = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
+  const unknown = namesIn(only ?? '').find((name) => !known.includes(name));
   if (unknown !== undefined)
     throw new TollgateError('USAGE', {
       detail: `None of these files has a server ${quote(unknown)}.`,
-      next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(there))}`,
+      next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(known))}`,
     });
 }
 
@@ -82,11 +82,11 @@ function namesIn(only: string): readonly string[] {
 
 /** Returns the servers to import, and the clients whose files have them. */
 function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): ChangeNames {
-  const come = outcomes.filter(({ left }) => left === undefined);
+  const imported = outcomes.filter(({ left }) => left === undefined);
   const clients = files
-    .filter(({ shown }) => come.some(({ file }) => file === shown))
+    .filter(({ shown }) => imported.some(({ file }) => file === shown))
     .map(({ client }) => client?.id ?? 'file');
-  return { clients: [...new Set(clients)], servers: [...new Set(come.map(({ entry }) => entry.name))] };
+  return { clients: [...new Set(clients)], servers: [...new Set(imported.map(({ entry }) => entry.name))] };
 }
 
 function rootsOf(config: Config, io: Io): ClientRoots {
@@ -120,7 +120,9 @@ function list(files: readonly FoundClientFile[], options: ImportOptions, io: Io)
   else {
     io.stdout(text);
     io.stderr(
-      'Nothing was changed. Import them:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move to the vault\n',
+      'Nothing was changed. Import them:\n' +
+        '  tollgate import --all          they stay in their files\n' +
+        '  tollgate import --all --copy   copies of your own; keys move to the vault\n',
     );
   }
   return EXIT.ok;
@@ -148,7 +150,7 @@ async function chooseSecrets(options: ImportOptions, files: readonly FoundClient
   if (options.dryRun === true) return false;
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: 'Some of these servers have values in their files, and no one can be asked where they should be stored.',
+      detail: 'Some of these servers have keys in their files, and there is no terminal to ask where to store them.',
       next: 'Use --secrets vault (they move to the vault), or --secrets env (you set the variables).',
     });
   return !(await askYes(

@@ -13,7 +13,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { readServerToml } from '../connect/server-toml.ts';
 import { json, printable } from '../print.ts';
-import { agree, type Confirming } from './client-files.ts';
+import { type ConfirmOptions, confirmWrite } from './client-files.ts';
 
 const MAX_BYTES = 64 * 1024;
 
@@ -47,7 +47,9 @@ export async function importServer({ text, options, config, io }: Importing): Pr
       detail: `${shown} cannot be imported as ${JSON.stringify(name)}: ${fault}.`,
       next: 'Change its name, or remove the other one.',
     });
-  const after = `# Imported from ${shown.replace(/[^\w.-]/g, '_')}; it starts once it is approved: tollgate approve ${name}\n${stringify({ ...read.entry, profiles: ['default'] }, { lineWidth: 0 })}`;
+  const source = shown.replace(/[^\w.-]/g, '_');
+  const head = `# Imported from ${source}; it starts once it is approved: tollgate approve ${name}\n`;
+  const after = head + stringify({ ...read.entry, profiles: ['default'] }, { lineWidth: 0 });
   loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[name, after]]) });
   if (options.json !== true)
     io.stderr(
@@ -63,7 +65,7 @@ export async function importServer({ text, options, config, io }: Importing): Pr
         .map(printable)
         .join('\n'),
     );
-  const isDone = await agree(options, io);
+  const isDone = await confirmWrite(options, io);
   const of = { clients: ['file'], servers: [name] };
   if (isDone) await recordSetup({ event: 'imported', ...of }, { audit: config.audit, user: io.user });
   if (isDone)
@@ -81,7 +83,7 @@ export async function importServer({ text, options, config, io }: Importing): Pr
   return EXIT.ok;
 }
 /** Options of the command. */
-export interface ImportOptions extends CommonOptions, Confirming {
+export interface ImportOptions extends CommonOptions, ConfirmOptions {
   readonly file?: string;
   readonly from?: string;
   readonly all?: true;

@@ -25,7 +25,7 @@ export function listReport(
           title,
           shown,
           '',
-          content.entries.length > 0 ? 'Tollgate alone' : (content.warnings[0]?.message ?? 'no server'),
+          content.entries.length > 0 ? 'only Tollgate' : (content.warnings[0]?.message ?? 'no server'),
           '',
         ],
       ];
@@ -45,7 +45,7 @@ export function listReport(
     file: shown,
     servers: servers.map(showEntry),
   }));
-  return { data, text: table(io, ['client', 'file', 'server', 'runs', 'sets'], rows) };
+  return { data, text: table(io, ['CLIENT', 'FILE', 'SERVER', 'RUNS', 'SETS'], rows) };
 }
 
 interface View {
@@ -56,17 +56,15 @@ interface View {
 
 /** The preview of an import. */
 export function importReport(plan: ImportPlan, view: View & { readonly files: readonly FoundClientFile[] }): string {
-  const came = view.files.filter(
+  const imported = view.files.filter(
     ({ shown }) =>
       plan.changes.length > 0 && plan.outcomes.some(({ file, left }) => file === shown && left === undefined),
   );
-  const exports = came.flatMap(({ client, ofProject }) =>
-    client === undefined
-      ? []
-      : [
-          `  tollgate export --client ${client.id}${isDefaultPlace({ client, ofProject }) ? '' : ' --user'} --replace\n`,
-        ],
-  );
+  const exports = imported.flatMap(({ client, ofProject }) => {
+    if (client === undefined) return [];
+    const place = isDefaultPlace({ client, ofProject }) ? '' : ' --user';
+    return [`  tollgate export --client ${client.id}${place} --replace\n`];
+  });
   return [
     ...plan.outcomes.map((outcome) => lineOf(outcome, view.io)),
     plan.changes.length === 0 ? 'There is nothing to write.\n' : '',
@@ -111,9 +109,9 @@ function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
     const better =
       words === undefined ? '' : `\`${commandLine(['tollgate', ...words])}\` knows its hosts and what its tools do`;
     if (fetched === undefined) return better === '' ? [] : [`${entry.name}: ${better}.\n`];
-    return [
-      `${entry.name}: ${printable(entry.command ?? '')} downloads its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`,
-    ];
+    const fix = better === '' ? 'install it and name its own program' : `${better}, and installs it`;
+    const command = printable(entry.command ?? '');
+    return [`${entry.name}: ${command} downloads its package at each start, which a sandbox refuses; ${fix}.\n`];
   });
 }
 
@@ -146,7 +144,8 @@ function folderLines(
     ...(outside.length === 0
       ? []
       : [
-          `does not see ${list(outside)}, outside the workspace; to allow it, write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
+          `does not see ${list(outside)}, outside the workspace; to allow it, ` +
+            `write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
         ]),
   ];
   return lines.map((line) => `    ${printable(line)}\n`).join('');
@@ -156,7 +155,7 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
   const { runs, variables, headers } = showEntry(entry);
   const sets = [...variables, ...headers];
   const notes = [
-    ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
+    ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} in its file`]),
     ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
     ...(entry.sandbox === undefined ? [] : [`keeps ${sandboxKeys(entry.sandbox).join(', ')} of its sandbox`]),
     ...(entry.tools === undefined ? [] : ['keeps the restriction of its tools']),
@@ -172,8 +171,9 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
 function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): string {
   if (secrets.length === 0) return '';
   const names = secrets.map(({ name }) => name).join(', ');
+  const variables = new Set(secrets.map(({ key }) => key.replace(/\W/g, '_')));
   return fromVariables
-    ? `Set these variables where Tollgate runs: ${[...new Set(secrets.map(({ key }) => key.replace(/\W/g, '_')))].join(', ')}.\n`
+    ? `Set these variables where Tollgate runs: ${[...variables].join(', ')}.\n`
     : `To the vault: ${printable(names)} (${plural(secrets.length, 'value')}).\n`;
 }
 

@@ -24,7 +24,7 @@ export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<W
     unshown,
   } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unjudged = [...names, ...unshown];
-  const unknown = await missingSecrets(config, io);
+  const missing = await missingSecrets(config, io);
   const unstartable = unstartableIn(config);
   const facts = {
     file: config.file,
@@ -37,7 +37,7 @@ export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<W
     warnings: config.warnings,
     unbound,
     unjudged,
-    missingSecrets: unknown.names,
+    missingSecrets: missing.names,
     unstartable: unstartable.map(({ server }) => server),
   };
   if (options.json === true) {
@@ -48,19 +48,18 @@ export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<W
   if (note !== undefined) io.stderr(`${printable(note)}\n`);
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
   for (const line of [...unbound, ...unjudged]) io.stderr(`${line}\n`);
-  for (const line of unknown.lines) io.stderr(`${line}\n`);
+  for (const line of missing.lines) io.stderr(`${line}\n`);
   for (const { server, seen, fix } of unstartable) io.stderr(`warning: ${server} cannot start: ${seen}; ${fix}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
   const parts = [
     plural(facts.servers, 'server'),
     plural(facts.principals, 'principal'),
     plural(facts.profiles, 'profile'),
-    `${plural(rules, 'YAML rule')} in total`,
+    plural(rules, 'YAML rule'),
     plural(facts.policies, 'policy source'),
   ];
-  io.stdout(
-    `ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'There is no rule and no policy: every call is denied.\n' : ''}`,
-  );
+  io.stdout(`ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n`);
+  if (isEmpty) io.stdout('There is no rule and no policy: every call is denied.\n');
   return EXIT.ok;
 }
 
@@ -84,7 +83,7 @@ function unstartableIn({
 }
 
 /** Returns how to supply a missing secret from its source. */
-export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
+export function setHint({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
   const source = secretSources.get(name);
   return source?.from === 'env'
     ? `set the variable ${source.variable} where Tollgate runs`
@@ -110,10 +109,10 @@ export async function missingSecrets(
     const names = [...uses.keys()].filter(isMissing);
     return {
       names,
-      lines: names.map(
-        (name) =>
-          `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; ${setWords(config, name)}`,
-      ),
+      lines: names.map((name) => {
+        const servers = (uses.get(name) ?? []).join(', ');
+        return `warning: secret ${name} is missing, and ${servers} cannot start without it; ${setHint(config, name)}`;
+      }),
     };
   } catch (thrown) {
     const error = asTollgateError(thrown);

@@ -49,8 +49,12 @@ export function stageDisk(options: Pick<CommonOptions, 'config'>, io: Io): Candi
   const [skipped] = contents.skipped;
   if (skipped !== undefined)
     throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-      detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, not a plain file, not readable, or more than 2,000 files or 64 MiB.`,
-      next: 'Name a linked folder as a policy of its own, remove files that are not configuration, and run: tollgate reload',
+      detail:
+        `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, not a plain file, ` +
+        'not readable, or more than 2,000 files or 64 MiB.',
+      next:
+        'Name a linked folder as a policy of its own, remove files that are not configuration, ' +
+        'and run: tollgate reload',
     });
   return candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
 }
@@ -67,10 +71,12 @@ function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
   const staged = stageAccepted(folder, contents);
   try {
     const config = loadConfig(file, { ...worldOf(io), at: staged.at });
-    const [loose] = exposedReads(config).filter((name) => !contents.places.includes(name));
-    if (loose !== undefined)
+    const [unread] = exposedReads(config).filter((name) => !contents.places.includes(name));
+    if (unread !== undefined)
       throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-        detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file changed meanwhile, or an unaccepted file is named.`,
+        detail:
+          `${shownIn(config.folder, unread)} is named by the configuration and was not read with it: ` +
+          'a file changed meanwhile, or an unaccepted file is named.',
         next: 'Read the configuration, then accept it with: tollgate reload',
       });
     const old = accepted === undefined ? undefined : loadBefore(file, accepted, io);
@@ -148,9 +154,10 @@ export async function acceptWritten(
 ): Promise<void> {
   const disk = readDisk(options, io);
   if (disk === undefined)
-    return say(
+    return tell(
       io,
-      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why. When it is corrected, run: tollgate reload',
+      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why. ' +
+        'When it is corrected, run: tollgate reload',
     );
   const accepted = readBefore(disk.acceptedFolder);
   const exposed = exposedReads(disk);
@@ -160,14 +167,15 @@ export async function acceptWritten(
   // Before the first acceptance, a command accepts the files that it wrote if there are no others.
   const { contents, left } = merged(accepted ?? { places: exposed, files: new Map() }, touched, exposed);
   if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0))
-    return say(
+    return tell(
       io,
       'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload',
     );
   if (left.length > 0)
-    say(
+    tell(
       io,
-      `Not accepted, because it was changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`,
+      `Not accepted, because it was changed before: ${shownList(disk.folder, left)}. ` +
+        'Read it, then run: tollgate reload',
     );
   try {
     const candidate = candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
@@ -179,16 +187,18 @@ export async function acceptWritten(
       (thrown.code !== 'CONFIG_INVALID' && thrown.code !== 'CONFIG_NOT_ACCEPTED')
     )
       throw thrown;
-    return say(
+    return tell(
       io,
-      `Not accepted: together with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`,
+      'Not accepted: together with the files that were accepted before, this configuration does not load. ' +
+        'Read what differs, then run: tollgate reload',
     );
   }
   const others = changedFiles(contents, readPlaces(contents.places)).filter((file) => !left.includes(file));
   if (others.length > 0)
-    say(
+    tell(
       io,
-      `These files differ from the accepted ones, and are not accepted by this: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`,
+      `These files differ from the accepted ones, and are not accepted by this: ${shownList(disk.folder, others)}. ` +
+        'Read them, then run: tollgate reload',
     );
 }
 
@@ -230,6 +240,10 @@ function shownIn(folder: string, file: string): string {
   return isPathWithin(file, folder) ? path.relative(folder, file) : file;
 }
 
-function say({ stderr }: Pick<Io, 'stderr'>, line: string): void {
+function shownList(folder: string, files: readonly string[]): string {
+  return files.map((file) => shownIn(folder, file)).join(', ');
+}
+
+function tell({ stderr }: Pick<Io, 'stderr'>, line: string): void {
   stderr(`${printable(line)}\n`);
 }

@@ -1,4 +1,7 @@
-/** Declares the commands that set up and check a configuration: `init`, `doctor`, `check`, `reload`, `secret`, `login`, `logout`. */
+/**
+ * Declares the commands that set up and check a configuration: `init`, `doctor`, `check`, `reload`, `secret`, `login`,
+ * `logout`.
+ */
 import { Argument, Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
 import type { Starter } from './init-command.ts';
@@ -49,7 +52,10 @@ export const RELOAD: CommandDefinition = {
 
 const SECRET_NAME = new Argument('<name>', 'the name in ${secret:NAME}');
 
-/** `secret set`, `list`, `rm` and `rotate`. None takes a value as an argument, because other users can read arguments. */
+/**
+ * `secret set`, `list`, `rm` and `rotate`. No command takes a value as an argument, because other users can read
+ * arguments.
+ */
 export const SECRET: CommandDefinition = {
   usage: 'secret',
   about: 'manage the secrets of servers: set, list, rm, rotate',

@@ -10,7 +10,7 @@ import { formatProblems, type Problem } from '../../config/config-problems.ts';
 import { openKeychain } from '../../secrets/keychain.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { type Cell, json, printable, table } from '../print.ts';
+import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
 import type { DoctorFinding, Examine, NeededProgram, Needs } from './doctor-findings.ts';
@@ -31,28 +31,28 @@ const OLDEST_NODE = [20, 20] as const;
 export async function runDoctor(options: DoctorOptions, io: Io, { examine }: Pick<Wiring, 'examine'>): Promise<number> {
   const { config } = tryConfig(options, io);
   if (config !== undefined) await reportStops(config.state, io);
-  const before = await look(options, io, examine);
-  const mendable = before.filter(({ mend, state }) => mend !== undefined && state !== 'ok');
-  if (options.fix === true) for (const finding of mendable) mendOne(finding, options, io);
-  const findings = options.fix === true && mendable.length > 0 ? await look(options, io, examine) : before;
-  const isWell = findings.every(({ state }) => state !== 'missing');
-  const mended = options.fix === true ? mendable.map(({ id }) => id) : [];
+  const before = await examineAll(options, io, examine);
+  const repairable = before.filter(({ repair, state }) => repair !== undefined && state !== 'ok');
+  if (options.fix === true) for (const finding of repairable) repairOne(finding, options, io);
+  const findings = options.fix === true && repairable.length > 0 ? await examineAll(options, io, examine) : before;
+  const isSound = findings.every(({ state }) => state !== 'missing');
+  const mended = options.fix === true ? repairable.map(({ id }) => id) : [];
   if (options.json === true)
     io.stdout(
       json({
-        ok: isWell,
-        findings: findings.map(({ mend, ...finding }) => ({
+        ok: isSound,
+        findings: findings.map(({ repair, ...finding }) => ({
           ...finding,
-          fixable: mend !== undefined && finding.state !== 'ok',
+          fixable: repair !== undefined && finding.state !== 'ok',
         })),
         mended,
       }),
     );
   else show(findings, options, io);
-  return isWell ? EXIT.ok : EXIT.unexpected;
+  return isSound ? EXIT.ok : EXIT.unexpected;
 }
 
-async function look(options: CommonOptions, io: Io, examine: Examine): Promise<readonly DoctorFinding[]> {
+async function examineAll(options: CommonOptions, io: Io, examine: Examine): Promise<readonly DoctorFinding[]> {
   const { config, finding } = tryConfig(options, io);
   const roots = { cwd: io.cwd, home: io.home, env: io.env, platform: process.platform };
   const own =
@@ -62,35 +62,51 @@ async function look(options: CommonOptions, io: Io, examine: Examine): Promise<r
   return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
 }
 
-/** Printed before the repair, because the repair may fail. */
-function mendOne({ name, fix, mend }: DoctorFinding, { json: isData }: CommonOptions, io: Io): void {
-  if (isData !== true) io.stderr(printable(`fixing ${name}: ${fix ?? ''}`) + '\n');
+/** Says what is repaired, then repairs it. */
+function repairOne({ name, fix, repair }: DoctorFinding, { json: isData }: CommonOptions, io: Io): void {
+  if (isData !== true) io.stderr(`${printable(`fixing ${name}: ${fix ?? ''}`)}\n`);
   try {
-    mend?.();
+    repair?.();
   } catch (thrown) {
     io.stderr(`  not done (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})\n`);
   }
 }
 
+const COLOURS = { ok: 'green', weak: 'yellow', missing: 'red' } as const;
+/** The lines that explain a state. */
+const MEANINGS = {
+  ok: '',
+  weak: '  weak: Tollgate works, but with less, or you should look at it.\n',
+  missing: '  missing: something that is needed does not work or is not safe.\n',
+} as const;
+
+/** Prints all findings, then how to fix each that is not `ok`, then how many there are of each state. */
 function show(findings: readonly DoctorFinding[], options: DoctorOptions, io: Io): void {
-  const colours = { ok: 'green', weak: 'yellow', missing: 'red' } as const;
   io.stdout(
     table(
       io,
-      ['state', 'what', 'seen', 'id'],
-      findings.map(({ id, state, name, seen }): readonly Cell[] => [
-        { text: state, colour: colours[state] },
-        name,
-        seen,
-        id,
-      ]),
+      ['STATE', 'CHECK', 'FINDING', 'ID'],
+      findings.map(({ id, state, name, seen }) => [{ text: state, colour: COLOURS[state] }, name, seen, id]),
     ),
   );
   const open = findings.filter(({ state }) => state !== 'ok');
-  for (const { name, fix } of open) if (fix !== undefined) io.stdout(`\n${printable(name)}:\n  ${printable(fix)}\n`);
-  const mendable = open.filter(({ mend }) => mend !== undefined);
-  if (options.fix !== true && mendable.length > 0)
-    io.stderr(`\ntollgate doctor --fix does this: ${mendable.map(({ id }) => id).join(', ')}.\n`);
+  for (const [fix, names] of namesByFix(open))
+    io.stdout(`\nTo fix ${printable(names.join(', '))}:\n${wrapWords(`  ${printable(fix)}`, MAX_COLUMNS, '  ')}\n`);
+  const counts = (['ok', 'weak', 'missing'] as const)
+    .map((state) => ({ state, count: findings.filter((finding) => finding.state === state).length }))
+    .filter(({ count }) => count > 0);
+  const words = counts.map(({ state, count }) => `${count} ${state}`).join(', ');
+  io.stderr(`\n${plural(findings.length, 'check')}: ${words}.\n${counts.map(({ state }) => MEANINGS[state]).join('')}`);
+  const repairable = open.filter(({ repair }) => repair !== undefined);
+  if (options.fix !== true && repairable.length > 0)
+    io.stderr(`tollgate doctor --fix does this: ${repairable.map(({ id }) => id).join(', ')}.\n`);
+}
+
+/** Findings with the same fix are shown together. */
+function namesByFix(findings: readonly DoctorFinding[]): ReadonlyMap<string, readonly string[]> {
+  const names = new Map<string, readonly string[]>();
+  for (const { name, fix } of findings) if (fix !== undefined) names.set(fix, [...(names.get(fix) ?? []), name]);
+  return names;
 }
 
 /** A machine without a configuration is examined as if it had the one that `tollgate init` writes. */
@@ -149,6 +165,6 @@ async function keychain(io: Io): Promise<DoctorFinding> {
   const base = { id: 'keychain', name: 'keychain' } as const;
   const found = await openKeychain(io.env);
   return found === undefined
-    ? { ...base, state: 'weak', seen: 'none: the vault has its own key, see docs/secrets.md' }
-    : { ...base, state: 'ok', seen: 'answers' };
+    ? { ...base, state: 'weak', seen: 'there is none, so the key of the vault is a file: see docs/secrets.md' }
+    : { ...base, state: 'ok', seen: 'it answers' };
 }

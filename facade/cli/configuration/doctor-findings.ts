@@ -44,8 +44,8 @@ export interface DoctorFinding {
   readonly seen: string;
   /** The command or the line that repairs it. */
   readonly fix?: string;
-  /** Repairs it, if Tollgate can: only its own files, and nothing that a person decided. */
-  readonly mend?: () => void;
+  /** Repairs it, if Tollgate can. It changes only Tollgate's own files, and no decision of a person. */
+  readonly repair?: () => void;
 }
 
 /** A program that a server is started with. */

@@ -21,14 +21,14 @@ export function examineOwnFiles({ state }: Pick<Config, 'state'>, now: number): 
 function stateFolder(state: string): DoctorFinding {
   const base = { id: 'state-folder', name: 'state folder' } as const;
   const mode = modeOf(state);
-  if (mode === undefined) return { ...base, state: 'ok', seen: `${state} (made at the first start)` };
+  if (mode === undefined) return { ...base, state: 'ok', seen: `${state} (created at the first start)` };
   const isPrivate = (mode & 0o077) === 0;
   return {
     ...base,
     state: isPrivate ? 'ok' : 'missing',
     seen: `${state} (mode ${mode.toString(8)})`,
     fix: `chmod 700 ${state}`,
-    ...(!isPrivate && { mend: () => chmodSync(state, 0o700) }),
+    ...(!isPrivate && { repair: () => chmodSync(state, 0o700) }),
   };
 }
 
@@ -36,7 +36,7 @@ function vaultFiles(state: string): readonly DoctorFinding[] {
   const open = PRIVATE.filter((name) => ((modeOf(path.join(state, name)) ?? 0) & 0o077) !== 0);
   const files = open.map((name) => path.join(state, name));
   if (files.length === 0) return [];
-  const mend = (): void => files.forEach((file) => chmodSync(file, 0o600));
+  const repair = (): void => files.forEach((file) => chmodSync(file, 0o600));
   return [
     {
       id: 'vault-files',
@@ -44,7 +44,7 @@ function vaultFiles(state: string): readonly DoctorFinding[] {
       state: 'missing',
       seen: `others can read ${open.join(', ')}`,
       fix: `chmod 600 ${files.join(' ')}, then replace the secrets: they may have been read`,
-      mend,
+      repair,
     },
   ];
 }
@@ -53,7 +53,7 @@ function vaultFiles(state: string): readonly DoctorFinding[] {
 function oldBackups(state: string, now: number): readonly DoctorFinding[] {
   const old = listBackups(state).filter(({ at }) => now - at > OLD_MS);
   if (old.length === 0) return [];
-  const mend = (): void => old.forEach(({ file }) => rmSync(file, { force: true }));
+  const repair = (): void => old.forEach(({ file }) => rmSync(file, { force: true }));
   return [
     {
       id: 'old-backups',
@@ -61,7 +61,7 @@ function oldBackups(state: string, now: number): readonly DoctorFinding[] {
       state: 'weak',
       seen: `${plural(old.length, 'backup')} older than 30 days, with the keys from those files`,
       fix: `rm ${old.map(({ file }) => file).join(' ')}`,
-      mend,
+      repair,
     },
   ];
 }

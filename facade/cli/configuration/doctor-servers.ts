@@ -15,7 +15,7 @@ import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
-import { missingSecrets, setWords } from './check-command.ts';
+import { missingSecrets, setHint } from './check-command.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
 
 /** Returns the servers that at least one profile reaches. No one can use the others. */
@@ -66,7 +66,7 @@ export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
         id: 'bypass',
         name: `${client?.title ?? 'client'} (${shown})`,
         state: 'weak',
-        seen: `bypasses Tollgate: ${listNames(live.map(({ original }) => original))}`,
+        seen: `starts without Tollgate: ${listNames(live.map(({ original }) => original))}`,
         fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace`,
       },
     ];
@@ -119,16 +119,16 @@ async function findDisabled(config: Config, servers: readonly ServerConfig[]): P
 
 /** Returns what each server lacks. Without a state database no one has approved anything, and none is made for this. */
 async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const nobody = 'no one has approved it, so it does not start';
+  const unapproved = 'no one has approved it, so it does not start';
   if (names.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
-    return new Map(names.map((name) => [name, nobody]));
+    return new Map(names.map((name) => [name, unapproved]));
   return withState(config.state, async (state) => {
     const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
     const lacking = new Map<string, string>();
     for (const name of names) {
       const { consent, damaged } = store.get(name);
       if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
-      else if (consent === undefined) lacking.set(name, nobody);
+      else if (consent === undefined) lacking.set(name, unapproved);
       else if (consent.tools === undefined) lacking.set(name, 'no one has approved its tools, so it is not used');
     }
     return lacking;
@@ -159,7 +159,7 @@ async function findMissingSecrets(
       name: `secret ${name}`,
       state: 'missing',
       seen: 'it does not exist, and a server cannot start without it',
-      fix: setWords(config, name).replace(/^store it with: /, ''),
+      fix: setHint(config, name).replace(/^store it with: /, ''),
     }),
   );
 }

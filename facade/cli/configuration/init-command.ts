@@ -155,7 +155,9 @@ async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
     ),
   );
   const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
-  const question = `Keep the configuration in ${folder}, where no agent can write it? If not, it is written here, and edits take effect when you run tollgate reload.`;
+  const question =
+    `Keep the configuration in ${folder}, where no agent can write it? ` +
+    'If not, it is written here, and edits take effect when you run tollgate reload.';
   const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
   return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : beside;
 }
@@ -293,10 +295,10 @@ interface Report {
 }
 
 function report({ written, left, found, next, warnings }: Report): string {
-  const clients = found.map(
-    ({ client, path: shown, servers, unread }) =>
-      `  ${client} (${shown}): ${unread ?? servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ')}\n`,
-  );
+  const clients = found.map(({ client, path: shown, servers, unread }) => {
+    const names = servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ');
+    return `  ${client} (${shown}): ${unread ?? names}\n`;
+  });
   return [
     clients.length === 0
       ? 'No client files were found. Only the workspace serves read, write, edit and bash.\n'

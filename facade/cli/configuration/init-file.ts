@@ -6,7 +6,8 @@ const EXAMPLE = 'tracker';
 
 /** For a user who has no client file to include. It loads when it is uncommented. */
 const EXAMPLE_SERVER = `
-# A server of your own. It starts in a sandbox. Uncomment this, and \`tools\` under \`expose\`; then run: tollgate approve ${EXAMPLE}
+# A server of your own. It starts in a sandbox. Uncomment this, and \`tools\` under \`expose\`.
+# Then run: tollgate approve ${EXAMPLE}
 # servers:
 #   ${EXAMPLE}:
 #     command: node
@@ -62,14 +63,17 @@ function includes(included: readonly InitClientFile[]): string {
   const lines = included.map(
     ({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`,
   );
-  return `\n# Servers of other clients. Their files stay unchanged, and grant nothing here.\ninclude:\n${lines.join('')}`;
+  const about = '# Servers of other clients. Their files stay unchanged, and grant nothing here.';
+  return `\n${about}\ninclude:\n${lines.join('')}`;
 }
 
 /** A profile reaches a server in one step; an owner approves it in another. */
 function profiles(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
-    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without a network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
+    '\n# A server starts when it is approved (tollgate approve NAME). It starts in a sandbox (docs/sandbox.md),\n',
+    '# without a network unless it lists domains. Uncomment those that you want, or run: tollgate import --all\n',
+    '# servers:\n',
     ...names.map((name) => `#   ${name}: {profiles: [default]}\n`),
   ].join('');
 }

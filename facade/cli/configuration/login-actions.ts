@@ -13,7 +13,7 @@ import { keepSignIns } from '../../secrets/sign-ins.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
-import { json, printable } from '../print.ts';
+import { printable, printResult } from '../print.ts';
 import { askHidden, isInteractive } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 
@@ -33,8 +33,9 @@ export async function runLogin(
     const opens = options.browser && io.isTTY && options.json !== true;
     const show: SignInParts['show'] = ({ address, issuer, scopes }) => {
       const rights = scopes.length === 0 ? '' : `It asks for: ${printable(scopes.join(', '))}.\n`;
+      const host = new URL(issuer).host;
       io.stderr(
-        `Consent at ${new URL(issuer).host} within five minutes, in a browser of this machine:\n\n  ${address.href}\n\n${rights}`,
+        `Consent at ${host} within five minutes, in a browser of this machine:\n\n  ${address.href}\n\n${rights}`,
       );
       if (opens) openBrowser(address, io);
     };
@@ -42,15 +43,16 @@ export async function runLogin(
     const refusal = await consents.refuseProbe(parts.settings);
     if (refusal !== undefined) throw refusal;
     const signedIn = await signIns.signIn({ ...parts, show, signal: stop.signal });
-    if (options.json === true)
-      io.stdout(
-        json({
-          server: options.server,
-          ...signedIn,
-          ...(signedIn.expiresAt !== undefined && { expiresAt: new Date(signedIn.expiresAt).toISOString() }),
-        }),
-      );
-    else io.stderr(`${printable(lineOf(options.server, signedIn))}\n`);
+    const { expiresAt, ...facts } = signedIn;
+    printResult(
+      { io, options },
+      {
+        server: options.server,
+        ...facts,
+        ...(expiresAt !== undefined && { expiresAt: new Date(expiresAt).toISOString() }),
+      },
+      printable(signedInText(options.server, signedIn)),
+    );
     return EXIT.ok;
   });
 }
@@ -64,11 +66,11 @@ export async function runLogout(options: Named, io: Io, { signIns, inspect }: Lo
         detail: `There is no sign-in to server "${options.server}".`,
         next: '`tollgate secret list` shows all of them.',
       });
-    if (options.json === true) io.stdout(json({ server: options.server, revoked }));
-    else
-      io.stderr(
-        `Signed out of ${options.server}. ${revoked ? 'The issuer has revoked the tokens.' : 'The issuer did not revoke the tokens: they expire, or you revoke them in your account there. A running Tollgate keeps its token until then; `tollgate kill` ends that.'}\n`,
-      );
+    const tokens = revoked
+      ? 'The issuer has revoked the tokens.'
+      : 'The issuer did not revoke the tokens: they expire, or you revoke them in your account there. ' +
+        'A running Tollgate keeps its token until then; `tollgate kill` ends that.';
+    printResult({ io, options }, { server: options.server, revoked }, `Signed out of ${options.server}. ${tokens}`);
     return EXIT.ok;
   });
 }
@@ -116,13 +118,14 @@ function serverOf(config: Config, name: string): SignInParts['settings'] {
   const isWritten = Object.keys(server.headers).some((header) => header.toLowerCase() === 'authorization');
   if (isWritten)
     throw new TollgateError('USAGE', {
-      detail: `Server "${name}" has a header Authorization in tollgate.yaml, which takes precedence over every sign-in.`,
+      detail:
+        `Server "${name}" has a header Authorization in tollgate.yaml, ` + 'which takes precedence over every sign-in.',
       next: 'Remove the header, then sign in.',
     });
   return server;
 }
 
-function lineOf(server: string, { scopes, expiresAt, renewable }: SignInSummary): string {
+function signedInText(server: string, { scopes, expiresAt, renewable }: SignInSummary): string {
   const rights = scopes.length === 0 ? '' : ` with ${scopes.join(', ')}`;
   const end =
     expiresAt === undefined

@@ -2,7 +2,6 @@
  * Runs `tollgate reload`: shows how the configuration on the disk differs from the accepted one, and accepts it for its
  * owner.
  */
-
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -34,7 +33,7 @@ export async function runReload(options: ReloadOptions, io: Io, { check }: Pick<
   if (candidate === undefined) return nothingToAccept(options, io);
   const { config, staged, before } = candidate;
   try {
-    // The accepted configuration says who the owner is, not the one on the disk.
+    // The accepted configuration names the owner, not the one on the disk.
     const by = readOwner(before?.config ?? config, { as: options.as, act: 'accepts a configuration' }, io);
     if (before?.accepted.hash === staged.hash)
       return answer({ options, io, candidate, accepted: true, line: 'Already accepted: nothing on the disk differs.' });
@@ -70,7 +69,8 @@ function nothingToAccept(options: ReloadOptions, io: Io): number {
   if (options.json === true) io.stdout(json({ files: [], changes: [], accepted: true }));
   else
     io.stderr(
-      'Nothing to accept: no agent can change a file of this configuration. A running Tollgate uses edits automatically.\n',
+      'Nothing to accept: no agent can change a file of this configuration. ' +
+        'A running Tollgate uses edits automatically.\n',
     );
   return EXIT.ok;
 }
@@ -107,7 +107,8 @@ async function agrees(candidate: Candidate, options: ReloadOptions, io: Io): Pro
     io.stderr('Not accepted.\n');
     return false;
   }
-  const next = `tollgate reload ${options.config === 'tollgate.yaml' ? '' : `--config ${options.config} `}--yes ${hash}`;
+  const config = options.config === 'tollgate.yaml' ? '' : `--config ${options.config} `;
+  const next = `tollgate reload ${config}--yes ${hash}`;
   if (options.json === true) io.stdout(json({ ...dataOf(candidate), accepted: false, next }));
   else io.stderr(`A person must agree to this. After reading it, run:\n  ${next}\n`);
   return false;
@@ -135,10 +136,10 @@ function screenOf({ config, staged, changes, before }: Candidate): string {
 
 /** Returns what an owner should look at first. */
 function firstScreen({ servers, bash, folder, policies, rules }: Config, files: readonly string[]): string {
-  const lines = [...servers.values()].map(
-    ({ name, isolation = 'sandbox', transport, unusable }) =>
-      `  server ${name} (${transport === 'stdio' ? isolation : 'remote'}${unusable === undefined ? '' : ', cannot be used'})\n`,
-  );
+  const lines = [...servers.values()].map(({ name, isolation = 'sandbox', transport, unusable }) => {
+    const how = transport === 'stdio' ? isolation : 'remote';
+    return `  server ${name} (${how}${unusable === undefined ? '' : ', cannot be used'})\n`;
+  });
   return [
     `Nothing was accepted before. ${plural(files.length, 'file')}: ${files
       .map((file) => path.relative(folder, file))

@@ -8,7 +8,7 @@ import { signedInServer } from '../../secrets/sign-ins.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
-import { json, table } from '../print.ts';
+import { printList, printResult } from '../print.ts';
 import { askHidden, isInteractive, readPiped } from '../terminal-prompt.ts';
 
 type Named = CommonOptions & { readonly name: string };
@@ -18,16 +18,20 @@ const NAME = /^[A-Za-z_][\w.-]*$/;
 /** Tells the person who made a vault how well its key is protected. */
 export const KEY_WORDS = {
   passphrase:
-    'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE. Tollgate needs it at each start. Without it, the secrets are lost.',
+    'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE. Tollgate needs it at each start. ' +
+    'Without it, the secrets are lost.',
   keychain: 'The key of the vault is in the keychain of this user.',
-  file: 'The key of the vault is the file vault.key next to it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both files, set TOLLGATE_VAULT_PASSPHRASE, and store the secrets again.',
+  file:
+    'The key of the vault is the file vault.key next to it: whoever can read your files can read your secrets. ' +
+    'To have a key that is not on the disk, remove both files, set TOLLGATE_VAULT_PASSPHRASE, ' +
+    'and store the secrets again.',
 } as const;
 
 /** Stores a value. Throws USAGE, CANCELLED, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
 export async function runSecretSet(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
   const replaced = await store(options.name, { config, places, io, event: 'secret-set' });
-  tell(
+  printResult(
     { io, options },
     { name: options.name, replaced, servers: usersOf(options.name, config) },
     `${replaced ? 'Replaced' : 'Stored'} ${options.name}.`,
@@ -46,7 +50,7 @@ export async function runSecretRotate(options: Named, io: Io): Promise<number> {
     servers.length === 0
       ? 'No server uses it.'
       : `These servers have the old value until they restart: ${servers.join(', ')}.`;
-  tell({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
+  printResult({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
   return EXIT.ok;
 }
 
@@ -63,7 +67,7 @@ export async function runSecretRemove(options: Named, io: Io): Promise<number> {
   else if (!(await places.vault.remove(options.name))) throw missing(options.name);
   const servers = usersOf(options.name, config);
   const rest = servers.length === 0 ? '' : ` These servers cannot start without it: ${servers.join(', ')}.`;
-  tell({ io, options }, { name: options.name, servers }, `Removed ${options.name}.${rest}`);
+  printResult({ io, options }, { name: options.name, servers }, `Removed ${options.name}.${rest}`);
   return EXIT.ok;
 }
 
@@ -84,21 +88,22 @@ export async function runSecretList(options: CommonOptions, io: Io): Promise<num
       servers: uses.get(name) ?? [signedInServer(name)].filter((server) => server !== undefined),
     };
   });
-  if (options.json === true) io.stdout(json(items));
-  else if (items.length === 0) io.stderr('No secrets. Store one with: tollgate secret set NAME\n');
-  else
-    io.stdout(
-      table(
-        io,
-        ['name', 'provider', 'set', 'servers'],
-        items.map((item) => [
-          item.name,
-          item.provider,
-          item.missing ? { text: 'missing', colour: 'red' } : (item.setAt ?? '').slice(0, 16).replace('T', ' '),
-          item.servers.join(', '),
-        ]),
-      ),
-    );
+  const missingCount = items.filter((item) => item.missing).length;
+  printList(
+    { io, options },
+    {
+      data: items,
+      columns: ['NAME', 'PROVIDER', 'SET', 'SERVERS'],
+      rows: items.map((item) => [
+        item.name,
+        item.provider,
+        item.missing ? { text: 'missing', colour: 'red' } : (item.setAt ?? '').slice(0, 16).replace('T', ' '),
+        item.servers.join(', '),
+      ]),
+      empty: 'No secrets. Store one with: tollgate secret set NAME',
+      ...(missingCount > 0 && { summary: `${missingCount} missing. Store one with: tollgate secret set NAME` }),
+    },
+  );
   return EXIT.ok;
 }
 
@@ -108,8 +113,9 @@ function open(
 ): { readonly config: Config; readonly places: SecretPlaces } {
   if (options.name !== undefined && !NAME.test(options.name))
     throw new TollgateError('USAGE', {
-      detail: 'A name of a secret begins with a letter and has letters, digits, dots, dashes and underscores.',
-      next: 'Take a name like github.token.',
+      detail:
+        'The name of a secret begins with a letter or underscore, then has letters, digits, dots, dashes, underscores.',
+      next: 'Use a name like github.token.',
     });
   const config = readForOwner(options, io);
   const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
@@ -136,8 +142,10 @@ async function store(
   const value = isInteractive(io) ? await askHidden(io, `Value of ${name}: `) : await readPiped(io);
   if (value.length < MIN_SECRET)
     throw new TollgateError('USAGE', {
-      detail: `The value is shorter than ${MIN_SECRET} characters: it cannot be told from other text, so it could not be removed from results.`,
-      next: 'Use a longer one.',
+      detail:
+        `The value is shorter than ${MIN_SECRET} characters, so Tollgate could not find it reliably in results ` +
+        'to remove it.',
+      next: 'Use a longer value.',
     });
   if (value.includes('\0'))
     throw new TollgateError('USAGE', {
@@ -183,13 +191,4 @@ function elsewhere(name: string, from: 'env' | 'exec'): TollgateError {
     detail: `Secret "${name}" comes from ${from === 'env' ? 'a variable' : 'a program'}, as tollgate.yaml says.`,
     next: 'Change it there, or remove its entry from secrets to keep it in the vault.',
   });
-}
-
-function tell(
-  { io, options }: { readonly io: Io; readonly options: CommonOptions },
-  facts: Readonly<Record<string, unknown>>,
-  line: string,
-): void {
-  if (options.json === true) io.stdout(json(facts));
-  else io.stderr(`${line}\n`);
 }

@@ -10,7 +10,7 @@ import { didYouMean, quote } from '../../config/config-problems.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrites } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER } from '../../config/servers/server-files.ts';
-import { agree } from '../client-files/client-files.ts';
+import { confirmWrite } from '../client-files/client-files.ts';
 import { readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
@@ -71,7 +71,7 @@ export async function runConnect(
     loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
   const preview = previewOf(readServerFile(places, draft.name), text);
   if (options.json !== true) io.stderr(planText(draft, preview, { known: vault.names, former }));
-  const isAgreed = await agree(options, io, 'Do this?');
+  const isAgreed = await confirmWrite(options, io, 'Do this?');
   if (!isAgreed) return told({ options, io, wiring }, draft, { preview, text });
   const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
   for (const place of unlike(draft.secrets, values))
