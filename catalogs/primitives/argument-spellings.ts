@@ -112,8 +112,8 @@ class Draft {
     const known = this.#args.get(name);
     if (known !== undefined && !isDeepStrictEqual(known, value)) {
       throw new TollgateError('ARGS_INVALID', {
-        detail: `${source} and ${name} say different things.`,
-        next: `Give ${name} only.`,
+        detail: `${source} and ${name} have different values.`,
+        next: `Give only ${name}.`,
       });
     }
     this.#args.set(name, value);

@@ -1,6 +1,6 @@
 /**
- * The way back: turns arguments as the model wrote them into the tool's arguments, by undoing renames and encodings of
- * the projection.
+ * Lifts arguments: converts what the model wrote for a projected schema back to the tool's arguments. It undoes renames
+ * and encodings.
  */
 import { isJsonObject } from '../schemas/json-schema.ts';
 
@@ -38,8 +38,8 @@ export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
 }
 
 /**
- * One node for all branches of a union. Absent names stay absent, and nulls stay, because it is not known here which
- * branch needs its null.
+ * Returns one node for all branches of a union. Absent names stay absent, and nulls stay, because it is not known which
+ * branch a value belongs to.
  */
 export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode | undefined {
   const present = nodes.filter((node) => node !== undefined);
@@ -58,7 +58,7 @@ export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode |
   });
 }
 
-/** Undoes the projection. Returns the same object if nothing had to be done; the input is never changed. */
+/** Undoes the projection. Returns the same object if nothing changes. Never changes the input. */
 export function liftValue(value: unknown, node: LiftNode | undefined): unknown {
   if (node === undefined) return value;
   const parsed = node.json && typeof value === 'string' ? parseText(value) : value;

@@ -24,7 +24,7 @@ interface Findings {
   readonly words: string[];
 }
 
-/** Returns the node without conditional keywords; `{ not: {} }` stays, it means "nothing". */
+/** Returns the node without conditional keywords. `{ not: {} }` stays, because it accepts no value. */
 export function dropConditions(node: JsonSchema, path: string, log: TransformLog): JsonSchema {
   if (isNever(node) || !KEYWORDS.some((keyword) => node[keyword] !== undefined)) return node;
   log.push({ transform: 'conditions', effect: 'widen', path: pathBelow(path) });
@@ -54,7 +54,7 @@ function readIf(node: JsonSchema, found: Findings): void {
     readBranch(node[keyword], when === undefined ? undefined : `${word} ${when}`, found);
 }
 
-/** A schema under a condition: its names become optional, and its required names become words. */
+/** Reads a schema under a condition: its names become optional, and its required names become words. */
 function readBranch(branch: unknown, when: string | undefined, found: Findings): void {
   if (!isJsonObject(branch)) return;
   for (const [name, child] of schemaEntries(branch.properties))

@@ -4,7 +4,7 @@ import { type JsonSchema, mapChildren, schemaEntries, typesOf, withoutKeywords }
 import { pathBelow, type TransformLog } from '../schemas/transform-log.ts';
 import { intersectSchemas } from './schema-merging.ts';
 
-/** The most schemas of one inlined tree. Above it recursion is unrolled less. */
+/** Limit of schemas in one inlined tree. Above it, recursion is unrolled less. */
 const MAX_NODES = 3_000;
 /** How often one target may appear on one path, and how many references in total; tried in this order. */
 const ATTEMPTS = [
@@ -68,7 +68,7 @@ function visit(node: JsonSchema, { path, trail }: Place, walk: Walk): JsonSchema
   return intersectSchemas(inner, visit(target, { path, trail: [...trail, ref] }, walk));
 }
 
-/** What replaces the end of the unrolling: an open object for objects, anything for the rest. */
+/** Returns the schema that ends the unrolling: an open object for an object, otherwise any value. */
 function openLike(target: JsonSchema, ref: string): JsonSchema {
   const name = ref === '#' ? 'the whole arguments' : ref.slice('#/$defs/'.length);
   const object = typesOf(target).includes('object') || target.properties !== undefined;

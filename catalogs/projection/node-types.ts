@@ -44,7 +44,8 @@ const ALL_BOUND = new Set(Object.values(BOUND).flat());
 const SHARED = ['description', 'default', 'words', 'nullable'];
 
 /**
- * Type lists become unions, `null` becomes the mark `nullable`, and a missing type is read from values and keywords.
+ * Returns a node with one type or a union. A list of types becomes a union, `null` becomes the mark `nullable`, and a
+ * missing type is read from values and keywords.
  */
 export function settleType(input: JsonSchema): JsonSchema {
   if (input.anyOf !== undefined || input.not !== undefined) return input;
@@ -65,7 +66,7 @@ function shared(node: JsonSchema): JsonSchema {
   return Object.fromEntries(Object.entries(node).filter(([key]) => SHARED.includes(key)));
 }
 
-/** `const` and `enum` as one list without null. The types of the values narrow a missing or wider type. */
+/** Joins `const` and `enum` to one list without null. The types of the values narrow a missing or wider type. */
 function withValues(node: JsonSchema): JsonSchema {
   const values = valuesOf(node);
   if (values === undefined) return node;
@@ -128,7 +129,7 @@ function withoutTuple(node: JsonSchema): JsonSchema {
   };
 }
 
-/** `give a or b`: what a union of required names asks for. */
+/** Returns which names a union of required names asks for: `give a or b`. */
 export function requiredWords(branches: readonly JsonSchema[]): string {
   return `give ${orList([...new Set(branches.map((branch) => stringsOf(branch.required).join(' and ')))])}`;
 }

@@ -16,7 +16,7 @@ export function withoutPinned(
   return strip(openRoot(schema), pinned, 0);
 }
 
-/** A root that is only a reference is resolved, or its arguments could not be hidden. */
+/** Resolves a root that is only a reference. Otherwise its arguments could not be hidden. */
 function openRoot(schema: JsonSchema): JsonSchema {
   if (typeof schema.$ref !== 'string') return schema;
   const target = new RefTable(schema).resolve(schema.$ref);

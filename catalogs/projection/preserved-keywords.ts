@@ -87,7 +87,7 @@ function pruned(node: JsonSchema, rendering: Rendering): JsonSchema {
   if (typeof kept.description === 'string') kept.description = cutWord(kept.description, rendering.maxDescription);
   for (const keyword of ['additionalProperties', 'items'] as const) {
     const child = kept[keyword];
-    // Booleans again: some hosts know `false` and `true` there, but not the schemas that mean the same.
+    // Write booleans again: some hosts accept `false` and `true` here, but not the schemas that mean the same.
     if (isJsonObject(child) && isNever(child)) kept[keyword] = false;
     else if (isJsonObject(child) && Object.keys(child).length === 0) kept[keyword] = true;
   }

@@ -11,8 +11,8 @@ export type Renames = ReadonlyMap<string, string>;
 const MAX = 64;
 
 /**
- * Names that `legal` refuses get a slug. A slug that is taken by a legal name, or wanted by two, gets a short hash of
- * the full name. One map serves all places, so a union can never map a shown name to two originals.
+ * Returns a new name for each name that `legal` refuses: a slug, with a short hash of the full name if another name
+ * has the same slug. One map serves the whole schema, so a shown name never means two originals.
  */
 export function renameProperties(tree: JsonSchema, legal: RegExp): Renames {
   const names = collect(tree);

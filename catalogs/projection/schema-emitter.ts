@@ -1,6 +1,6 @@
 /**
- * Writes the schema that the model sees from a simplified tree, with the keywords of one profile, and the way back from
- * it.
+ * Writes the schema that the model sees from a simplified tree, with the keywords of one profile, and collects what
+ * must be undone in arguments.
  */
 
 import {
@@ -21,14 +21,14 @@ import { type LiftNode, liftNode, mergeLifts } from './argument-lifting.ts';
 import { constraintWords, cutWord, shapeWords } from './constraint-words.ts';
 import { chooseUnion, type Rendering } from './union-fallbacks.ts';
 
-/** The position in the tree; `depth` counts objects. `mayBeNull`: the place itself decides about null. */
+/** The position in the tree. `depth` counts objects. */
 interface Place {
   readonly path: string;
   readonly depth: number;
   readonly inArray: boolean;
 }
 
-/** A written node, how to undo it, and whether it has any meaning. */
+/** A written node, and how to lift its values. */
 export interface Emitted {
   readonly schema: JsonSchema;
   readonly lift: LiftNode | undefined;
@@ -71,7 +71,7 @@ function scalar(node: JsonSchema, rendering: Rendering, place: Place): JsonSchem
   return { type, enum: values };
 }
 
-/** Five types instead of "anything": with an untyped node models send JSON text, and some providers refuse it. */
+/** Writes five types instead of "any": for an untyped node, models send JSON text, and some providers refuse it. */
 function anyValue(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   const scalars: JsonSchema[] = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
   if (rendering.profile.openObjects === 'text') {
@@ -97,7 +97,7 @@ function anyValue(node: JsonSchema, rendering: Rendering, place: Place): Emitted
   };
 }
 
-/** No profile has a type that is only null. */
+/** Writes a value that is always null as a string, because no profile has the type null. */
 function emitNull(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'null-only', effect: 'widen', path: place.path });
   return {
@@ -141,7 +141,7 @@ function emitUnion(node: JsonSchema, rendering: Rendering, place: Place): Emitte
   };
 }
 
-/** Branches that are written alike are one branch, and so are texts: some of them became text only here. */
+/** Joins branches that were written alike, and all branches that are text. */
 function joinWritten(written: readonly JsonSchema[]): readonly JsonSchema[] {
   const branches = written.filter((branch, index) => written.findIndex((other) => sameJson(branch, other)) === index);
   const texts = branches.filter((branch) => branch.type === 'string');
@@ -205,7 +205,7 @@ function emitObject(node: JsonSchema, rendering: Rendering, place: Place): Emitt
   };
 }
 
-/** A free map: it says so itself, or (below the root) declares no names at all. */
+/** Returns true for an object that accepts undeclared names: it says so, or (below the root) it declares no names. */
 function isFree(node: JsonSchema, declares: boolean, place: Place): boolean {
   const rest = node.additionalProperties;
   if (isJsonObject(rest)) return !isNever(rest) || node.patternProperties !== undefined;
@@ -218,7 +218,7 @@ interface Field {
   readonly schema: JsonSchema;
   readonly lift: LiftNode | undefined;
   readonly required: boolean;
-  /** `absent` means null for the server, or null that is shown means absent there. */
+  /** `absent`: an absent value means null for the server. `dropped`: null means absent for the server. */
   readonly null?: 'absent' | 'dropped';
 }
 
@@ -281,7 +281,7 @@ function withNull(schema: JsonSchema): JsonSchema {
   };
 }
 
-/** The schema for undeclared names; what it cannot say simply becomes `true` and words. */
+/** Returns the schema for undeclared names: `true` and words if the profile cannot express it. */
 function emitValues(
   node: JsonSchema,
   rendering: Rendering,
@@ -302,7 +302,7 @@ function emitValues(
   return { schema: inner.schema, ...(inner.lift === undefined ? {} : { lift: inner.lift }) };
 }
 
-/** An object below the depth limit: open, with its structure in words; its names are the originals. */
+/** Writes an object below the depth limit: open, with its structure in words and its original names. */
 function cutObject(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'depth', effect: 'widen', path: place.path });
   const words = [...stringsOf(node.words), `object ${shapeWords(node)}`];

@@ -1,5 +1,6 @@
 /**
- * Merges schemas: `intersect` for what must apply together, `unite` for variants of one object. No name is ever lost.
+ * Merges schemas: `intersectSchemas` for schemas that apply together, `uniteSchemas` for variants of one object. No
+ * name is lost.
  */
 
 import {
@@ -81,7 +82,7 @@ function mergeProperties(first: JsonSchema, second: JsonSchema, merged: JsonSche
     merged.additionalProperties = isNever(left) ? right : left;
 }
 
-/** Null is valid for both only if neither half names types without it. */
+/** Removes `nullable` if one of the schemas names types without null. */
 function mergeNull(first: JsonSchema, second: JsonSchema, merged: JsonSchema): void {
   const refuses = [first, second].some(
     (node) => node.nullable !== true && (typesOf(node).length > 0 || node.anyOf !== undefined),
@@ -114,7 +115,9 @@ function tighten(
   if (numbers.length > 0) merged[keyword] = choose(...numbers);
 }
 
-/** Returns one object that accepts every variant: all their properties, and required what all of them require. */
+/**
+ * Returns one object that accepts every variant. It has all their properties, and requires what all of them require.
+ */
 export function uniteSchemas(variants: readonly JsonSchema[]): JsonSchema {
   const names = [...new Set(variants.flatMap((variant) => schemaEntries(variant.properties).map(([name]) => name)))];
   const properties = names.map((name) => {
@@ -180,7 +183,7 @@ function discriminator(variants: readonly JsonSchema[]): string | undefined {
     });
 }
 
-/** `crop: width; rotate: degrees`: which names belong to which variant. */
+/** Returns which names belong to which variant: `crop: width; rotate: degrees`. */
 function variantWords(variants: readonly JsonSchema[]): readonly string[] {
   const key = variants.length > 1 ? discriminator(variants) : undefined;
   if (key === undefined) return [];

@@ -21,7 +21,7 @@ export type { TransformEffect, TransformLogEntry } from '../schemas/transform-lo
 export { readArguments } from './argument-lifting.ts';
 export { withoutPinned } from './pinned-arguments.ts';
 
-/** What the model sees of a tool's arguments, and the way back. */
+/** What the model sees of a tool's arguments, and how to lift them. */
 export interface Projection {
   readonly schema: Record<string, unknown>;
   /** What was done, for `describe` and logs. */
@@ -32,10 +32,7 @@ export interface Projection {
   lift(args: Record<string, unknown>): { readonly args: Record<string, unknown>; readonly changed: boolean };
 }
 
-/**
- * Less and less detail, until the projection fits its size. Names and required of the first two levels are never
- * dropped.
- */
+/** Tried in this order, until the projection fits its size. Names in the first two levels are never removed. */
 const DETAILS: readonly {
   readonly maxDescription: number;
   readonly mergeVariants: boolean;
@@ -50,7 +47,7 @@ const DETAILS: readonly {
   { maxDescription: 40, mergeVariants: true, maxDepth: 3 },
 ];
 
-const CLOSED_EYES = 'the schema of this tool cannot be shown; errors name the legal arguments';
+const HIDDEN_SCHEMA = 'the schema of this tool cannot be shown; errors name the legal arguments';
 
 /**
  * Projects an input schema as a server sent it. A schema that is hostile or over the limits gives `quarantined` with a
@@ -122,5 +119,5 @@ function fallback(profile: SchemaProfile, log: TransformLog): Projection {
     properties: {},
     ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}),
   };
-  return projection({ schema, lift: undefined, hints: [CLOSED_EYES] }, log);
+  return projection({ schema, lift: undefined, hints: [HIDDEN_SCHEMA] }, log);
 }

@@ -1,4 +1,4 @@
-/** Simplifies a tree from its leaves: no allOf, no oneOf, and a union is alone in its node. */
+/** Simplifies a tree from its leaves up: without allOf and oneOf, and with no keywords next to a union. */
 
 import {
   isJsonObject,
@@ -22,7 +22,7 @@ const OUTSIDE = ['description', 'default', 'words', 'nullable'];
 
 /** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type per node. */
 export function simplifySchema(node: JsonSchema, path: string, log: TransformLog): JsonSchema {
-  // Conditions are read as they were written: a simplified `not` would no longer say what it refuses.
+  // Conditions stay as they were written, because a simplified `not` would no longer say what it refuses.
   const inner = mapChildren(node, (child, ...steps) =>
     steps[0] === 'if' || steps[0] === 'not' ? child : simplifySchema(child, pathBelow(path, ...steps), log),
   );

@@ -1,10 +1,13 @@
-/** Joins branches into one union: nothing twice, one branch for each scalar type, and "anything" replaces the rest. */
+/**
+ * Joins branches to one union without duplicates. Each scalar type has one branch; a branch for any value replaces
+ * all.
+ */
 import { type JsonSchema, sameJson, stringsOf, typesOf } from '../schemas/json-schema.ts';
 import { constraintWords, orList } from './constraint-words.ts';
 
 const SCALARS = ['string', 'number', 'integer', 'boolean'];
 
-/** Returns a union of simplified branches with what is around it; a single branch is no union. */
+/** Returns a union of simplified branches, with the keywords around it. A single branch makes no union. */
 export function joinBranches(list: readonly JsonSchema[], around: JsonSchema): JsonSchema {
   const branches = mergeScalars(
     list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index),
@@ -23,7 +26,7 @@ export function joinBranches(list: readonly JsonSchema[], around: JsonSchema): J
   };
 }
 
-/** Branches of one scalar type are one branch: their values joined, their rules in words. */
+/** Merges branches of one scalar type: joins their values, and describes their rules in words. */
 function mergeScalars(branches: readonly JsonSchema[]): readonly JsonSchema[] {
   const kept: JsonSchema[] = [];
   for (const branch of branches) {

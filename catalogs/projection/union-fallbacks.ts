@@ -36,7 +36,7 @@ function around(chosen: JsonSchema, node: JsonSchema): JsonSchema {
   return { ...chosen, ...outer, ...(words.length > 0 ? { words } : {}) };
 }
 
-/** One type for a union, and nothing that an obedient model could no longer write. */
+/** Returns one type for a union. Every value that the union accepts can still be written. */
 function collapse(node: JsonSchema, branches: readonly JsonSchema[], rendering: Rendering): JsonSchema {
   const kinds = new Set(branches.map((branch) => typesOf(branch)[0]));
   rendering.log.push({ transform: 'merge-variants', effect: 'widen', path: '' });

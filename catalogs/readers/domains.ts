@@ -10,9 +10,9 @@ export const WEB_PORTS: readonly number[] = [80, 443];
 
 /** One entry of `allowedDomains` or `deniedDomains`. */
 export interface Domain extends Host {
-  /** It began with `*.`: all names below, never the name itself. */
+  /** True for `*.host`: all names below, but not the host itself. */
   readonly below: boolean;
-  /** Absent if none was written: then those of the web for an allowed domain, all for a denied one. */
+  /** If absent: 80 and 443 for an allowed domain, all ports for a denied one. */
   readonly port?: number;
 }
 

@@ -1,4 +1,4 @@
-/** The one parser of host and port. Every spelling that two readers could read differently is refused. */
+/** Parses hosts and ports. A spelling that two programs could read differently is refused. */
 import { isIPv4, isIPv6 } from 'node:net';
 import { domainToASCII } from 'node:url';
 
@@ -18,7 +18,7 @@ export interface Authority extends Host {
 
 const MAX_NAME = 253;
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
-/** What `inet_aton` and URL parsers would read as a number, and so as (part of) an IPv4 address. */
+/** What `inet_aton` and URL parsers read as a number, and so as part of an IPv4 address. */
 const NUMERIC = /^(?:\d+|0x[\da-f]*)$/;
 
 /**
@@ -89,7 +89,7 @@ export function parseAuthority(text: string, fallback?: number): Authority | und
   return host === undefined || port === undefined ? undefined : { ...host, port };
 }
 
-/** A port from 1 to 65535, without sign, spaces or leading zeros. */
+/** Returns a port from 1 to 65535; undefined for another number, a sign, spaces or leading zeros. */
 function parsePort(text: string): number | undefined {
   return /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535 ? Number(text) : undefined;
 }

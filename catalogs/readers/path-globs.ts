@@ -34,7 +34,7 @@ export function globProblem(glob: string): string | undefined {
 /** What a glob says of the paths that it matches; `hidden` takes precedence over `fixed`. */
 export type PathClosure = 'hidden' | 'fixed';
 
-/** A position in the globs: what is left to match. Many globs share their beginnings. */
+/** A node of the tree of globs. Globs that begin alike share nodes. */
 class Step {
   readonly names = new Map<string, Step>();
   readonly patterns = new Map<string, { readonly parts: readonly string[]; readonly after: Step }>();
@@ -71,7 +71,7 @@ export class GlobPosition {
     this.closure = closures.has('hidden') ? 'hidden' : closures.has('fixed') ? 'fixed' : undefined;
   }
 
-  /** Nothing below can match. */
+  /** True if nothing below can match. */
   get isOver(): boolean {
     return this.#steps.length === 0;
   }
@@ -84,7 +84,7 @@ export class GlobPosition {
     return this.#steps.filter(({ isDeep }) => isTop || !isDeep).flatMap(literalsOf);
   }
 
-  /** One name further down. */
+  /** Returns the position after one more name. */
   descend(name: string): GlobPosition {
     let next: Step[] | undefined;
     for (const { names, patterns } of this.#steps) {
@@ -127,7 +127,7 @@ function literalsOf(step: Step): readonly string[] {
   });
 }
 
-/** `**` may also match no name at all. */
+/** Adds the nodes after each `**`, because it may match no name at all. */
 function settle(steps: readonly Step[]): readonly Step[] {
   const all = new Set<Step>();
   for (let step of steps) {
@@ -137,7 +137,10 @@ function settle(steps: readonly Step[]): readonly Step[] {
   return [...all];
 }
 
-/** The text between the stars of a pattern. Each is searched once, from left to right, so no name can make it slow. */
+/**
+ * Returns true if a name matches a pattern. `parts` are the texts between its stars. Each is searched once, from left
+ * to right, so the time is linear.
+ */
 export function matchesName(parts: readonly string[], name: string): boolean {
   const [first = '', last = ''] = [parts[0], parts.at(-1)];
   if (parts.length === 1) return name === first;

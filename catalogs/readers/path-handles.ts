@@ -24,7 +24,8 @@ const { O_DIRECTORY, O_NOFOLLOW } = constants;
 const ATTEMPTS = 8;
 
 /**
- * True if a path can be resolved to a descriptor of the object: Linux with /proc. Elsewhere names are compared instead.
+ * Returns true if a path can be resolved to a descriptor of the object: Linux with /proc. Elsewhere names are compared
+ * instead.
  */
 export function supportsPathHandles(
   platform: string = process.platform,
@@ -159,7 +160,7 @@ export function openPathHandle(roots: readonly string[], raw: string): PathHandl
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
     const location = locate(roots, raw);
     if (location.problem !== undefined) return new PathHandle(location);
-    const found = CAN_HOLD ? openAll(location.absolute) : named(location.absolute);
+    const found = CAN_HOLD ? openAll(location.absolute) : statOnly(location.absolute);
     if (found !== undefined) return new PathHandle(location, found);
   }
   throw pathChanged();
@@ -180,10 +181,10 @@ export function openPlainHandle(absolute: string): PathHandle | undefined {
  * one, and after a command the folder in which it ran. Throws DENIED.
  */
 export function whileInPlace<T>(held: CallPathHandles, verb: Verb, work: () => Promise<T>): Promise<T> {
-  return held.isEmpty ? work() : watched(held, verb, work);
+  return held.isEmpty ? work() : compareAround(held, verb, work);
 }
 
-async function watched<T>(held: CallPathHandles, verb: Verb, work: () => Promise<T>): Promise<T> {
+async function compareAround<T>(held: CallPathHandles, verb: Verb, work: () => Promise<T>): Promise<T> {
   if (!held.all().every((one) => one.isInPlace())) throw pathChanged();
   const done = await work();
   if (verb === 'execute') return done;
@@ -200,13 +201,13 @@ export function pathChanged(consequence = 'Nothing was done.'): TollgateError {
   });
 }
 
-/** Without descriptors: what is there now. */
-function named(absolute: string): Partial<Descriptors> {
+/** Returns the state of a path on a platform without descriptors of paths. */
+function statOnly(absolute: string): Partial<Descriptors> {
   const stat = statOf(absolute);
   return stat === undefined ? { missing: [path.basename(absolute)] } : { stat };
 }
 
-/** Undefined if a name on the way changed since it was located. */
+/** Opens the object and its parent folder. Undefined if a name on the way changed since it was located. */
 function openAll(absolute: string): Descriptors | undefined {
   const there = existingOf(path.dirname(absolute));
   const missing = path.relative(there, absolute).split('/').slice(1);

@@ -1,6 +1,6 @@
 /**
- * Finds where a path argument really leads, for policy and workspace alike. A path that two readers could take for two
- * places is refused.
+ * Finds where a path argument really leads, for policy and workspace alike. A path that two programs could read
+ * differently is refused.
  */
 import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import { otherReadings } from './path-readings.ts';
 
 /** Where a path leads. Symlinks are resolved for existing parts; the rest stays as it is written. */
 export interface PathLocation {
-  /** Absolute and real. With a `problem`: where the path might lead, or the argument itself. */
+  /** Absolute and real. If there is a `problem`: where the path might lead, or the argument itself. */
   readonly absolute: string;
   /** Relative to `root`, `.` for the root itself; equals `absolute` when not inside. */
   readonly relative: string;
@@ -23,7 +23,7 @@ export interface PathLocation {
 const MAX_PATH_BYTES = 4096;
 const MAX_NAME_BYTES = 255;
 const MAX_LINKS = 40;
-/** Each costs a look at the disk. */
+/** Limit of `..` in a path, because each costs an access to the disk. */
 const MAX_UPS = 64;
 
 /**
@@ -57,7 +57,7 @@ function refused(absolute: string, problem: string): PathLocation {
   return { absolute, relative: absolute, inside: false, problem };
 }
 
-/** A file: URI is decoded as servers do; any other scheme is no path. */
+/** Returns the path of a file: URI, decoded as servers do. Undefined for another scheme. */
 function fromUri(raw: string): string | undefined {
   if (!/^(?:file:|[a-z][a-z0-9+.-]*:\/\/)/i.test(raw)) return raw;
   try {
@@ -67,7 +67,7 @@ function fromUri(raw: string): string | undefined {
   }
 }
 
-/** Forms that no reader may get, because a shell, a home folder or another system would decide their meaning. */
+/** Returns why a path is refused whose meaning depends on a shell, a home folder or another system. */
 function problemOf(text: string): string | undefined {
   if (text.trim() === '') return 'the path is empty';
   if (text.includes('\0')) return 'the path contains NUL';
@@ -167,7 +167,7 @@ function linkTarget(entry: string): string | undefined {
   }
 }
 
-/** Follows `raw` as the kernel does, where `..` after a symlink is the parent of the link's target. */
+/** Follows `raw` as the kernel does: `..` after a symlink is the parent of the link's target. */
 function walk(base: string, raw: string): string {
   const absolute = path.isAbsolute(raw) ? raw : `${base}/${raw}`;
   const [first = '', ...others] = absolute.split(/\/\.\.(?=\/|$)/);

@@ -5,11 +5,12 @@ const ROUNDS = 4;
 const MAX_READINGS = 32;
 
 /**
- * Returns every text that another reader might take `text` for, without `text` itself: percent-encoding decoded
- * (repeatedly, overlong UTF-8 and `%uXXXX` too), `\` as separator, outer quotes and spaces removed, `../` removed once.
+ * Returns every text that another program might read in place of `text`, without `text` itself: percent-encoding
+ * decoded (repeatedly, overlong UTF-8 and `%uXXXX` too), `\` as separator, outer quotes and spaces removed, `../`
+ * removed once.
  */
 export function otherReadings(text: string): readonly string[] {
-  const seen = new Set([text]);
+  const readings = new Set([text]);
   let fresh = [text];
   for (let round = 0; round < ROUNDS && fresh.length > 0; round += 1) {
     const next = fresh.flatMap((known) => [
@@ -18,11 +19,11 @@ export function otherReadings(text: string): readonly string[] {
       unwrap(known),
       stripOnce(known),
     ]);
-    fresh = [...new Set(next)].filter((reading) => !seen.has(reading));
-    for (const reading of fresh) if (seen.size < MAX_READINGS) seen.add(reading);
+    fresh = [...new Set(next)].filter((reading) => !readings.has(reading));
+    for (const reading of fresh) if (readings.size < MAX_READINGS) readings.add(reading);
   }
-  seen.delete(text);
-  return [...seen];
+  readings.delete(text);
+  return [...readings];
 }
 
 /** Decodes what can be decoded and keeps the rest, like the most lenient reader. */

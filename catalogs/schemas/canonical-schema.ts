@@ -1,6 +1,6 @@
 /**
- * Repairs a schema to one dialect, without references that lead outside or in circles. A schema that cannot be judged
- * safely is refused.
+ * Repairs a schema to one dialect, without references that lead outside or in circles. A schema that cannot be
+ * evaluated safely is refused.
  */
 
 import { isJsonObject, type JsonSchema, LIST_KEYWORDS, SCHEMA_LIMITS, SINGLE_KEYWORDS } from './json-schema.ts';
@@ -33,7 +33,7 @@ class Refused extends Error {}
 const WRAPPERS = ['inputSchema', 'input_schema', 'parameters', 'schema', 'json', 'json_schema'];
 const OLD_DRAFT = /draft-0[3-7]/;
 
-/** Repairs a schema as a server sent it. The input is never changed; nothing is thrown. */
+/** Returns the repaired schema of a server. Never changes the input; never throws. */
 export function canonicalize(input: unknown, as: 'input' | 'output' = 'input'): Canonical {
   if (latest !== undefined && latest.input === input && latest.as === as) return latest.canonical;
   const canonical = repair(input, as);
@@ -65,7 +65,7 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
     return fault === undefined ? { schema, log } : { quarantined: fault };
   } catch (error) {
     if (error instanceof Refused) return { quarantined: error.message };
-    // Definitions that name each other in a chain of thousands.
+    // Thousands of definitions may refer to each other in a chain.
     if (error instanceof RangeError) return { quarantined: 'SCHEMA_LIMIT: its references lead too deep' };
     throw error;
   }

@@ -23,13 +23,13 @@ export const SINGLE_KEYWORDS = [
   'unevaluatedProperties',
   'unevaluatedItems',
 ] as const;
-/** Keywords whose schemas judge the same value as the node itself. */
+/** Keywords whose schemas apply to the same value as the node itself. */
 export const IN_PLACE_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'not', 'if', 'then', 'else', 'dependentSchemas'] as const;
 
 /** Limits for one schema: levels of nesting, schemas and values, bytes of compact JSON. */
 export const SCHEMA_LIMITS = { depth: 64, nodes: 20_000, bytes: 256 * 1024 } as const;
 
-/** True for a JSON object. */
+/** Returns true for a JSON object. */
 export function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
@@ -44,14 +44,14 @@ export function ownValue(map: unknown, key: string): unknown {
   return isJsonObject(map) && Object.hasOwn(map, key) ? map[key] : undefined;
 }
 
-/** `properties` (or another map keyword) as entries; empty when absent. */
+/** Returns the entries of `properties` or another map keyword; none if it is absent. */
 export function schemaEntries(map: unknown): readonly (readonly [string, JsonSchema])[] {
   return isJsonObject(map)
     ? Object.entries(map).filter((entry): entry is [string, JsonSchema] => isJsonObject(entry[1]))
     : [];
 }
 
-/** The schemas of a list keyword; empty when absent. */
+/** Returns the schemas of a list keyword; none if it is absent. */
 export function schemasOf(list: unknown): readonly JsonSchema[] {
   return Array.isArray(list) ? list.filter(isJsonObject) : [];
 }
@@ -76,7 +76,7 @@ export function mapChildren(
     const value = node[keyword];
     const kind = typeof value === 'object' ? KINDS.get(keyword) : undefined;
     if (kind === 'list') copy[keyword] = schemasOf(value).map((child, index) => change(child, keyword, index));
-    // fromEntries defines own keys: a property called __proto__ stays a property.
+    // fromEntries defines own keys, so a property called __proto__ stays a property.
     else if (kind === 'map')
       copy[keyword] = Object.fromEntries(
         schemaEntries(value).map(([name, child]) => [name, change(child, keyword, name)]),
@@ -86,7 +86,7 @@ export function mapChildren(
   return copy;
 }
 
-/** The direct subschemas, or those under the given keywords. */
+/** Returns the direct subschemas, or those under the given keywords. */
 export function childrenOf(node: JsonSchema, keywords: readonly string[] = Object.keys(node)): readonly JsonSchema[] {
   const found: JsonSchema[] = [];
   for (const keyword of keywords) {
@@ -104,18 +104,18 @@ export function isNever(node: JsonSchema): boolean {
   return isJsonObject(node.not) && Object.keys(node.not).length === 0;
 }
 
-/** The types that a node names, as a list; empty when it names none. */
+/** Returns the types that a node names; none if it names none. */
 export function typesOf(node: JsonSchema): readonly string[] {
   return typeof node.type === 'string' ? [node.type] : stringsOf(node.type);
 }
 
-/** The finite set of values that a node names with `enum` or `const`. */
+/** Returns the values that a node names with `enum` or `const`; undefined if it has neither. */
 export function valuesOf(node: JsonSchema): readonly unknown[] | undefined {
   if (Object.hasOwn(node, 'const')) return [node.const];
   return Array.isArray(node.enum) ? node.enum : undefined;
 }
 
-/** `node` without the given keywords. */
+/** Returns `node` without the given keywords. */
 export function withoutKeywords(node: JsonSchema, keywords: readonly string[]): JsonSchema {
   const rest: JsonSchema = {};
   for (const key of Object.keys(node)) if (!keywords.includes(key)) rest[key] = node[key];

@@ -8,7 +8,7 @@ import {
   typesOf,
 } from './json-schema.ts';
 
-/** Looks up the target of a canonical reference, `#` or `#/$defs/…`. */
+/** Returns the target of a canonical reference, `#` or `#/$defs/…`. */
 export function referenceTarget(root: JsonSchema, ref: unknown): JsonSchema | undefined {
   if (ref === '#') return root;
   if (typeof ref !== 'string') return undefined;
@@ -16,7 +16,7 @@ export function referenceTarget(root: JsonSchema, ref: unknown): JsonSchema | un
   return schemaEntries(root.$defs).find(([key]) => key === name)?.[1];
 }
 
-/** Why a canonical schema is refused, or nothing. */
+/** Returns why a canonical schema is refused; undefined if it is not. */
 export function checkGraph(root: JsonSchema): string | undefined {
   const targets = new Map<string, JsonSchema>([
     ['#', { ...root, $defs: undefined }],
@@ -36,7 +36,7 @@ function hasRef(node: JsonSchema): boolean {
   return node.$ref !== undefined || childrenOf(node).some(hasRef);
 }
 
-/** Returns true if `ref` can be reached from itself through keywords that judge the same value. */
+/** Returns true if `ref` can be reached from itself through keywords that apply to the same value. */
 function loops(ref: string, targets: ReadonlyMap<string, JsonSchema>): boolean {
   const seen = new Set<string>();
   const stack = inPlaceRefs(targets.get(ref));

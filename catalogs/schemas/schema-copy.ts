@@ -4,7 +4,7 @@
  */
 import { SCHEMA_LIMITS } from './json-schema.ts';
 
-/** The copy, or why there is none. */
+/** The copy, or why the input cannot be copied. */
 export type CopyResult = { readonly value: unknown } | { readonly quarantined: string };
 
 interface Task {

@@ -94,7 +94,7 @@ export function requiredNames(raw: JsonSchema): readonly string[] {
   return [...new Set([...listed, ...marked])];
 }
 
-/** `dependentRequired` (and the lists in `dependencies` of older drafts): name → names that it needs. */
+/** Returns, by name, the names that it requires: `dependentRequired`, and lists in `dependencies` of older drafts. */
 export function dependentNames(raw: JsonSchema): Record<string, readonly string[]> {
   const entries = ['dependencies', 'dependentRequired'].flatMap((keyword) =>
     Object.entries(isJsonObject(raw[keyword]) ? raw[keyword] : {}),

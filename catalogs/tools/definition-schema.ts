@@ -1,4 +1,4 @@
-/** The schema of what servers define, from the protocol. A wrong definition is refused alone, with the wrong member. */
+/** Checks the definitions of servers against the schema of the protocol. Each wrong definition is refused alone. */
 import { createValidator } from '../validation/validator.ts';
 
 const TEXT = { type: 'string' };
@@ -56,7 +56,7 @@ const PROMPT = createValidator({
   },
 });
 
-/** Returns why this is no tool of the protocol, with the member; undefined if it is one. */
+/** Returns why a value is not a tool of the protocol, with the wrong member; undefined if it is one. */
 export function toolFault(value: unknown): string | undefined {
   return faultOf(TOOL, value);
 }

@@ -38,11 +38,12 @@ interface Claim {
 }
 
 /**
- * Returns the shown name of every tool, independent of the order of the list. Without alias it is `server_tool` if that
- * is legal (a server's name contains no underscore, so it cannot be forged), else a slug with a hash of both names.
- * Names that differ only by case or by hyphen and underscore count as the same, because they would shadow each other.
- * Tools whose `server_tool` is claimed by another are all shown by their slug, so that none of them has the plain name.
- * An alias keeps its name; tools with the same alias are not shown. `reserved` names are shown for no tool.
+ * Returns the shown name of every tool, independent of the order of the list. Without alias it is `server_tool` if
+ * that is legal (a server's name contains no underscore, so it cannot be forged), otherwise a slug with a hash of both
+ * names. Names that differ only by case or by hyphen and underscore count as the same, because they would shadow each
+ * other. Tools whose `server_tool` is claimed by another are all shown by their slug, so that none of them has the
+ * plain name. An alias keeps its name; tools with the same alias are not shown. `reserved` names are shown for no
+ * tool.
  */
 export function exposedNames(tools: readonly ExposableTool[], reserved: readonly string[] = []): ExposedNames {
   const kept = new Set(reserved.map(fold));

@@ -1,4 +1,4 @@
-/** Tollgate's keys in `_meta`. A key of a server that equals one, or that a reader may take for one, is removed. */
+/** Removes keys in `_meta` of servers that are keys of Tollgate, or look like them. */
 
 /**
  * Returns whether a key of `_meta` is Tollgate's, or may be read as one: ignoring case, spaces and signs, with digits
@@ -13,7 +13,7 @@ export function isOwnKey(key: string): boolean {
 type Fields = Readonly<Record<string, unknown>>;
 
 /**
- * Returns the value without such keys in any `_meta` at any depth; the same value if there are none. Throws nothing.
+ * Returns the value without such keys in any `_meta` at any depth; the same value if there are none. Never throws.
  */
 export function withoutOwnKeys<T>(value: T): T {
   if (Array.isArray(value)) {

@@ -1,6 +1,6 @@
 /**
- * Finds the tools and arguments that belong to a capability that is off by default. It guesses nothing from a server's
- * name.
+ * Finds the tools and arguments that belong to a capability that is off by default. The name of a server does not
+ * count.
  */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
@@ -110,7 +110,7 @@ export function isUsed(capability: Capability, use: CapabilityUse): boolean {
   return use.command !== undefined && starts(capability, use.command);
 }
 
-/** `readPDFFile`, `read-pdf_file` → read, pdf, file. */
+/** Returns the words of a name in lower case: `readPDFFile` and `read-pdf_file` give read, pdf, file. */
 function wordsOf(name: string): readonly string[] {
   return name
     .replace(/([a-z\d])([A-Z])/g, '$1 $2')
@@ -136,8 +136,9 @@ function filesIn(args: unknown, isPlace = false, depth = 0): readonly string[] {
 }
 
 /**
- * Returns true if a text names a file with one of the endings, such as `a.PDF`, `https://x/a.pdf?download=1`, `a.%70df`,
- * `a.pdf.` (Windows ignores the dot), `a.pdf:3`, `"a.pdf"`, `*.xlsx`, `*.{txt,pdf}`, `a.p*`, `data:application/pdf`.
+ * Returns true if a text names a file with one of the endings, such as `a.PDF`, `https://x/a.pdf?download=1`,
+ * `a.%70df`, `a.pdf.` (Windows ignores the dot), `a.pdf:3`, `"a.pdf"`, `*.xlsx`, `*.{txt,pdf}`, `a.p*`,
+ * `data:application/pdf`.
  */
 function endsIn(file: string, ends: readonly string[]): boolean {
   const small = decoded(file).toLowerCase().trim();
@@ -158,7 +159,7 @@ function endsIn(file: string, ends: readonly string[]): boolean {
   );
 }
 
-/** As often as a server may decode it. */
+/** Returns a text with percent-encoding decoded up to three times, because a server may decode it repeatedly. */
 function decoded(text: string, times = 3): string {
   const once = text.replace(/%([0-7][0-9a-f])/gi, (_whole, hex: string) =>
     String.fromCharCode(Number.parseInt(hex, 16)),
@@ -166,7 +167,7 @@ function decoded(text: string, times = 3): string {
   return once === text || times === 1 ? once : decoded(once, times - 1);
 }
 
-/** A pattern with a letter in its extension that the end would match: `a.p*`, `*.xls?`, `a.[p]df`. */
+/** Returns true for a pattern with a letter in its extension that matches the ending: `a.p*`, `*.xls?`, `a.[p]df`. */
 function matchesEnd(place: string, end: string): boolean {
   const [, pattern] = /\.([^./\\]*[*?[][^./\\]*)$/.exec(place) ?? [];
   if (pattern === undefined || pattern.length > 40 || !/[a-z]/.test(pattern)) return false;
@@ -224,7 +225,7 @@ function begins(capability: Capability, command: readonly string[]): boolean {
   });
 }
 
-/** `/usr/bin/python3.11` → python3. */
+/** Returns the name of a program without folder and minor version: `/usr/bin/python3.11` gives python3. */
 function programOf(word: string): string {
   return word
     .toLowerCase()
