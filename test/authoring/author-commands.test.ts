@@ -350,7 +350,7 @@ describe('policy init', () => {
     expect((await cli(made, ['policy', 'init'])).err).toMatch(/^Wrote 0 files\./);
   });
 
-  it('adds itself to a tollgate.yaml without rules; one with rules is left to a person, because added rules could allow more', async () => {
+  it('adds itself to a tollgate.yaml without rules, and not to one with rules, because it could allow more', async () => {
     const made = new Project();
     made.write('tollgate.yaml', '# mine\nexpose: {primitives: workspace}\n');
     expect((await cli(made, ['policy', 'init', '--no-rego'])).err).toContain(
@@ -470,7 +470,8 @@ describe('policy diff', () => {
   - {id: ${message}-only, outcome: deny, when: {}}
 `;
     const yaml = (more: string): string =>
-      `${YAML.replace('[policies/git]', `[{path: policies/git, mode: ${more}}]`)}servers: {s: {url: "https://${more}.example/mcp"}}\n`;
+      `${YAML.replace('[policies/git]', `[{path: policies/git, mode: ${more}}]`)}servers: {s: {url: ` +
+      `"https://${more}.example/mcp"}}\n`;
     const made = project({
       'one.yaml': rules('one', 'enforce'),
       'two.yaml': rules('two', 'shadow'),

@@ -40,7 +40,7 @@ describe('a primitive', () => {
     expect(draftCall(world, NEAR, { tool, args }).effect).toEqual(dataOf<{ effect: unknown }>(out).effect);
   });
 
-  it('is lowered to the tool of its backend by the mapping', () => {
+  it('is lowered to a tool of its backend by the mapping', () => {
     expect(draftCall(world, FAR, { tool: 'read', args: { path: 'src/a.ts' } }).effect).toMatchObject({
       server: 'files',
       tool: 'read_file',

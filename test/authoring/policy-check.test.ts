@@ -434,7 +434,8 @@ ${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     expect(unknown).toMatchObject({
       code: 0,
       out: expect.stringContaining(
-        'policies/rules.yaml:2:36: warning: bank is not approved yet, so rules about its tools and arguments cannot be checked; approve it, and check again\n',
+        'policies/rules.yaml:2:36: warning: bank is not approved yet, so rules about its tools and ' +
+          'arguments cannot be checked; approve it, and check again\n',
       ) as string,
     });
     expect(unknown.out).toMatch(/ok: 9 YAML rules, 3 warnings\n$/);
@@ -458,8 +459,10 @@ ${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     const faults = [
       'policies/rules.yaml:2:44: error: bank has no tool "bank.trnsfer". Did you mean "bank.transfer"?',
       'policies/rules.yaml:3:67: error: transfer has no argument "amonut". Did you mean "amount"?',
-      'policies/rules.yaml:4:84: error: amount is a whole number, never "5", so it can never match; write it without quotes',
-      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; its verbs are destructive',
+      'policies/rules.yaml:4:84: error: amount is a whole number, never "5", so it can never match; ' +
+        'write it without quotes',
+      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; ' +
+        'its verbs are destructive',
     ];
     const { code, out } = await cli(made, ['policy', 'check']);
     expect({ code, out: out.split('\n').slice(0, 4) }).toEqual({ code: EXIT.usage, out: faults });

@@ -123,7 +123,8 @@ describe('starter policies', () => {
         .flatMap((file) => [file, `app/${file}`])
         .map(
           (file) =>
-            `  - ${JSON.stringify({ name: file, call: { tool: 'write', args: { path: file, content: 'x' } }, expect: 'ask', reason: 'ask-before-automation' })}\n`,
+            '  - ' +
+            `${JSON.stringify({ name: file, call: { tool: 'write', args: { path: file, content: 'x' } }, expect: 'ask', reason: 'ask-before-automation' })}\n`,
         );
       project.write('policies/clients_suite.yaml', `cases:\n${cases.join('')}`);
       const { out } = await cli(project, ['policy', 'test', 'policies/clients_suite.yaml']);

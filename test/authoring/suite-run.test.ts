@@ -55,14 +55,19 @@ describe('cases that pass', () => {
   it('are counted, with the rules that decided', async () => {
     expect(
       await suite([
-        `name: a, ${READ}, expect: allow, reason: look, message: free, obligations: {caps: {bytes: 5000}, labels: [internal], budgets: [few]}`,
+        `name: a, ${READ}, expect: allow, reason: look, message: free, obligations: {caps: {bytes: ` +
+          '5000}, labels: [internal], budgets: [few]}',
         `name: b, ${ENV}, expect: deny, reason: no-secrets`,
-        'name: c, as: {id: eve, role: guest, groups: [x], origin: o, owner: true}, call: {tool: write, args: {path: a, content: b}}, labels: [untrusted], run: r, plan: none, expect: ask',
-        'name: d, as: tom, call: {tool: issue, args: {id: 1, full: true}}, expect: allow, obligations: {pins: {full: false}}',
+        'name: c, as: {id: eve, role: guest, groups: [x], origin: o, owner: true}, call: {tool: ' +
+          'write, args: {path: a, content: b}}, labels: [untrusted], run: r, plan: none, expect: ask',
+        'name: d, as: tom, call: {tool: issue, args: {id: 1, full: true}}, expect: allow, ' +
+          'obligations: {pins: {full: false}}',
         'name: e, as: tom, call: {tool: tracker.get_issue}, expect: always',
         'name: f, as: tom, call: {tool: tracker_drop}, expect: never',
         'name: g, as: tom, call: {tool: edit}, expect: maybe',
-        'name: h, as: tom, effect: {verb: read, server: tracker, tool: get_x, urls: [{url: "https://a/", host: a}], paths: [{path: .env, inside: true}], args: {}}, expect: deny, reason: no-secrets',
+        'name: h, as: tom, effect: {verb: read, server: tracker, tool: get_x, urls: [{url: ' +
+          '"https://a/", host: a}], paths: [{path: .env, inside: true}], args: {}}, expect: deny, ' +
+          'reason: no-secrets',
       ]),
     ).toEqual({ code: EXIT.ok, err: '', out: '8 passed, 0 failed. 3 of 3 YAML rules decided a case.\n' });
   });
@@ -301,13 +306,14 @@ describe('a threshold', () => {
     expect([code, out]).toEqual([
       EXIT.unexpected,
       expect.stringContaining(
-        'FAIL YAML rules: 33.3 % covered, 50 % wanted. Not covered: no-secrets (policies/rules.yaml:7), night (policies/rules.yaml:11)\n',
+        'FAIL YAML rules: 33.3 % covered, 50 % wanted. Not covered: no-secrets ' +
+          '(policies/rules.yaml:7), night (policies/rules.yaml:11)\n',
       ),
     ]);
     expect((await suite([`name: a, ${READ}, expect: allow`], '--threshold', '33')).code).toBe(EXIT.ok);
   });
 
-  it('is a percentage', async () => {
+  it('accepts a percentage only', async () => {
     expect(await suite([`name: a, ${READ}, expect: allow`], '--threshold', '101')).toMatchObject({
       code: EXIT.usage,
       err: expect.stringContaining('0 to 100'),

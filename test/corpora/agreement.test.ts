@@ -1,7 +1,4 @@
-/**
- * Tests list and call against each other over the real catalogs: calls with arguments made from the tools' own
- * schemas, forty for each tool.
- */
+/** Tests that lists and calls agree over the real catalogs, with forty calls for each tool made from its schema. */
 import { expect, it } from 'vitest';
 import { type Catalog, compareListAndCall } from '../properties/catalog-comparison.ts';
 import { verifies } from '../verifies.ts';
@@ -11,7 +8,7 @@ const read = readCatalogs();
 const CASES = Math.min(100_000, Math.max(2000, 40 * listAll(read).length));
 const catalogs = [...read].map(([server, tools]): Catalog => ({ server, tools }));
 
-it(`over the real catalogs no hidden tool is callable and no tool listed always is denied, in ${CASES} calls` +
+it(`hides no tool that can be called and denies no tool listed as always, in ${CASES} calls over the real catalogs` +
   verifies('CY-11', 'CY-16'), async () => {
   const { always, maybe, never } = await compareListAndCall(catalogs, { cases: CASES, rounds: 10 });
   expect(always + maybe + never).toBe(CASES);

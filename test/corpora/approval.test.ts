@@ -1,6 +1,6 @@
 /**
- * Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said
- * before anybody is asked.
+ * Tests approvals with attacks/approval_cases.json: what changes the hash, what does not, and what is refused or shown
+ * before a person is asked.
  */
 import {
   chmodSync,
@@ -47,7 +47,9 @@ interface Case {
 }
 
 const cases = readCases<Case>('attacks/approval_cases.json', ['base', 'change', 'same_hash', 'why', 'class']);
-/** Cases of a store or a race have no hash: what they describe is a test of its own, found by the words of the case. */
+/**
+ * Cases about the file or about a race have no hash. Each has its own test, which is found by the words of the case.
+ */
 const ELSEWHERE: readonly { readonly about: RegExp; readonly file: string; readonly test: string }[] = [
   {
     about: /truncat|invalid JSON|corrupt|cut short/i,
@@ -107,8 +109,8 @@ const definitionOf = ({ transport, command, args, env, cwd }: Written): ServerDe
   headers: {},
 });
 
-describe('approval cases', () => {
-  it('are judged, every one: by its hash, or by a test of what it describes', () => {
+describe('approval cases of the corpus', () => {
+  it('are all covered: by their hash, or by a test that is named for them', () => {
     for (const {
       id,
       change: { _store, _race },
@@ -134,7 +136,7 @@ describe('approval cases', () => {
   );
 
   it.each(cases.filter(({ class: kind }) => kind === 'unicode').map((one) => [one.id, one] as const))(
-    '%s is refused before anybody is asked' + verifies('HA-15'),
+    '%s is refused before Tollgate asks a person' + verifies('HA-15'),
     (_id, { base, change }) => {
       expect(
         faultsOf(definitionOf({ ...base, ...change }))
@@ -148,12 +150,12 @@ describe('approval cases', () => {
     cases
       .filter(({ class: kind, why }) => kind === 'interpreter' || /unpinned|dist-tag/.test(why))
       .map((one) => [one.id, one.why, one] as const),
-  )('%s (%s) is said on the screen' + verifies('HA-16'), (_id, _why, { base, change }) => {
+  )('%s (%s) is shown on the screen' + verifies('HA-16'), (_id, _why, { base, change }) => {
     expect(remarksOf(definitionOf({ ...base, ...change }))).not.toEqual([]);
   });
 });
 
-describe('the store', () => {
+describe('the file of approvals', () => {
   let folder: string;
   beforeAll(() => {
     folder = mkdtempSync(path.join(tmpdir(), 'tollgate-store-'));
@@ -166,7 +168,7 @@ describe('the store', () => {
     await openState(state).close();
     return state;
   };
-  /** Everything into the one file, as after a clean end. */
+  /** Moves everything to one file, as a clean end does. */
   const checkpoint = (database: string): void => {
     const connection = new Libsql(database);
     connection.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get();
@@ -186,7 +188,7 @@ describe('the store', () => {
       expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }),
     );
 
-  it('cut short, nothing is approved, and nothing is written over it' + verifies('HA-15'), async () => {
+  it('cut short, nothing is approved, and the file is not overwritten' + verifies('HA-15'), async () => {
     for (const cut of [10, 100, 3000, 5000, 9000]) {
       const state = await fresh(`cut-${cut}`);
       await withStore(state, (store) =>
@@ -211,7 +213,8 @@ describe('the store', () => {
   });
 
   it(
-    'an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'),
+    'an entry that is not JSON, or has another seal, is damaged: it approves nothing and stays in the file' +
+      verifies('HA-15'),
     async () => {
       const state = await fresh('entry');
       for (const text of ['', '{', 'null', '{"v":1}', '{"v":1,"seal":"x","body":"{}"}']) {
@@ -226,14 +229,14 @@ describe('the store', () => {
   it.each([
     ['writable by everybody', 0o666],
     ['writable by a group', 0o620],
-  ])('%s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
+  ])('%s, it is refused and stays unchanged' + verifies('HA-15'), async (name, mode) => {
     const state = await fresh(name);
     chmodSync(path.join(state, 'state.db'), mode);
     refused(state);
     refused(state);
   });
 
-  it('in a folder that everybody may write, it is refused' + verifies('HA-15'), async () => {
+  it('in a folder that every user may write, it is refused' + verifies('HA-15'), async () => {
     const state = await fresh('open');
     chmodSync(state, 0o777);
     refused(state);
@@ -245,7 +248,7 @@ describe('the store', () => {
     refused(state);
   });
 
-  it('a link is refused, and what it leads to is left alone' + verifies('HA-15'), async () => {
+  it('a link is refused, and its target does not change' + verifies('HA-15'), async () => {
     const state = await fresh('link');
     const elsewhere = path.join(folder, 'elsewhere.db');
     renameSync(path.join(state, 'state.db'), elsewhere);

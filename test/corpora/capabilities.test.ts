@@ -5,15 +5,14 @@ import { listAll, readCatalogs } from './corpus.ts';
 
 const tools = [...new Set(listAll(readCatalogs()).map(({ tool }) => tool.name))];
 
-/** Names that are known to say what a tool does, by capability. */
+/** Names that say what a tool does, by capability. */
 const KNOWN: Readonly<Record<string, readonly string[]>> = {
   pdf: ['browser_pdf_save', 'write_pdf'],
   in_memory_execution: ['puppeteer_evaluate', 'browser_evaluate', 'browser_run_code_unsafe'],
 };
 
 /**
- * Another way to the same answer: the words of a name as one text, in which the words of the capability stand next to
- * each other.
+ * Computes the same answer in another way: joins the words of a name, and searches the words of the capability in it.
  */
 function saysSo(name: string, runs: readonly (readonly string[])[]): boolean {
   const text = `_${name
@@ -24,9 +23,9 @@ function saysSo(name: string, runs: readonly (readonly string[])[]): boolean {
   return runs.some((run) => text.includes(`_${run.join('_')}_`));
 }
 
-describe('capabilities by name, over the real tools' + verifies('CY-08'), () => {
+describe('capabilities by the names of real tools' + verifies('CY-08'), () => {
   it.each([...TOOL_CAPABILITIES.values()].map((capability) => [capability.name, capability] as const))(
-    '%s: a tool has it whose name says so, and no other',
+    '%s: exactly the tools whose names say so have it',
     (name, capability) => {
       const named = tools.filter((tool) => isNamed(capability, tool));
       expect(named).toEqual(tools.filter((tool) => saysSo(tool, capability.names)));

@@ -21,7 +21,7 @@ const PROFILES = ['portable', 'flat', 'openai', 'gemini-legacy', 'nova', 'depth5
 
 describe('the catalogs of real servers', () => {
   for (const name of PROFILES) {
-    it(`project under ${name}: none lost, none breaks a rule, no input changed` + verifies('CY-14'), () => {
+    it(`project for ${name}: no tool is lost, none breaks a rule, no input changes` + verifies('CY-14'), () => {
       const profile = loadSchemaProfile(name);
       for (const { server, tool } of listed) {
         const before = JSON.stringify(tool.inputSchema);
@@ -38,7 +38,7 @@ describe('the catalogs of real servers', () => {
     });
   }
 
-  it('show every top-level argument and never demand more than the original', () => {
+  it('keep every top-level argument and never require more than the original', () => {
     const profile = loadSchemaProfile();
     for (const { server, tool } of listed) {
       const projection = projectSchema(tool.inputSchema, profile);
@@ -57,17 +57,17 @@ describe('the catalogs of real servers', () => {
     }
   });
 
-  it('keep to 4 KB, but for tools whose first two levels alone are larger', () => {
+  it('stay below 4 KB, except tools whose first two levels alone are larger', () => {
     const profile = loadSchemaProfile();
     const large = listed.filter(({ tool }) => {
       const projection = projectSchema(tool.inputSchema, profile);
       return 'schema' in projection && JSON.stringify(projection.schema).length > profile.maxBytes;
     });
-    // A tool for itself may be large; a collection in which many are says that the projection does not cut.
+    // One tool may be large. If many are, the projection does not cut.
     expect(large.length).toBeLessThanOrEqual(Math.max(2, listed.length / 20));
   });
 
-  it('are judged as Ajv judges the raw schemas, interpreted and compiled alike' + verifies('HE-06'), () => {
+  it('are validated as Ajv validates the raw schemas, interpreted and compiled' + verifies('HE-06'), () => {
     let judged = 0;
     let accepted = 0;
     for (const { server, tool } of listed) {
@@ -92,7 +92,7 @@ describe('the catalogs of real servers', () => {
     expect(accepted).toBeGreaterThan(listed.length);
   });
 
-  it('hold a valid value for almost every tool, which passes and comes back from the projection unchanged', () => {
+  it('have a valid value for almost every tool, which passes and is lifted back unchanged', () => {
     const profile = loadSchemaProfile();
     let valid = 0;
     for (const { tool } of listed) {
@@ -101,7 +101,7 @@ describe('the catalogs of real servers', () => {
       valid += 1;
       const projection = projectSchema(tool.inputSchema, profile);
       if ('quarantined' in projection) throw new Error(projection.quarantined);
-      // The original spelling is always understood.
+      // The original spelling is always accepted.
       expect(createValidator(tool.inputSchema).check(projection.lift(value as Record<string, unknown>).args)).toEqual(
         [],
       );
@@ -109,7 +109,7 @@ describe('the catalogs of real servers', () => {
     expect(valid).toBeGreaterThan(0.9 * listed.length);
   });
 
-  it('judge outputs by their own schemas', () => {
+  it('validate results by their own output schemas', () => {
     const withOutput = listed.filter(({ tool }) => tool.outputSchema !== undefined);
     for (const { server, tool } of withOutput) {
       const validator = createValidator(tool.outputSchema, 'output');
@@ -127,7 +127,7 @@ describe('the catalogs of real servers', () => {
   });
 });
 
-/** Ajv on the schema exactly as the server sent it, in the dialect that it names. */
+/** Compiles the schema exactly as the server sent it with Ajv, in the dialect that it names. */
 function rawJudge(schema: Readonly<Record<string, unknown>>): (value: unknown) => boolean {
   const options = {
     strict: false,
@@ -151,7 +151,7 @@ describe('attacks in definitions', () => {
   }>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
   const benign = readTools<{ readonly id: string; readonly tool: RawTool }>('attacks/benign_tools.json', ['tool']);
 
-  it('hidden, reordering and terminal characters quarantine the tool, every one', () => {
+  it('hidden, reordering and terminal characters always quarantine the tool', () => {
     const bytes = poisoned.filter(({ basis }) => basis === 'bytes');
     expect(bytes).not.toEqual([]);
     for (const { id, tool } of bytes) {
@@ -176,13 +176,13 @@ describe('attacks in definitions', () => {
     expect(prose.filter(({ tool }) => auditTool(tool).quarantine !== undefined)).toEqual([]);
   });
 
-  it('of real tools few are quarantined, each for what it holds: characters that hide text, or hints that its name contradicts', () => {
+  it('few real tools are quarantined, each because it hides text or its hints contradict its name', () => {
     const hit = listed.filter(({ tool }) => auditTool(tool).quarantine !== undefined);
     expect(hit.filter(({ tool }) => !isWithheldRightly(tool)).map(({ tool }) => tool.name)).toEqual([]);
     expect(hit.length).toBeLessThanOrEqual(mostWithheld(listed.length));
   });
 
-  it('no attack throws, whatever the profile', () => {
+  it('no attack throws, with any profile', () => {
     for (const { tool } of poisoned)
       for (const name of PROFILES) projectSchema(tool.inputSchema, loadSchemaProfile(name));
   });

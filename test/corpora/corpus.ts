@@ -1,19 +1,18 @@
 /**
- * Reads the cases and catalogs of a corpora folder for the suites; a file that is missing, empty or malformed fails
- * with its name and place.
+ * Reads the cases and catalogs of a corpora folder. A missing, empty or malformed file fails with its name and place.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 
-/** The folder of the cases: `TOLLGATE_CORPORA`, else the one next to the project. */
+/** The folder of the cases: `TOLLGATE_CORPORA`, otherwise the one next to the project. */
 function corpora(): string {
   return path.resolve(process.env.TOLLGATE_CORPORA ?? path.resolve(import.meta.dirname, '../../../shared/corpora'));
 }
 
 /**
- * A value of a JSON file. Marks that keep scanners of secrets away are removed first. Throws with the name of the
- * file.
+ * Returns the value of a JSON file. Removes the marks that prevent false alarms of secret scanners. Throws with the
+ * name of the file.
  */
 export function readCorpus(file: string): unknown {
   try {
@@ -24,8 +23,8 @@ export function readCorpus(file: string): unknown {
 }
 
 /**
- * The cases of a file: a list, or a list under `cases`. `keys` are what the suite reads of each case besides `id`.
- * Throws when there are no cases, when a case lacks a key, and when two have the same id.
+ * Returns the cases of a file: a list, or a list under `cases`. `keys` are the keys of a case that the suite reads
+ * besides `id`. Throws if there are no cases, if a case has no such key, and if two cases have the same id.
  */
 export function readCases<T extends { readonly id: string }>(
   file: string,
@@ -48,8 +47,8 @@ export function readCases<T extends { readonly id: string }>(
 }
 
 /**
- * As `readCases`, of cases with a tool. A definition without an input schema gets an empty one: what such a case shows
- * is in its words, and without it no server may list it.
+ * As `readCases`, for cases with a tool. A definition without an input schema gets an empty one. Such a case is about
+ * its words, and without a schema no server may list it.
  */
 export function readTools<T extends { readonly id: string; readonly tool: RawTool }>(
   file: string,
@@ -61,7 +60,7 @@ export function readTools<T extends { readonly id: string; readonly tool: RawToo
   }));
 }
 
-/** Throws when a field of a case holds a word that no test of the suite judges. */
+/** Throws if a field of a case has a value that no test of the suite knows. */
 export function requireKnown<T extends { readonly id: string }>(
   file: string,
   cases: readonly T[],
@@ -70,11 +69,12 @@ export function requireKnown<T extends { readonly id: string }>(
   for (const one of cases)
     if (!known.includes(one[field]))
       throw new Error(
-        `${file}: case ${one.id} has the ${field} ${JSON.stringify(one[field])}, which no test judges; known are ${known.join(', ')}`,
+        `${file}: case ${one.id} has the ${field} ${JSON.stringify(one[field])}, which no test ` +
+          `judges; known are ${known.join(', ')}`,
       );
 }
 
-/** Server → its tools, of every file under `catalogs/`. Throws when there are none, or when a file lists no tools. */
+/** Returns the tools of each server in `catalogs/`. Throws if there are no files, or if a file lists no tools. */
 export function readCatalogs(): ReadonlyMap<string, readonly RawTool[]> {
   const files = readdirSync(path.join(corpora(), 'catalogs'))
     .filter((name) => name.endsWith('.json'))
@@ -105,17 +105,14 @@ export interface Listed {
   readonly tool: RawTool;
 }
 
-/** The tools of all catalogs. */
+/** Returns the tools of all catalogs. */
 export function listAll(catalogs: ReadonlyMap<string, readonly RawTool[]>): readonly Listed[] {
   return [...catalogs].flatMap(([server, tools]) => tools.map((tool) => ({ server, tool })));
 }
 
-/**
- * What an honest tool may be withheld for, told by its own content: characters that hide text, or hints that its name
- * contradicts.
- */
+/** Returns why an honest tool may be quarantined: characters that hide text, or hints that contradict its name. */
 export function isWithheldRightly(tool: RawTool): boolean {
-  // The escapes are those of docs/description-audit.md: not drawn, turning the direction, or driving a terminal.
+  // The characters of docs/description-audit.md: invisible, changing the direction of text, or controlling a terminal.
   const hidden = /[\p{Cf}\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/u.test(
     JSON.stringify(tool).replace(/\\u([0-9a-f]{4})/gi, (_escape, hex: string) =>
       String.fromCharCode(Number.parseInt(hex, 16)),
@@ -127,10 +124,7 @@ export function isWithheldRightly(tool: RawTool): boolean {
   return hidden || lies;
 }
 
-/**
- * The least share of honest tools that is never withheld. Two of 2,613 are, in the collection that
- * docs/description-audit.md names.
- */
+/** The share of honest tools that must pass. In the collection of docs/description-audit.md, 2 of 2,613 do not. */
 export function mostWithheld(tools: number): number {
   return Math.max(2, Math.ceil(tools / 100));
 }

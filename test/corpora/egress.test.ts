@@ -1,4 +1,4 @@
-/** Tests the way out of a sandbox against the recorded attacks; each case says what a facade owes. */
+/** Tests the egress of a sandbox with the recorded attacks. Each case has the expected answer. */
 
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -29,7 +29,7 @@ if (!Array.isArray(allowlist)) throw new Error(`${FILE}: no allowlist`);
 const of = (...kinds: readonly EgressCase['kind'][]): readonly EgressCase[] =>
   cases.filter(({ kind }) => kinds.includes(kind));
 
-/** Refused by a rule. What passed the rules ends at the name server, which has no address for any name here. */
+/** Matches a refusal by a rule. A connection that passes the rules fails at the name server, which knows no name. */
 function isDenied({ status, refusal }: { readonly status: number; readonly refusal?: string }): boolean {
   return refusal !== 'unresolved' && refusal !== 'unreachable' && status !== 200;
 }
@@ -64,7 +64,7 @@ describe('egress cases', () => {
     expect(target !== undefined && addresses.every((address) => new Allowlist(allowlist).admits(target, address))).toBe(
       expected === 'allow',
     );
-    // A public address would be dialled in earnest.
+    // The proxy would really connect to a public address.
     if (expected === 'deny')
       expect(await askTunnel(await proxy(allowlist, { lookup: async () => addresses }), `${request.host}:443`)).toEqual(
         { status: 403, refusal: 'private-address' },
@@ -81,9 +81,12 @@ describe('egress cases', () => {
     const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(request.dial ?? '') ?? [];
     const place =
       request.abstract === undefined ? { host, port: Number(port) } : { path: `\0${request.abstract.slice(1)}` };
-    const inner = `require('node:net').connect(${JSON.stringify(place)}).on('connect', () => console.log('reached')).on('error', () => console.log('unreachable'))`;
+    const inner =
+      `require('node:net').connect(${JSON.stringify(place)}).on('connect', () => ` +
+      `console.log('reached')).on('error', () => console.log('unreachable'))`;
     const { out } = await runJailed(
-      `process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`,
+      `process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ` +
+        `${JSON.stringify(inner)}], { env: {} }))`,
       allowlist,
     );
     expect(out.trim()).toBe(expected);
@@ -92,7 +95,7 @@ describe('egress cases', () => {
   it.each(of('SLOW'))('$id SLOW $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
     const bound = Math.max(PROXY_LIMITS.headersMs, PROXY_LIMITS.idleMs);
     expect(bound).toBeLessThan(Number(request.slowloris_s) * 1000);
-    // The same in small: a byte now and then does not keep a request open.
+    // A shorter form of the attack: single bytes do not keep a request open.
     const client = connect(await proxy(allowlist, { lookup: NOWHERE, limits: { headersMs: 300 } })).on(
       'error',
       () => undefined,

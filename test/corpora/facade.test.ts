@@ -1,6 +1,5 @@
 /**
- * The corpora through the whole facade: real catalogs listed and called, hostile tools, arguments and results met by
- * real stages.
+ * Tests the whole facade with the corpora: it lists and calls real catalogs, and gets hostile definitions and results.
  */
 import path from 'node:path';
 import fc from 'fast-check';
@@ -23,7 +22,7 @@ import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, requ
 const catalogs = readCatalogs();
 const all = listAll(catalogs);
 
-/** Waits until every server has listed its tools: a list does not wait for slow ones. */
+/** Waits until every server has listed its tools, because a list does not wait for slow servers. */
 async function settled(facade: RawFacade, session: Session): Promise<void> {
   const { catalog } = facade.assembled;
   await vi.waitFor(
@@ -35,7 +34,7 @@ async function settled(facade: RawFacade, session: Session): Promise<void> {
   );
 }
 
-/** As an owner would, all of them. */
+/** Approves all servers, as an owner would. */
 async function addCapabilities(folder: string): Promise<void> {
   const state = openState(path.join(folder, 'state'));
   const upgrades = new Upgrades({ state, now: Date.now, append: () => undefined });
@@ -44,7 +43,7 @@ async function addCapabilities(folder: string): Promise<void> {
   await state.close();
 }
 
-describe('the catalogs of real servers, served', () => {
+describe('the catalogs of real servers behind the facade', () => {
   let facade: RawFacade;
   let session: Session;
   let listed: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
@@ -61,7 +60,7 @@ describe('the catalogs of real servers, served', () => {
   afterAll(() => facade.close());
 
   it(
-    'show fewer tools while nobody has added PDF, Excel or code in memory: those whose names say so' +
+    'show fewer tools until an owner adds PDF, Excel and code in memory: those whose names say so are hidden' +
       verifies('CY-08'),
     () => {
       const capable = new Set(
@@ -76,8 +75,7 @@ describe('the catalogs of real servers, served', () => {
   );
 
   it(
-    'are all listed, but for those that are quarantined and names that stand twice' +
-      verifies('CY-14', 'CY-04', 'HE-04'),
+    'are listed completely, except quarantined tools and duplicate names' + verifies('CY-14', 'CY-04', 'HE-04'),
     () => {
       const { names } = exposedNames(all.map(({ server, tool: { name } }) => ({ server, tool: name })));
       const withheld = [...catalogs.keys()].flatMap((server) =>
@@ -98,8 +96,7 @@ describe('the catalogs of real servers, served', () => {
     },
   );
 
-  it('every listed tool resolves, and a valid instance of its arguments arrives at its server' +
-    verifies('CY-16', 'CY-15'), async () => {
+  it('resolve every listed tool, and pass valid arguments to its server' + verifies('CY-16', 'CY-15'), async () => {
     let called = 0;
     for (const [server, tools] of catalogs) {
       for (const own of tools) {
@@ -115,7 +112,7 @@ describe('the catalogs of real servers, served', () => {
     expect(called).toBeGreaterThan(0.9 * listed.size);
   }, 240_000);
 
-  it('fuzzed calls, forty for each tool, in a time box: nothing listed without condition is denied, nothing is an internal fault, the policy saw what was sent', async () => {
+  it('deny no tool listed as always, fail no call inside Tollgate, and show the policy what is sent', async () => {
     const { deps } = facade.assembled;
     const real = deps.policy();
     let seen: CallInput | undefined;
@@ -128,7 +125,7 @@ describe('the catalogs of real servers, served', () => {
       unbound: (servers) => real.unbound(servers),
     };
     Object.assign(deps, { policy: () => recording });
-    // The smallest catalog that has many tools, else the largest.
+    // The smallest catalog that has many tools, otherwise the largest.
     const bySize = [...catalogs].sort(([, left], [, right]) => left.length - right.length);
     const [server = ''] = bySize.find(([, tools]) => tools.length > 30) ?? bySize.at(-1) ?? [];
     const tools = (catalogs.get(server) ?? []).filter((own) => listed.has(exposedName(server, own.name)));
@@ -171,7 +168,7 @@ describe('the catalogs of real servers, served', () => {
       },
     );
     expect(expected).not.toEqual([]);
-    // The box may have closed over a call that was on its way.
+    // The time limit may have ended during a call.
     expect(
       facade
         .calls(server)
@@ -193,14 +190,14 @@ interface SchemaCase {
   };
 }
 
-describe('schemas that real providers refused, through stage 3' + verifies('CY-14', 'CY-15', 'HE-06'), () => {
+describe('schemas that real providers refused, in stage 3' + verifies('CY-14', 'CY-15', 'HE-06'), () => {
   const cases = readCases<SchemaCase>('schema-cases.json', ['input_schema', 'expected']).filter(
     ({ expected }) => expected.unmap !== undefined || expected.reject !== undefined,
   );
   const PROFILES = [...new Set(cases.map(({ expected }) => expected.profile ?? 'portable'))];
   let facade: RawFacade;
   beforeAll(async () => {
-    // A server may list no schema at all; Tollgate keeps to those that are objects (see
+    // A server may list a tool without a schema. Tollgate lists only tools whose schema is an object (see
     // adapters/supervisor/tool-list.ts).
     const tools = cases
       .filter(({ input_schema: schema }) => typeof schema === 'object' && schema !== null)
@@ -220,7 +217,7 @@ describe('schemas that real providers refused, through stage 3' + verifies('CY-1
   }, 60_000);
   afterAll(() => facade.close());
 
-  it('are there', () => expect(cases).not.toEqual([]));
+  it('are in the corpus', () => expect(cases).not.toEqual([]));
 
   it.each(cases.filter(({ input_schema: schema }) => schema !== null).map((test) => [test.id, test] as const))(
     '%s',
@@ -252,7 +249,7 @@ interface ArgumentCase {
   }[];
 }
 
-describe('arguments that attack', () => {
+describe('hostile arguments', () => {
   const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']);
   requireKnown('attacks/argument_cases.json', cases, {
     field: 'kind',
@@ -322,14 +319,14 @@ describe('arguments that attack', () => {
     expect((await facade.call(session, exposedName('shell', test.id), argsOf(test))).code).toBe('DENIED');
   });
 
-  it('command: what is literal and named is allowed', async () => {
+  it('command: a literal command that a rule names is allowed', async () => {
     for (const test of benign)
       expect((await facade.call(session, exposedName('shell', test.id), argsOf(test))).code, test.id).toBe('');
   });
 
   it.each(
     chains.filter(({ expected }) => expected === 'deny').map((test) => [`${test.id} ${test.note}`, test] as const),
-  )('documented miss: %s passes a policy that judges each call alone', async (_name, { messages = [] }) => {
+  )('known gap: %s passes a policy that decides each call alone', async (_name, { messages = [] }) => {
     for (const { params } of messages)
       expect((await facade.call(session, exposedName('chain', params.name), params.arguments)).code).toBe('');
   });
@@ -343,7 +340,7 @@ interface OutputCase {
   readonly generate?: { readonly char: string; readonly length: number };
 }
 
-describe('results that attack', () => {
+describe('hostile results', () => {
   const cases = readCases<OutputCase>('attacks/outputs.json', ['class', 'expected']);
   requireKnown('attacks/outputs.json', cases, { field: 'expected', known: ['flag', 'pass', 'strip-or-flag', 'cap'] });
   const contentOf = (test: OutputCase): unknown =>
@@ -381,8 +378,7 @@ describe('results that attack', () => {
         expect(result?._meta?.['tollgate/escaped']).toBeGreaterThan(0);
         return expect(JSON.stringify(result?.content)).not.toBe(JSON.stringify(test.content));
       }
-      // What is benign, and prose that steers: text alone cannot tell them apart, so both pass as data (documented
-      // miss).
+      // Honest text and text that steers a model cannot be told apart, so both pass as data (a documented gap).
       expect(result?.content).toEqual(test.content);
       return expect(meta).toEqual(['tollgate/provenance']);
     },
@@ -397,11 +393,11 @@ interface PoisonedTool {
   readonly previously_approved?: RawTool;
 }
 
-describe('definitions that attack', () => {
+describe('hostile definitions', () => {
   const cases = readCases<PoisonedTool>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
   const structure = /^(schema-dos|invalid-name|padding)/;
 
-  it('bytes and structure: the tool is quarantined alone, with a reason, and the others stay listed', async () => {
+  it('with hostile bytes or structure are quarantined alone, with a reason', async () => {
     // Terminal escapes in a description are removed, and the tool stays.
     const hostile = cases.filter(
       ({ basis, class: kind, tool: own }) =>
@@ -428,7 +424,7 @@ describe('definitions that attack', () => {
     }
   });
 
-  it('rug pulls: each changed definition is refused until the list is read again' + verifies('CY-16'), async () => {
+  it('that change after the list was read are refused until it is read again' + verifies('CY-16'), async () => {
     const pulls = cases.filter((test) => test.previously_approved !== undefined);
     expect(pulls).not.toEqual([]);
     const facade = await startRaw({ evil: { tools: [ACT] } });
@@ -458,7 +454,7 @@ describe('definitions that attack', () => {
 
 const OPEN_TOOL = { inputSchema: { type: 'object' } };
 
-/** Lets the server say that its list has changed, and Tollgate hear it. */
+/** Makes the server report that its list has changed, and waits until Tollgate has read the report. */
 async function settle(facade: RawFacade, session: Session): Promise<void> {
   await facade.call(session, 'evil_act', { notify: true });
   await new Promise((resolve) => setTimeout(resolve, 260));

@@ -1,4 +1,4 @@
-/** Tests the path rule against the recorded path attacks; each case says what a facade owes. */
+/** Tests the resolution of paths with the recorded path attacks. Each case has the expected answer. */
 import { mkdirSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -7,7 +7,7 @@ import { locate } from '../../catalogs/readers/path-location.ts';
 import { verifies } from '../verifies.ts';
 import { readCases, requireKnown } from './corpus.ts';
 
-/** `policy`: the path lies inside, and a rule may still refuse it. */
+/** `policy`: the path is inside, and only a rule may refuse it. */
 type Verdict = 'allow' | 'deny' | 'policy';
 
 interface PathCase {
@@ -27,7 +27,7 @@ interface ArgumentCase {
   readonly note: string;
 }
 
-/** A case about a symlink is about a link that exists: `link-to-NAME` leads to `/NAME`. */
+/** Creates the symlink of a case: `link-to-NAME` leads to `/NAME`. */
 function withLinks(test: PathCase): PathCase {
   const link = /\/(link-to-(\w+))/.exec(test.path);
   const root = test.allowed[0];
@@ -38,7 +38,7 @@ function withLinks(test: PathCase): PathCase {
   return { ...test, allowed: test.allowed.map((entry) => path.join(made, entry)), path: path.join(made, test.path) };
 }
 
-describe('path cases', () => {
+describe('path attacks of the corpus', () => {
   const cases = readCases<PathCase>('attacks/path_cases.json', ['allowed', 'path', 'expected', 'note']);
   requireKnown('attacks/path_cases.json', cases, { field: 'expected', known: ['allow', 'deny', 'policy'] });
   for (const given of cases) {
@@ -53,7 +53,7 @@ describe('argument cases about paths', () => {
   const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']).filter(
     (test) => test.kind === 'path',
   );
-  it('are there', () => expect(cases).not.toEqual([]));
+  it('are in the corpus', () => expect(cases).not.toEqual([]));
   for (const test of cases) {
     it(`${test.id} ${test.note}: ${test.expected}${verifies('CY-18')}`, () => {
       const paths = Object.values(test.arguments).filter((value) => typeof value === 'string');

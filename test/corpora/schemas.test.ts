@@ -32,7 +32,7 @@ interface SchemaCase {
 
 const cases = readCases<SchemaCase>('schema-cases.json', ['input_schema', 'expected']);
 
-/** Schemas that the corpus describes instead of writing out. */
+/** Schemas that the corpus only describes. */
 function schemaOf(raw: Record<string, unknown> | null): Record<string, unknown> {
   if (raw?.$generate === 'nest') {
     let node = raw.leaf as Record<string, unknown>;
@@ -43,7 +43,7 @@ function schemaOf(raw: Record<string, unknown> | null): Record<string, unknown> 
   return raw as Record<string, unknown>;
 }
 
-/** The shape alone: texts are free, and every way of writing "anything" is one. */
+/** Returns the shape of a schema, without texts. All forms of "any value" are equal. */
 function shapeOf(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(shapeOf);
   if (typeof node !== 'object' || node === null) return node;
@@ -63,7 +63,9 @@ function shapeOf(node: unknown): unknown {
   );
 }
 
-/** The corpus says what admits null; a flat schema in strict mode is closed besides, and requires every property. */
+/**
+ * Returns the expected schema in strict mode: closed, with every property required. The corpus says what allows null.
+ */
 function strict(schema: Record<string, unknown>): Record<string, unknown> {
   return { ...schema, required: Object.keys(schema.properties as object), additionalProperties: false };
 }
@@ -74,7 +76,7 @@ function projected(test: SchemaCase, profile = test.expected.profile ?? 'portabl
   return projection;
 }
 
-/** The way of a call: read, lift, judge, repair, judge. */
+/** Processes arguments as a call does: reads, lifts, validates, repairs and validates them. */
 function callWith(test: SchemaCase, projection: Projection, model: unknown): unknown {
   const args = readArguments(model);
   if (args === undefined) return 'no object';
@@ -87,7 +89,7 @@ function callWith(test: SchemaCase, projection: Projection, model: unknown): unk
 }
 
 describe('schemas that real providers refused' + verifies('CY-14'), () => {
-  it('holds the corpus', () => {
+  it('are in the corpus', () => {
     for (const { id, expected } of cases)
       expect(
         ['widen', 'lossless', 'rename', 'repair', 'encode', 'annotation', 'pass', 'facade', 'narrow', 'quarantine'],
@@ -107,7 +109,7 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
   }
 
   for (const test of cases.filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined)) {
-    it(`${test.id}: arguments come back, wrong ones are refused`, () => {
+    it(`${test.id}: valid arguments are lifted back, invalid ones are refused`, () => {
       const projection = projected(test);
       for (const { model, upstream } of test.expected.unmap ?? [])
         expect(callWith(test, projection, model)).toEqual(upstream);
@@ -134,7 +136,7 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
   }
 
   for (const test of cases.filter(({ expected }) => expected.class === 'quarantine')) {
-    it(`${test.id}: that tool alone is quarantined`, () => {
+    it(`${test.id}: only that tool is quarantined`, () => {
       for (const profile of ['portable', 'flat', 'faithful']) {
         expect(projectSchema(schemaOf(test.input_schema), loadSchemaProfile(profile))).toHaveProperty('quarantined');
       }
@@ -162,7 +164,7 @@ describe('names that real providers refused' + verifies('CY-04', 'PF-06'), () =>
     });
   }
 
-  it('toolname-duplicate: two servers, one tool name, two names', () => {
+  it('toolname-duplicate: one tool name on two servers becomes two names', () => {
     const { names } = exposedNames([
       { server: 'a', tool: 'get_guide' },
       { server: 'b', tool: 'get_guide' },
@@ -170,7 +172,7 @@ describe('names that real providers refused' + verifies('CY-04', 'PF-06'), () =>
     expect([...names.keys()]).toEqual(['a_get_guide', 'b_get_guide']);
   });
 
-  it('description-*: never empty, never over 1,024' + verifies('HA-22'), () => {
+  it('description-*: a description is never empty and never longer than 1,024 characters' + verifies('HA-22'), () => {
     expect(toolDescription({ name: 'get_time', description: '' })).toBe('Tool get time.');
     expect(toolDescription({ name: 'x', description: 'word '.repeat(1200) }).length).toBeLessThanOrEqual(1024);
   });

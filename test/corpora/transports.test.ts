@@ -1,4 +1,4 @@
-/** Tests both fronts against the recorded hostile messages; each case says what a facade owes. */
+/** Tests stdio and HTTP with the recorded hostile messages. Each case has the expected answer. */
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { serveStdio } from '../../facade/serve/stdio-transport.ts';
@@ -19,7 +19,7 @@ const cases = readCases<WireCase>('attacks/wire_cases.json', ['direction', 'raw'
 const fromClients = cases.filter(({ direction }) => direction === 'client->facade');
 const MAX_BYTES = 2 << 20;
 
-/** The corpus writes what JSON cannot hold as signs. */
+/** The corpus writes characters that JSON cannot contain as signs. */
 function bytes(raw: string): Buffer {
   const grown = raw.replace(/<<(\d+) MiB>>/, (_mark, size: string) => 'x'.repeat(Number(size) << 20));
   return /\\x[0-9a-f]{2}/.test(grown)
@@ -71,7 +71,7 @@ describe.each([
   ['pipes', overPipes],
   ['HTTP', overHttp],
 ])('messages of hostile clients over %s', (name, send) => {
-  it('are at hand', () => expect(fromClients).not.toEqual([]));
+  it('are in the corpus', () => expect(fromClients).not.toEqual([]));
 
   it.each(fromClients.map((one) => [`${one.id} ${one.note}`, one] as const))(
     '%s',

@@ -1,8 +1,7 @@
 /**
- * Proves that the suites over the corpora judge any folder of the same layout: builds another one from a part of the
- * cases, with other ids, in another order and with cases added, and runs the suites over it. Then one case gets the
- * wrong verdict, and a file gets empty: the suites must fail, each naming the reason. `node test/corpora/variant.mjs`;
- * the seed of the choice is TOLLGATE_SEED, 1 by default.
+ * Proves that the corpora suites work with any folder of the same layout. It builds a folder with a part of the cases,
+ * new ids, another order and added cases, and runs the suites over it. Then it changes one verdict and empties a file:
+ * the suites must fail and name the reason. Run `node test/corpora/variant.mjs`; TOLLGATE_SEED is the seed, default 1.
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,7 +13,7 @@ const from = path.resolve(process.env.TOLLGATE_CORPORA ?? path.join(project, '..
 const seed = Number(process.env.TOLLGATE_SEED ?? 1);
 const into = mkdtempSync(path.join(tmpdir(), 'tollgate-corpora-'));
 
-/** Numbers by chance from the seed, 0 to 1 (mulberry32). */
+/** Returns random numbers from 0 to 1 by the seed (mulberry32). */
 let state = seed;
 const random = () => {
   state = (state + 0x6d2b79f5) | 0;
@@ -34,7 +33,7 @@ const write = (file, value) => {
   writeFileSync(path.join(into, file), JSON.stringify(value));
 };
 
-/** A part of the cases with every kind in it, under other ids, in another order. */
+/** Returns a part of the cases with every kind in it, with other ids and in another order. */
 function vary(cases, kindOf) {
   const kinds = new Map();
   const part = shuffled(cases).filter((one) => {
@@ -119,7 +118,7 @@ write('catalogs/own.json', {
   ],
 });
 
-/** Runs suites over a folder; the exit code and what was printed. */
+/** Runs suites over a folder. Returns the exit code and the output. */
 function run(folder, ...files) {
   const { status, stdout, stderr } = spawnSync(
     'npx',
@@ -129,7 +128,7 @@ function run(folder, ...files) {
   return { status, text: stdout + stderr };
 }
 
-/** Runs a suite over a folder that was made wrong; it must fail and say why. */
+/** Runs a suite over a faulty folder. The suite must fail and say why. */
 function mustFail(change, { file, says }) {
   const wrong = mkdtempSync(path.join(tmpdir(), 'tollgate-corpora-'));
   cpSync(into, wrong, { recursive: true });

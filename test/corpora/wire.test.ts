@@ -33,7 +33,7 @@ function bytesOf({ raw }: WireCase): Buffer {
   );
 }
 
-/** What the facade answers to a line under a limit of 4 MiB, the size that the corpus has in mind. */
+/** Returns the answer of the facade to a line, with a limit of 4 MiB, as the corpus expects. */
 function answerTo(line: Buffer): { code: string; argsText?: string; exact?: boolean } {
   let answer: { code: string; argsText?: string; exact?: boolean } = { code: 'nothing' };
   const reader = new LineReader({
@@ -56,8 +56,8 @@ function answerTo(line: Buffer): { code: string; argsText?: string; exact?: bool
   return answer;
 }
 
-describe('client to facade', () => {
-  it('every case says whether it is refused or taken', () => {
+describe('from client to facade', () => {
+  it('every case says whether it is refused or accepted', () => {
     for (const { id, expected } of toUs) expect(expected, id).toMatch(/^(reject|accept)/);
   });
 
@@ -69,20 +69,20 @@ describe('client to facade', () => {
   );
 
   it.each(toUs.filter((wire) => wire.expected.startsWith('accept')).map((wire) => [wire.id, wire.note, wire] as const))(
-    '%s is taken without loss: %s',
+    '%s is accepted without loss: %s',
     (_id, _note, wire) => {
       const answer = answerTo(bytesOf(wire));
       expect(answer.code).toBe('');
       const text = /"arguments":(.*)\}\}$/.exec(wire.raw)?.[1];
       expect(answer.argsText).toBe(text);
-      // Either the value holds all, or it is marked that only the text does.
+      // The parsed value is complete, or it is marked that only the text is.
       expect(answer.exact === false || JSON.stringify(JSON.parse(text ?? '')) === text).toBe(true);
       expect(({} as Record<string, unknown>).x).toBeUndefined();
     },
   );
 });
 
-/** A server in memory that shakes hands and answers the first call with the lines of a case. */
+/** Connects a server in memory that answers the first call with the lines of a case. */
 class Scripted implements Connection {
   readonly sent: { id?: unknown; method?: string; error?: { code: number; data?: unknown } }[] = [];
   private readonly lines: readonly string[];
@@ -123,7 +123,7 @@ class Scripted implements Connection {
   }
 }
 
-describe('server to facade', () => {
+describe('from server to facade', () => {
   it.each(fromServers.map((wire) => [wire.id, wire.note, wire] as const))('%s: %s', async (_id, _note, wire) => {
     const [, line = '', times = '1'] = /^(.*?)(?: x(\d+))?$/s.exec(wire.raw) ?? [];
     const connection = new Scripted(Array<string>(Number(times)).fill(line));
@@ -145,7 +145,7 @@ describe('server to facade', () => {
       await sleep(250);
       expect(changed).toBe(1);
     } else if (wire.code === 'OUTPUT_URI_SCHEME') {
-      // What a result may link to is judged where results are shaped; the wire must hand it on whole.
+      // Links in a result are checked when the result is shaped. The wire passes them on completely.
       expect(outcome).toMatchObject({ text: JSON.stringify((JSON.parse(line) as { result: unknown }).result) });
     } else {
       expect([outcome, ...refusedRequests]).toContain(wire.code);

@@ -96,7 +96,7 @@ describe('built-in functions', () => {
     ['sprintf', '%', []],
     ['strings.any_prefix_match', 5, 'a'],
     ['strings.any_suffix_match', ['a', 1], 'a'],
-  ] as const)('throw rather than answer otherwise than opa: %s(%j, %j)', (name, ...args) => {
+  ] as const)('throw rather than answer differently from opa: %s(%j, %j)', (name, ...args) => {
     expect(() => call(name, ...args)).toThrow(TypeError);
   });
 });

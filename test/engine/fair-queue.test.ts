@@ -44,7 +44,7 @@ describe('the fair queue', () => {
     expect([turns.clear(), turns.clear(), turns.take()]).toEqual([['2', '3'], [], undefined]);
   });
 
-  it('serves every query once, in order within a run, and lets no one wait for more than one turn of each other', () => {
+  it('serves every query once, in order within a run, after at most one turn of each other principal', () => {
     const askers = fc.record({ principal: fc.constantFrom('a', 'b', 'c'), run: fc.constantFrom('x', 'y') });
     fc.assert(
       fc.property(fc.array(askers, { maxLength: 30 }), fc.integer({ min: 1, max: 3 }), (all, places) => {

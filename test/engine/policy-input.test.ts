@@ -87,7 +87,9 @@ describe('projection of long arguments', () => {
   const long = `${'é"\\\n'.repeat(30_000)}end`;
 
   it('replaces long strings by a marker with size, hash and head, and leaves the rest as written', () => {
-    const argsText = `{"n": 1.0, "content":${JSON.stringify(long)}, "list":["a",${JSON.stringify(long)}] , "${'k'.repeat(5000)}" : 2}`;
+    const argsText =
+      `{"n": 1.0, "content":${JSON.stringify(long)}, "list":["a",${JSON.stringify(long)}] , ` +
+      `"${'k'.repeat(5000)}" : 2}`;
     const mark = {
       tollgate_long: true,
       bytes: Buffer.byteLength(long),

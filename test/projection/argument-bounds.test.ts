@@ -1,7 +1,4 @@
-/**
- * Tests catalogs/projection/argument-bounds.ts: what is shown of policy's bounds says neither more nor less than they
- * do.
- */
+/** Tests catalogs/projection/argument-bounds.ts: the shown schema has exactly the bounds of the policy. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type ArgumentBound, boundWords, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
@@ -25,7 +22,7 @@ const propertyOf = (tight: Record<string, unknown>, name: string): unknown =>
   (tight.properties as Record<string, unknown>)[name];
 
 describe('bounds in the schema' + verifies('CY-13'), () => {
-  it('takes the tighter of two limits, and the values that both know', () => {
+  it('use the stricter of two limits, and the common values', () => {
     expect(propertyOf(shown({ path: ['amount'], maximum: 100 }), 'amount')).toEqual({ type: 'number', maximum: 50 });
     expect(propertyOf(shown({ path: ['amount'], maximum: 10, minimum: 1 }), 'amount')).toEqual({
       type: 'number',
@@ -40,21 +37,21 @@ describe('bounds in the schema' + verifies('CY-13'), () => {
     });
   });
 
-  it('requires what every allowed call must give, and hides what none may give', () => {
+  it('require what every allowed call must have, and hide what no call may have', () => {
     expect(shown({ path: ['branch'], oneOf: ['main'] }).required).toEqual(['kind', 'branch']);
     expect(shown({ path: ['branch'], noneOf: ['main'] }).required).toEqual(['kind']);
     expect(propertyOf(shown({ path: ['branch'], present: false }), 'branch')).toBeUndefined();
     expect(shown({ path: ['kind'], present: false })).toEqual(schema);
   });
 
-  it('leaves arguments that it does not declare, deep ones and open ones to the words', () => {
+  it('leave undeclared, nested and open arguments to words', () => {
     expect(
       shown({ path: ['ghost'], maximum: 1 }, { path: ['a', 'b'], maximum: 1 }, { path: ['any'], maximum: 1 }),
     ).toEqual(schema);
     expect(boundWords({ path: ['a', 'b'], maximum: 1, minimum: 0 })).toBe('a.b at least 0 and at most 1');
   });
 
-  it('accepts exactly the calls of the original schema that keep the bounds', () => {
+  it('accept exactly the calls of the original schema that keep the bounds', () => {
     const value = fc.oneof(fc.integer({ min: -3, max: 60 }), fc.constantFrom('a', 'b', 'c', 'ax', 'bx', 'main', ''));
     const bound = fc.record(
       {
@@ -84,7 +81,7 @@ describe('bounds in the schema' + verifies('CY-13'), () => {
   });
 });
 
-/** The bounds by hand, for a declared argument that may be absent. */
+/** Checks bounds by hand, for a declared argument that may be absent. */
 function keeps(bound: ArgumentBound, value: unknown): boolean {
   const isContrary = bound.noneOf !== undefined || bound.above !== undefined || bound.below !== undefined;
   if (value === undefined) return isContrary;

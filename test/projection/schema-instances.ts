@@ -1,7 +1,4 @@
-/**
- * Owns the making of values for tests: one that a schema should accept, small or full, and ones that are broken on
- * purpose.
- */
+/** Generates values for tests: small or full values that a schema should accept, and invalid values. */
 
 type Schema = Record<string, unknown>;
 
@@ -51,7 +48,7 @@ function deref(root: Schema, node: Schema): Schema {
   return (target ?? {}) as Schema;
 }
 
-/** A value for `schema`; `full` fills optional names too. Undefined when the generator knows none. */
+/** Returns a value for `schema`; `full` fills optional names too. Undefined if the generator knows none. */
 export function instanceOf(root: Schema, full: boolean): unknown {
   return make(root, { root, full, depth: 0 });
 }
@@ -131,7 +128,7 @@ function makeText(node: Schema): string | undefined {
   return texts.find((text) => text.length >= min && text.length <= max && (pattern?.test(text) ?? true));
 }
 
-/** Copies of `value` with one thing wrong or missing each; at most `count`. */
+/** Returns at most `count` copies of `value`, each with one wrong or missing part. */
 export function mutantsOf(value: unknown, count = 6): readonly unknown[] {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return [];
   const names = Object.keys(value).slice(0, count);

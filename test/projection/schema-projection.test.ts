@@ -34,7 +34,7 @@ function properties(map: Schema, profile = 'portable'): Schema {
   return shown({ type: 'object', properties: map }, profile).schema.properties as Schema;
 }
 
-/** The schema of one argument, texts left out. */
+/** Returns the schema of one argument without texts. */
 function bare(node: Schema, profile = 'portable'): unknown {
   return JSON.parse(
     JSON.stringify(properties({ x: node }, profile).x, (key, value: unknown) =>
@@ -43,8 +43,8 @@ function bare(node: Schema, profile = 'portable'): unknown {
   );
 }
 
-describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
-  it('1 a property named like a keyword is no keyword', () => {
+describe('known bugs of schema cleaners' + verifies('CY-14'), () => {
+  it('1: a property with the name of a keyword is not a keyword', () => {
     const names = [
       'pattern',
       'title',
@@ -64,7 +64,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     expect(properties(map)).toEqual(map);
   });
 
-  it('2 default, const, enum and examples are data, whatever keys they hold', () => {
+  it('2: default, const, enum and examples are data, with any keys in them', () => {
     const node = {
       type: 'object',
       default: { type: 'object', $ref: 'http://x/', additionalProperties: false },
@@ -77,7 +77,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     );
   });
 
-  it('3 the input is not changed, even deeply frozen', () => {
+  it('3: the input is not changed, even deeply frozen', () => {
     const freeze = (value: unknown): unknown => {
       if (typeof value === 'object' && value !== null)
         for (const child of Object.values(Object.freeze(value))) freeze(child);
@@ -92,7 +92,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     createValidator(schema).check({ a: null });
   });
 
-  it('4 keywords move with the type that they are bound to', () => {
+  it('4: keywords move together with the type that they belong to', () => {
     expect(
       bare({ type: ['array', 'object'], items: { type: 'number' }, properties: { a: { type: 'string' } } }),
     ).toEqual({
@@ -103,13 +103,13 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     });
   });
 
-  it('5 the order of keys changes nothing', () => {
+  it('5: the order of keys does not matter', () => {
     expect(properties({ x: { enum: [1, 2], type: 'integer' } })).toEqual(
       properties({ x: { type: 'integer', enum: [1, 2] } }),
     );
   });
 
-  it('6 every place is walked: unions, maps, tuples, patterns', () => {
+  it('6: every subschema is visited: unions, maps, tuples, patterns', () => {
     const odd = { type: 'string', pattern: 'x', format: 'uri' };
     const node = {
       anyOf: [
@@ -121,7 +121,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     expect(profileViolations(shown({ type: 'object', properties: { node } }).schema, loadSchemaProfile())).toEqual([]);
   });
 
-  it('7 loops, bombs, depth and cycles in memory end soon, as a reason', () => {
+  it('7: loops, bombs, depth and cycles in memory soon end with a reason', () => {
     const chain = Object.fromEntries(
       Array.from({ length: 40 }, (_, index) => [
         `d${index}`,
@@ -145,7 +145,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     for (const schema of hostile) expect(projectSchema(schema, loadSchemaProfile())).toHaveProperty('quarantined');
   });
 
-  it('7 a reference that leaves the document is never followed', () => {
+  it('7: a reference that leaves the document is never followed', () => {
     for (const ref of ['http://169.254.169.254/', 'file:///etc/passwd', 'other.json#/a', '//host/x']) {
       expect(projectSchema({ type: 'object', properties: { a: { $ref: ref } } }, loadSchemaProfile())).toEqual({
         quarantined: expect.stringContaining('SCHEMA_REF'),
@@ -153,7 +153,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     }
   });
 
-  it('8 pointers to anywhere, anchors and embedded ids are followed; dangling ones mean anything', () => {
+  it('8: pointers to any place, anchors and embedded ids are followed; dangling ones mean any value', () => {
     const schema = {
       type: 'object',
       $defs: {
@@ -181,7 +181,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     });
   });
 
-  it('9 no branch is guessed away: a union keeps all of them or becomes wider', () => {
+  it('9: no branch is guessed: a union keeps all of them or becomes wider', () => {
     const node = { oneOf: [{ type: 'string' }, { type: 'object', properties: { a: { type: 'number' } } }] };
     expect(bare(node)).toEqual({ anyOf: node.oneOf });
     expect(bare(node, 'flat')).toEqual({ type: 'string' });
@@ -190,7 +190,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     });
   });
 
-  it('11 names are the same for every order and never collide', () => {
+  it('11: names do not depend on the order and never collide', () => {
     const names = ['a.b', 'a b', 'a_b', '$top', '-n', '1st', 'é', '', '日本', 'x'.repeat(80)];
     const map = (list: readonly string[]): Schema => Object.fromEntries(list.map((name) => [name, { type: 'string' }]));
     const [first, second] = [properties(map(names)), properties(map([...names].reverse()))];
@@ -203,7 +203,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     ).toEqual([...names].sort());
   });
 
-  it('12 null is told by the schema: optional drops it, required and nullable becomes optional and comes back as null', () => {
+  it('12: null is removed for an optional argument, and added for an absent one that is required and nullable', () => {
     const schema = {
       type: 'object',
       properties: {
@@ -220,7 +220,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     expect(projection.log).toContainEqual({ transform: 'null', effect: 'encode', path: '/properties/a' });
   });
 
-  it('16 each dialect is read as what it is', () => {
+  it('16: each dialect is read by its own rules', () => {
     const tuple = {
       $schema: 'http://json-schema.org/draft-07/schema#',
       type: 'object',
@@ -251,7 +251,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
     ).not.toEqual([]);
   });
 
-  it('17 generated rules stay when a description is cut', () => {
+  it('17: generated rules remain when a description is cut', () => {
     const text = String(
       (properties({ x: { type: 'integer', minimum: 5, description: 'word '.repeat(600) } }).x as Schema).description,
     );
@@ -260,7 +260,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
   });
 });
 
-describe('repairs of the root (A5, transform 4)', () => {
+describe('repairs of the root', () => {
   const empty = { type: 'object', properties: {} };
 
   it.each([
@@ -274,13 +274,13 @@ describe('repairs of the root (A5, transform 4)', () => {
     expect(shown(schema).schema).toEqual(empty);
   });
 
-  it('a schema wrapped once too often is unwrapped', () => {
+  it('a schema inside one wrapper too many is unwrapped', () => {
     const inner = { type: 'object', properties: { q: { type: 'string' } }, required: ['q'] };
     for (const schema of [{ inputSchema: inner }, { json: inner }, { type: 'object', properties: inner }])
       expect(shown(schema).schema).toEqual(inner);
   });
 
-  it('root unions become one object; what they ask for is a hint', () => {
+  it('unions at the root become one object, and a hint says what they require', () => {
     const schema = { type: 'object', properties: { a: {}, b: {} }, oneOf: [{ required: ['a'] }, { required: ['b'] }] };
     expect(shown(schema).hints).toEqual(['give a or b']);
     expect(shown(schema).schema).not.toHaveProperty('oneOf');
@@ -311,15 +311,15 @@ describe('repairs of the root (A5, transform 4)', () => {
     ).toMatchObject({ properties: { a: {}, b: {} }, required: ['b'] });
   });
 
-  it('a root that no object fits is quarantined', () => {
+  it('a root that accepts no object is quarantined', () => {
     expect(projectSchema({ anyOf: [{ type: 'string' }, { type: 'number' }] }, loadSchemaProfile())).toHaveProperty(
       'quarantined',
     );
   });
 });
 
-describe('transforms (A5)', () => {
-  it('unrolls recursion twice and then opens', () => {
+describe('transforms', () => {
+  it('unroll recursion twice and then show an open object', () => {
     const node = {
       type: 'object',
       properties: { v: { type: 'string' }, kids: { type: 'array', items: { $ref: '#/$defs/Node' } } },
@@ -331,7 +331,7 @@ describe('transforms (A5)', () => {
     expect(text).toContain('same shape as Node');
   });
 
-  it('cuts recursion short where many definitions name each other', () => {
+  it('unroll less if many definitions refer to each other', () => {
     const names = Array.from({ length: 12 }, (_, index) => `T${index}`);
     const defs = Object.fromEntries(
       names.map((name) => [
@@ -351,7 +351,7 @@ describe('transforms (A5)', () => {
     expect(JSON.stringify(projection.schema).length).toBeLessThan(5000);
   });
 
-  it('merges all of', () => {
+  it('merge allOf', () => {
     const parts = [
       {
         type: 'object',
@@ -380,7 +380,7 @@ describe('transforms (A5)', () => {
     });
   });
 
-  it('keeps two unions of one node apart: the second narrows only the validator', () => {
+  it('keep only the first of two unions in one node; the validator enforces the second', () => {
     const node = {
       allOf: [
         { anyOf: [{ type: 'string' }, { type: 'number' }] },
@@ -390,7 +390,7 @@ describe('transforms (A5)', () => {
     expect(profileViolations(shown({ type: 'object', properties: { node } }).schema, loadSchemaProfile())).toEqual([]);
   });
 
-  it('says conditions in words and shows the names that they bring', () => {
+  it('describe conditions in words and show the names in them', () => {
     const schema = {
       type: 'object',
       properties: { mode: { enum: ['a', 'b'] }, x: { type: 'string' } },
@@ -427,7 +427,7 @@ describe('transforms (A5)', () => {
     ).toBeDefined();
   });
 
-  it('says every constraint in words', () => {
+  it('describe every constraint in words', () => {
     const words = (node: Schema): unknown => (properties({ x: node }).x as Schema).description;
     expect(words({ type: 'string', minLength: 1, maxLength: 80 })).toBe('1 to 80 characters');
     expect(words({ type: 'string', minLength: 4, maxLength: 4 })).toBe('exactly 4 characters');
@@ -451,7 +451,7 @@ describe('transforms (A5)', () => {
     ).toBe('3 items: string, [number], any');
   });
 
-  it('joins branches of one type and drops what cannot be chosen', () => {
+  it('join branches of one type and remove branches that cannot be chosen', () => {
     expect(bare({ anyOf: [{ const: 'a' }, { const: 'b' }, { enum: ['c'] }] })).toEqual({
       type: 'string',
       enum: ['a', 'b', 'c'],
@@ -482,7 +482,7 @@ describe('transforms (A5)', () => {
     ).toEqual({ anyOf: [{ type: 'string' }, { type: 'number' }] });
   });
 
-  it('omits an argument that may never be given, and declares a ghost only where the object is open', () => {
+  it('omit an argument that may never be given, and declare an undeclared required name only in an open object', () => {
     expect(properties({ a: false, b: true })).toEqual({ b: ANY });
     expect(shown({ type: 'object', properties: { a: { type: 'string' } }, required: ['ghost'] }).schema).toMatchObject({
       required: ['ghost'],
@@ -499,7 +499,7 @@ describe('transforms (A5)', () => {
 });
 
 describe('profiles', () => {
-  it("openai: what is optional admits null; what comes back without it is the caller's", () => {
+  it('openai: an optional argument allows null, and an absent one is lifted back as absent', () => {
     const map = properties(
       {
         a: { type: 'string', enum: ['x'] },
@@ -512,7 +512,7 @@ describe('profiles', () => {
   });
 
   it(
-    'openai: as strict mode wants it, at every depth; what cannot be said there is JSON text' +
+    'openai: follows strict mode at every depth, and shows JSON text for what that mode cannot express' +
       verifies('CY-14', 'ST-94'),
     () => {
       const source = {
@@ -564,12 +564,12 @@ describe('profiles', () => {
         true,
       ]);
       expect(validator.check(args)).toEqual([]);
-      // A caller that leaves out what is optional is understood as well.
+      // A caller may also leave out optional arguments.
       expect(lift({ title: 'x' })).toEqual({ args: { title: 'x' }, changed: false });
     },
   );
 
-  it('gemini-legacy: no open objects, nullable by keyword', () => {
+  it('gemini-legacy: no open objects, and nullable as a keyword', () => {
     expect(
       properties(
         {
@@ -593,7 +593,7 @@ describe('profiles', () => {
     ).toEqual({ o: { a: [1] } });
   });
 
-  it('flat: no unions; lists win over scalars, numbers stay numbers', () => {
+  it('flat: no unions; a list is preferred to a scalar, and numbers stay numbers', () => {
     expect(bare({ anyOf: [{ type: 'string' }, { type: 'array', items: { type: 'string' } }] }, 'flat')).toEqual({
       type: 'array',
       items: { type: 'string' },
@@ -621,7 +621,7 @@ describe('profiles', () => {
     ).toEqual(['type', 'properties']);
   });
 
-  it('faithful: constraints stay, references and illegal names go', () => {
+  it('faithful: constraints stay, references and illegal names are replaced', () => {
     const schema = {
       type: 'object',
       $defs: { N: { type: 'number', exclusiveMinimum: 0 } },
@@ -646,13 +646,13 @@ describe('profiles', () => {
     });
   });
 
-  it('a profile without a file is refused, and no path is followed', () => {
+  it('refuse a profile without a file, and follow no path in its name', () => {
     for (const name of ['nope', '../errors', '/etc/passwd', ''])
       expect(() => loadSchemaProfile(name)).toThrow(/no schema profile/);
     expect(loadSchemaProfile().name).toBe('portable');
   });
 
-  it('a rule that nothing can keep leads to an open object, not to a lost tool', () => {
+  it('show an open object if a rule of the profile cannot be met, and keep the tool', () => {
     const strict = { ...loadSchemaProfile(), keywords: ['type', 'properties'], name: 'impossible' };
     const projection = projectSchema({ type: 'object', properties: { a: { type: 'array' } } }, strict);
     expect(projection).toMatchObject({
@@ -661,7 +661,7 @@ describe('profiles', () => {
     });
   });
 
-  it('the verifier names each broken rule', () => {
+  it('name each broken rule in the verifier', () => {
     const portable = loadSchemaProfile();
     const broken = {
       type: 'array',
@@ -686,8 +686,8 @@ describe('profiles', () => {
   });
 });
 
-describe('the budget of 4 KB (A7.5)', () => {
-  it('cuts texts, then variants, then depth; never names or required of the first two levels', () => {
+describe('the limit of 4 KB', () => {
+  it('cuts texts, then variants, then depth, but never names in the first two levels', () => {
     const leaf = (text: number): Schema => ({ type: 'string', description: 'y'.repeat(text) });
     const inner = (names: number): Schema => ({
       type: 'object',
@@ -718,8 +718,8 @@ describe('the budget of 4 KB (A7.5)', () => {
   });
 });
 
-describe('the way back', () => {
-  it('reads arguments as hosts send them', () => {
+describe('lifting', () => {
+  it('reads arguments in each form that hosts send', () => {
     expect([undefined, null, '{"a":1}', { a: 1 }].map(readArguments)).toEqual([{}, {}, { a: 1 }, { a: 1 }]);
     expect([5, '[1]', 'x', '{broken', [1]].map(readArguments)).toEqual([
       undefined,
@@ -730,12 +730,12 @@ describe('the way back', () => {
     ]);
   });
 
-  it('never rounds a number that stands in JSON text', () => {
+  it('never rounds a number in JSON text', () => {
     expect(readArguments('{"id":12345678901234567890}')).toBeUndefined();
     expect(readArguments('{"id":"12345678901234567890"}')).toEqual({ id: '12345678901234567890' });
   });
 
-  it('the same object comes back when nothing was renamed, and free maps are left alone', () => {
+  it('returns the same object if nothing was renamed, and does not change free maps', () => {
     const projection = shown({
       type: 'object',
       properties: {
@@ -750,14 +750,14 @@ describe('the way back', () => {
     expect(projection.lift({ a_b: '1', l: [{ c_d: 2 }] }).args).toEqual({ 'a.b': '1', l: [{ 'c.d': 2 }] });
   });
 
-  it('both spellings at once are not merged', () => {
+  it('does not merge a value in both spellings', () => {
     expect(shown({ type: 'object', properties: { 'a.b': {} } }).lift({ 'a.b': 1, a_b: 2 }).args).toEqual({
       'a.b': 1,
       a_b: 2,
     });
   });
 
-  it('a key called __proto__ stays a key', () => {
+  it('keeps a key called __proto__ as a key', () => {
     const lifted = shown({ type: 'object', properties: { 'a.b': {} } }).lift(
       JSON.parse('{"a_b":1,"__proto__":{"x":1}}') as Schema,
     ).args;
@@ -794,7 +794,7 @@ describe('pinned arguments', () => {
   });
 });
 
-describe('properties of every projection', () => {
+describe('every projection', () => {
   const name = fc.oneof(
     fc.constantFrom('a', 'b_c', 'type', 'items', 'a.b', '$x', 'a b', 'required'),
     fc.string({ minLength: 0, maxLength: 8 }),
@@ -847,7 +847,7 @@ describe('properties of every projection', () => {
     { requiredKeys: ['properties'] },
   ) as fc.Arbitrary<Schema>;
 
-  it('obeys its profile, is deterministic and leaves the input alone', () => {
+  it('follows its profile, is deterministic and does not change the input', () => {
     fc.assert(
       fc.property(schemas, fc.constantFrom(...PROFILES), (schema, profile) => {
         const before = JSON.stringify(schema);
@@ -870,7 +870,7 @@ describe('properties of every projection', () => {
     fc.assert(
       fc.property(schemas, fc.constantFrom('portable', 'flat', 'nova', 'gemini-legacy'), (schema, profile) => {
         const once = projectSchema(schema, loadSchemaProfile(profile));
-        // A closed object without names is shown like an open one, and a second budget starts from shorter texts.
+        // A closed object without names is shown like an open one, and a second projection starts from shorter texts.
         if (
           'quarantined' in once ||
           once.log.some(({ transform }) => transform === 'budget') ||
@@ -885,7 +885,7 @@ describe('properties of every projection', () => {
     );
   });
 
-  it('never throws on any JSON', () => {
+  it('never throws for any JSON', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.constantFrom(...PROFILES), (value, profile) => {
         expect(projectSchema(value as Schema, loadSchemaProfile(profile))).toBeTypeOf('object');
@@ -894,7 +894,7 @@ describe('properties of every projection', () => {
     );
   });
 
-  it('what it asks for, where nothing was widened, comes back as valid arguments', () => {
+  it('is lifted to valid arguments if nothing was widened', () => {
     fc.assert(
       fc.property(schemas, fc.boolean(), (schema, full) => {
         const projection = projectSchema(schema, loadSchemaProfile());

@@ -1,12 +1,9 @@
-/**
- * Tests the one spelling of URLs: what servers take for one place is one address, and what they may take for two is
- * none.
- */
+/** Tests the canonical address of a URL. A URL that programs may read differently has none. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { canonicalPath, portOf, readUrl } from '../../catalogs/readers/urls.ts';
 
-describe('addresses', () => {
+describe('the canonical address', () => {
   it.each([
     ['https://a.b', 'https://a.b:443/'],
     ['HTTPS://A.B:443/x', 'https://a.b:443/x'],
@@ -18,7 +15,7 @@ describe('addresses', () => {
     ['http://[::1]/', 'http://[::1]:80/'],
     ['ssh://Host/x', 'ssh://host:0/x'],
     ['wss://a.b', 'wss://a.b:443/'],
-  ])('%s is %s', (url, address) => {
+  ])('of %s is %s', (url, address) => {
     expect(readUrl(url).address).toBe(address);
   });
 
@@ -45,7 +42,7 @@ describe('addresses', () => {
     'https://a.b/%252e',
     'https://a.b/x/..;/y',
     'mailto:a@b',
-  ])('%s is none', (url) => {
+  ])('does not exist for %s', (url) => {
     expect(readUrl(url).address).toBe('');
   });
 
@@ -53,19 +50,19 @@ describe('addresses', () => {
     [65_000, 'https://a.b:443/'],
     [66_000, ''],
     [16_000_000, ''],
-  ])('with %d characters after the host', (count, address) => {
+  ])('exists for %d characters after the host only below the limit', (count, address) => {
     expect(readUrl(`https://a.b/?${'x'.repeat(count)}`).address).toBe(address);
     expect(readUrl(`https://a.b/${'x'.repeat(count)}`).address.slice(0, 16)).toBe(address);
   });
 
-  it('the host is told even where the path may be read in two ways', () => {
+  it('is missing for a path that programs read differently, but the host is known', () => {
     expect([readUrl('https://A.b//x'), readUrl('nothing')]).toEqual([
       { scheme: 'https', host: 'a.b', address: '' },
       { scheme: '', host: '', address: '' },
     ]);
   });
 
-  it('an address is a URL of the same address', () => {
+  it('is a URL with the same canonical address', () => {
     fc.assert(
       fc.property(fc.webUrl({ withQueryParameters: true, withFragments: true }), (url) => {
         const read = readUrl(url);
@@ -74,7 +71,7 @@ describe('addresses', () => {
     );
   });
 
-  it('a path in one spelling stays as it is', () => {
+  it('keeps a path that is canonical already', () => {
     fc.assert(
       fc.property(fc.webPath(), (path) => {
         expect(canonicalPath(canonicalPath(path))).toBe(canonicalPath(path));

@@ -34,7 +34,8 @@ const KEYS = [
 
 /** Values that can be written in several ways. */
 const DATA =
-  '{"b": 1.0, "a": [1e3, -0, "é<>&\\u2028\\u007f\\b\\f\\u0001\\"", true], "z": {"y":null, "x":12345678901234567890}, "\\ud83d\\ude00": 1, "\\uffee": [], "n5": "n5"}';
+  '{"b": 1.0, "a": [1e3, -0, "é<>&\\u2028\\u007f\\b\\f\\u0001\\"", true], "z": {"y":null, ' +
+  '"x":12345678901234567890}, "\\ud83d\\ude00": 1, "\\uffee": [], "n5": "n5"}';
 const FILES: ReadonlyMap<string, Uint8Array> = new Map([
   ['.manifest', utf8('{"rego_version": 1,\n "revision": "r", "roots": [""]}')],
   ['data.json', utf8(DATA)],
@@ -165,7 +166,7 @@ describe('a signed bundle', () => {
   });
 });
 
-describe('signatures are compatible with opa', () => {
+describe('signatures', () => {
   async function signedByOpa(files: ReadonlyMap<string, string>): Promise<Map<string, Uint8Array>> {
     const folder = scratch();
     mkdirSync(path.join(folder, 'b'));
@@ -182,7 +183,7 @@ describe('signatures are compatible with opa', () => {
     ]);
   }
 
-  it('Tollgate verifies what opa signs, with equal hashes', async () => {
+  it('of opa are verified by Tollgate, with equal hashes', async () => {
     const files = new Map(
       [...FILES]
         .filter(([name]) => name !== 'policy.wasm')
@@ -191,7 +192,7 @@ describe('signatures are compatible with opa', () => {
     await expect(verifyFiles(await signedByOpa(files), { secrets: [SECRET] })).resolves.toBeUndefined();
   });
 
-  it('Tollgate verifies what opa signs for any data', async () => {
+  it('of opa are verified by Tollgate for any data', async () => {
     await fc.assert(
       fc.asyncProperty(fc.dictionary(fc.string({ unit: 'grapheme', minLength: 1 }), fc.jsonValue()), async (data) => {
         await expect(
@@ -206,7 +207,7 @@ describe('signatures are compatible with opa', () => {
     ['RS256', rsa],
     ['ES256', ec],
   ] as const)(
-    'opa verifies what Tollgate signs with %s, and refuses a changed bundle',
+    'with %s of Tollgate are verified by opa, which refuses a changed bundle',
     async (algorithm, { privateKey, publicKey }) => {
       const folder = scratch({ 'key.pem': publicKey });
       const files = new Map([

@@ -204,7 +204,7 @@ describe('Rego rules that read only the caller and the tool', () => {
   });
 
   it(
-    'leave the verdict open if a rule reads or may read more of the call, but only for tools that fit its first expressions' +
+    'leave the verdict open if a rule may read more of the call, but only for tools that fit its first expressions' +
       verifies('CY-16'),
     async () => {
       const open = [

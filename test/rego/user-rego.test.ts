@@ -394,7 +394,7 @@ ask contains "m" if input.run
     (await load(rules[0], off)).close();
   });
 
-  it('helpers may have packages and names of their own', async () => {
+  it('helpers may be in their own packages under any name', async () => {
     await withRego(
       {
         'lib.rego': 'package helpers.words\n\nallow(x) if x == "read"\n',
@@ -570,7 +570,8 @@ describe('the program opa', () => {
   it('is not trusted if it builds nothing', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const opa = fake(
-      'case "$1" in version) echo "Version: 1.2.3";; parse) echo "{\\"package\\":{\\"path\\":[]}}";; build) printf x > bundle.tar.gz;; esac',
+      'case "$1" in version) echo "Version: 1.2.3";; parse) echo "{\\"package\\":{\\"path\\":[]}}";; ' +
+        'build) printf x > bundle.tar.gz;; esac',
     );
     await expect(loadPolicy(parts({ folder, sources: [regoSource(folder)], opa }))).rejects.toThrow();
   });

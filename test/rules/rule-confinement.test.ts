@@ -116,7 +116,7 @@ describe('paths that are closed to programs', () => {
     ).toBe('hidden');
   });
 
-  it('are closed to the callers that the rule is about, and to shared servers only if it is about all callers', async () => {
+  it('are closed to the callers of the rule, and to shared servers only if it is about all callers', async () => {
     const caller = fc.record({
       id: fc.constantFrom('mia', 'bot'),
       role: fc.constantFrom('developer', 'agent'),
@@ -225,7 +225,8 @@ describe('a rule that does not bind programs', () => {
       'is told with its place and what to write',
       deny({ paths: ['x'], labels: ['secret'] }),
       [
-        'rules.yaml:1:1: "no" does not bind commands of bash, the program of git: it depends on more than paths and hosts; write a rule that reads only paths or only hosts',
+        'rules.yaml:1:1: "no" does not bind commands of bash, the program of git: it depends on more ' +
+          'than paths and hosts; write a rule that reads only paths or only hosts',
       ],
     ],
     [
@@ -237,21 +238,24 @@ describe('a rule that does not bind programs', () => {
       'that allows some paths',
       { id: 'no', outcome: 'allow', when: { servers: ['workspace'], paths: ['src/**'] } },
       [
-        'rules.yaml:1:1: "no" does not bind commands of bash: it allows some paths and closes none; write a rule that denies the others',
+        'rules.yaml:1:1: "no" does not bind commands of bash: it allows some paths and closes none; ' +
+          'write a rule that denies the others',
       ],
     ],
     [
       'on what is asked of a host',
       deny({ urls: ['https://a.example/admin/**'], servers: ['git'] }),
       [
-        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot see which path of a host is requested; deny the whole host',
+        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot see which path of a ' +
+          'host is requested; deny the whole host',
       ],
     ],
     [
       'on writing to a host',
       deny({ hosts: ['a.example'], verbs: ['write'], servers: ['git'] }),
       [
-        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot tell reading from a host and writing to it apart; leave out `verbs`',
+        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot tell reading from a ' +
+          'host and writing to it apart; leave out `verbs`',
       ],
     ],
     [
@@ -263,7 +267,7 @@ describe('a rule that does not bind programs', () => {
     expect(await told([rule])).toEqual(lines);
   });
 
-  it('is not reported if it binds, reads no paths or hosts, is in a weaker mode, is about one tool, or concerns no server', async () => {
+  it('is not reported if it binds, reads no paths or hosts, is not enforced, is about one tool, or no server', async () => {
     expect(
       await told([
         deny({ paths: ['x'] }),

@@ -42,24 +42,24 @@ const HOSTILE: readonly (readonly [string, string, number])[] = [
   ['half a pair', 'a\ud83d', 1],
 ];
 
-describe('escaping of hostile characters in results', () => {
-  it.each(LEGAL_TEXTS)('%s passes as the same string', (_, text) => {
+describe('escapeHostile', () => {
+  it.each(LEGAL_TEXTS)('returns the same string for %s', (_, text) => {
     const result = escapeHostile(text);
     expect(result).toEqual({ text, count: 0 });
     expect(Object.is(result.text, text)).toBe(true);
   });
 
-  it.each(HOSTILE)('%s is written out and counted', (_, text, count) => {
+  it.each(HOSTILE)('writes out and counts %s', (_, text, count) => {
     const result = escapeHostile(text);
     expect(result.count).toBe(count);
     expect(findHostile(result.text)).toEqual([]);
   });
 
-  it('shows the code point', () => {
+  it('writes the code point', () => {
     expect(escapeHostile('a\u001b[1m\u{e0041}')).toEqual({ text: 'a\\u{1B}[1m\\u{E0041}', count: 2 });
   });
 
-  it('leaves everything else in its place', () => {
+  it('does not change anything else', () => {
     fc.assert(
       fc.property(
         fc.array(
@@ -80,14 +80,14 @@ describe('escaping of hostile characters in results', () => {
 describe('descriptions' + verifies('HA-22'), () => {
   const clean = (text: string, max = 1024): string => cleanDescription(text, { max });
 
-  it('lose escape sequences whole, hidden characters, and the end of a comment', () => {
+  it('lose whole escape sequences, hidden characters, and the end of a comment', () => {
     expect(clean('a\u001b[31mred\u001b[0m\u001b]8;;http://x\u0007link\u001b]8;;\u0007 \u009b1mz')).toBe('aredlink z');
     expect(clean('x */ y')).toBe('x *\\/ y');
     expect(clean('a\u200bb\u{e0041}\u202ec')).toBe('abc');
     expect(clean('half \ud83d')).toBe('half \ufffd');
   });
 
-  it('are tidied: blanks, returns, empty lines', () => {
+  it('lose repeated blanks, carriage returns and empty lines', () => {
     expect(clean('\n  a      b   \r\n\r\n\r\n\r\nc\r')).toBe('a b\n\nc');
     expect(clean(' '.repeat(200_000) + 'x' + ' '.repeat(200_000) + 'y')).toBe('x y');
   });
@@ -99,7 +99,7 @@ describe('descriptions' + verifies('HA-22'), () => {
     expect(clean('abc', 1)).toBe('');
   });
 
-  it('keep their limit and hide nothing, whatever comes in', () => {
+  it('stay within the limit and hide nothing, for any input', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), fc.integer({ min: 2, max: 60 }), (text, max) => {
         const once = clean(text, max);
@@ -109,7 +109,7 @@ describe('descriptions' + verifies('HA-22'), () => {
     );
   });
 
-  it('of a tool are never empty; generated rules come first and survive the cut', () => {
+  it('of a tool are never empty, and begin with generated rules, which a cut keeps', () => {
     expect(toolDescription({ name: 'list_all-things' })).toBe('Tool list all things.');
     const text = toolDescription({ name: 'x', description: 'word '.repeat(900), hints: ['give a or b'] });
     expect(text).toMatch(/^Rules: give a or b\.\n/);

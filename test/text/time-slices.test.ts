@@ -1,7 +1,4 @@
-/**
- * Tests catalogs/text/time-slices.ts: time slices of all calls take turns of their own, and large inputs wait for
- * room.
- */
+/** Tests that each time slice runs in its own turn of the event loop, and that large inputs wait for each other. */
 import { describe, expect, it } from 'vitest';
 import {
   LARGE_INPUT_BYTES,
@@ -39,7 +36,7 @@ describe('time slices' + verifies('TR-44'), () => {
 });
 
 describe('large inputs' + verifies('TR-44'), () => {
-  it('are worked on four of the largest at a time, in order, and small ones at once', async () => {
+  it('are processed four of the largest at a time, in order, and small ones at once', async () => {
     const [running, order]: [Set<number>, number[]] = [new Set(), []];
     let most = 0;
     const ends: (() => void)[] = [];
@@ -64,14 +61,14 @@ describe('large inputs' + verifies('TR-44'), () => {
     expect(most).toBe(4);
   });
 
-  it('larger than all room together run alone, and a failure gives the room back', async () => {
+  it('larger than the limit are processed alone, and a failure frees their bytes', async () => {
     await expect(runWithinBounds(100 * MAX_INPUT_BYTES, () => Promise.reject(new Error('broken')))).rejects.toThrow(
       'broken',
     );
     expect(await runWithinBounds(100 * MAX_INPUT_BYTES, () => 'done')).toBe('done');
   });
 
-  it('that are given up while they wait are never begun, and let the next one in', async () => {
+  it('that are aborted while they wait never start, and the next one starts', async () => {
     let end: (() => void) | undefined;
     const first = runWithinBounds(4 * MAX_INPUT_BYTES, () => new Promise<void>((resolve) => (end = resolve)));
     const stop = new AbortController();

@@ -1,4 +1,4 @@
-/** Tests the pin of tools: the same in any order, another for every change of any field at any depth. */
+/** Tests the pin of tools: equal in any order, and different after a change of any field at any depth. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PIN_PATTERN, pinOf } from '../../catalogs/tools/definition-pin.ts';
@@ -22,8 +22,8 @@ function turned(value: unknown): unknown {
   );
 }
 
-describe('a pin' + verifies('CY-02'), () => {
-  it('does not see the order of tools and keys', () => {
+describe('the pin of tools' + verifies('CY-02'), () => {
+  it('does not depend on the order of tools and keys', () => {
     fc.assert(
       fc.property(tools, (all) => {
         const pin = pinOf(all);
@@ -33,7 +33,7 @@ describe('a pin' + verifies('CY-02'), () => {
     );
   });
 
-  it('sees any other value anywhere, one field more, one less, one tool less', () => {
+  it('changes with any other value, an added or removed field, or a removed tool', () => {
     fc.assert(
       fc.property(tools, fc.jsonValue(), (all, other) => {
         const [first, ...rest] = all as [RawTool, ...RawTool[]];
@@ -50,7 +50,7 @@ describe('a pin' + verifies('CY-02'), () => {
   });
 
   it.each(['title', 'annotations', 'outputSchema', '_meta', 'icons', 'description'])(
-    'covers %s, which poison likes',
+    'covers %s, where poison often hides',
     (field) => {
       const plain = { name: 'a', inputSchema: {} };
       expect(pinOf([{ ...plain, [field]: { x: 1 } }])).not.toBe(pinOf([{ ...plain, [field]: { x: 2 } }]));

@@ -6,12 +6,12 @@ import { verifies } from '../verifies.ts';
 const LEGAL = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
 
 describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
-  it('are server_tool where that is legal', () => {
+  it('are server_tool if that is legal', () => {
     expect(exposedName('github', 'create_issue')).toBe('github_create_issue');
     expect(exposedName('my-server', 'get-sum')).toBe('my-server_get-sum');
   });
 
-  it('are a snake_case slug of at most 40 characters with a hash where it is not', () => {
+  it('are otherwise a snake_case slug of at most 40 characters with a hash', () => {
     for (const tool of [
       'Dockerfile problems scanner',
       'github/git_commit',
@@ -27,7 +27,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect(exposedName('srv', 'a.b')).not.toBe(exposedName('srv', 'a b'));
   });
 
-  it('aliases are taken when legal, else the slug', () => {
+  it('are the alias if it is legal, otherwise the slug', () => {
     const { names } = exposedNames([
       { server: 's', tool: 't', alias: 'deploy' },
       { server: 's', tool: 'u', alias: 'not legal' },
@@ -35,7 +35,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect([...names.keys()]).toEqual(['deploy', 's_u']);
   });
 
-  it('of tools that would be called alike get a hash, all of them; an alias keeps its name' + verifies('ST-90'), () => {
+  it('get a hash for all tools with the same name, except for an alias' + verifies('ST-90'), () => {
     const tools: ExposableTool[] = [
       { server: 'a', tool: 'pay' },
       { server: 'a', tool: 'Pay' },
@@ -60,7 +60,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect(new Map(exposedNames([...tools].reverse()).names)).toEqual(new Map(names));
   });
 
-  it('a tool that is called like the hashed name of another takes it from nobody' + verifies('ST-90'), () => {
+  it('are not taken by a tool that is called like the hashed name of another' + verifies('ST-90'), () => {
     const two = [
       { server: 'a-b', tool: 'c' },
       { server: 'a', tool: 'b_c' },
@@ -72,7 +72,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect(names.size).toBe(3);
   });
 
-  it('a name that Tollgate uses itself is given to no tool' + verifies('ST-90'), () => {
+  it('are never a name that Tollgate uses itself' + verifies('ST-90'), () => {
     const { names, collisions } = exposedNames(
       [
         { server: 'read', tool: 'spill' },
@@ -84,7 +84,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect(collisions).toEqual([{ name: 'read_spill', tools: [{ server: 'a', tool: 'b' }] }]);
   });
 
-  it('collisions of aliases are refused on both sides, by case and by look too', () => {
+  it('collide if aliases are equal except for case or signs, and then neither tool is shown', () => {
     const tools: ExposableTool[] = [
       { server: 'b', tool: 'x', alias: 'read_file' },
       { server: 'a', tool: 'y', alias: 'Read-File' },
@@ -103,7 +103,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     ]);
   });
 
-  it("forging the separator reaches nobody else's name: a server has no underscore", () => {
+  it('cannot be forged with the separator, because a server has no underscore', () => {
     const { names, collisions } = exposedNames([
       { server: 'evil', tool: 'server__read_file' },
       { server: 'server', tool: '_read_file' },
@@ -112,7 +112,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     expect(names.get('server__read_file')).toEqual({ server: 'server', tool: '_read_file' });
   });
 
-  it('several collisions are told in one order', () => {
+  it('have their collisions reported in one order', () => {
     const tools = [
       { server: 'b', tool: 'r', alias: 'two' },
       { server: 'c', tool: 'r', alias: 'two' },
@@ -156,7 +156,7 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
     );
   });
 
-  it('a model may swap hyphens and underscores, if only one tool is meant', () => {
+  it('are found with hyphens and underscores swapped, if only one tool fits', () => {
     const names = new Map([
       ['a_b', 1],
       ['c-d', 2],

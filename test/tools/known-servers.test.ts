@@ -1,6 +1,6 @@
 /**
- * Tests the catalog of known servers: every file against its schema and against what Tollgate makes of it; that they
- * install and list is verified by `npm run verify:servers`.
+ * Tests the catalog of known servers: each file fits its schema and becomes a valid configuration. `npm run
+ * verify:servers` installs them and lists their tools.
  */
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -28,7 +28,7 @@ const programs = all.filter(({ package: pkg }) => pkg !== undefined);
 
 describe('the catalog of known servers', () => {
   it(
-    'has 25 or more that were installed and nearly all listed, and remote ones beside them' + verifies('PF-10'),
+    'has at least 25 servers that were installed, nearly all with their tools, and remote servers' + verifies('PF-10'),
     () => {
       expect(programs.length).toBeGreaterThanOrEqual(25);
       expect(programs.filter(({ verified }) => verified?.lists === true).length).toBeGreaterThanOrEqual(25);
@@ -36,7 +36,7 @@ describe('the catalog of known servers', () => {
     },
   );
 
-  it('has one file for each name, each with the schema beside it', () => {
+  it('has one file for each name, each with the schema next to it', () => {
     expect(
       readdirSync(FOLDER)
         .filter((file) => file.endsWith('.yaml'))
@@ -59,7 +59,7 @@ describe('the catalog of known servers', () => {
   });
 
   it.each(all.map((known) => [known.name, known] as const))(
-    '%s: names, domains, choices and credentials agree with each other' + verifies('PF-10'),
+    '%s: has names, domains, choices and credentials that agree' + verifies('PF-10'),
     (name, known) => {
       expect(known.name).toBe(name);
       expect(nameFault(name)).toBeUndefined();
@@ -83,7 +83,8 @@ describe('the catalog of known servers', () => {
   );
 
   it.each(all.map((known) => [known.name, known] as const))(
-    '%s becomes a file that loads without a remark, shows its tools and holds no secret' + verifies('PF-10', 'PF-13'),
+    '%s: becomes a configuration that loads without a remark, shows its tools and contains no secret' +
+      verifies('PF-10', 'PF-13'),
     (name, known) => {
       withProject((project) => {
         mkdirSync(path.join(project.folder, 'work'));
@@ -103,7 +104,7 @@ describe('the catalog of known servers', () => {
         expect(server?.unusable).toBeUndefined();
         expect(server?.labels).toEqual(known.labels);
         expect(mergeProfiles(config, []).expose).toEqual([{ tool: `${name}.*`, pins: {} }]);
-        // No cold start: Node runs a file that is there, and nothing fetches a package.
+        // Node runs an existing file, and no package is fetched at the start.
         if (known.package !== undefined)
           expect([server?.command, server?.args[0]]).toEqual([
             'node',

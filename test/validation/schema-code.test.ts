@@ -1,7 +1,4 @@
-/**
- * Tests the code that the build makes of our own schemas: it is of the schema beside it, and says what the schema says
- * of sound values, broken ones and strange ones.
- */
+/** Tests the code that the build generates from our own schemas: it accepts only values that the schema accepts. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -39,7 +36,7 @@ const SOUND: Readonly<Record<(typeof CODED_SCHEMAS)[number], unknown>> = {
 
 const readSchema = (schema: string): object => JSON.parse(readFileSync(path.join(DIST, schema), 'utf8')) as object;
 
-/** Every place of a value, its root included. */
+/** Returns every place of a value, including its root. */
 function placesOf(value: unknown, at: readonly string[] = []): readonly (readonly string[])[] {
   const below =
     typeof value === 'object' && value !== null
@@ -48,7 +45,7 @@ function placesOf(value: unknown, at: readonly string[] = []): readonly (readonl
   return [at, ...below];
 }
 
-/** The value with something else at one place. */
+/** Returns the value with another value at one place. */
 function replaceAt(value: unknown, [key, ...rest]: readonly string[], by: unknown): unknown {
   if (key === undefined) return by;
   const copy = (Array.isArray(value) ? [...(value as unknown[])] : { ...(value as object) }) as Record<string, unknown>;
@@ -61,7 +58,7 @@ function replaceAt(value: unknown, [key, ...rest]: readonly string[], by: unknow
   return copy;
 }
 
-describe.each(CODED_SCHEMAS)('the code of %s', (schema) => {
+describe.each(CODED_SCHEMAS)('the generated code of %s', (schema) => {
   const url = pathToFileURL(path.join(DIST, schema));
   const judge = new Ajv({ strict: true, allowUnionTypes: true, allErrors: true }).compile(readSchema(schema));
   const other = fc.oneof(
@@ -71,15 +68,15 @@ describe.each(CODED_SCHEMAS)('the code of %s', (schema) => {
     }),
   );
 
-  it('is in the build, made of the schema beside it', () => {
+  it('is in the build, and is generated from the schema next to it', () => {
     expect(readFileSync(codeFile(path.join(DIST, schema)), 'utf8')).toBe(makeSchemaCode(readSchema(schema)));
   });
 
-  it('lets a sound value through, so that nothing is compiled at start', () => {
+  it('accepts a valid value, so that nothing is compiled at start', () => {
     expect(surelyFits(url, SOUND[schema])).toBe(true);
   });
 
-  it('says what the schema says when any part is another, or one more', () => {
+  it('agrees with the schema if any part is changed or added', () => {
     const places = placesOf(SOUND[schema]);
     let fitting = 0;
     fc.assert(
@@ -103,8 +100,8 @@ describe.each(CODED_SCHEMAS)('the code of %s', (schema) => {
   });
 });
 
-describe('the starters that ship', () => {
-  it('are let through at once', () => {
+describe('the starters', () => {
+  it('are accepted by the generated code', () => {
     const rules = pathToFileURL(path.join(DIST, 'policies/schemas/rules.json'));
     for (const name of ['workspace', 'reviewer', 'ci', 'strict'])
       expect([
@@ -115,7 +112,7 @@ describe('the starters that ship', () => {
 });
 
 describe('without a build', () => {
-  it('nothing is sure, and the schema is asked', () => {
+  it('no value is accepted, and the schema is compiled', () => {
     const source = path.join(ROOT, 'policies', 'schemas', 'rules.json');
     expect(existsSync(codeFile(source))).toBe(false);
     expect(surelyFits(pathToFileURL(source), { rules: [] })).toBe(false);
