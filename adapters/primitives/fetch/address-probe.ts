@@ -31,7 +31,7 @@ export const probeAddress: AddressProbe = async (address, addresses) => {
   } catch (thrown) {
     if (!(thrown instanceof FetchError)) throw thrown;
     if (thrown.code === 'PRIVATE_ADDRESS') return { kind: 'private', addresses: await addressesOf(url.hostname) };
-    return thrown.code === 'UNREACHABLE' && (await hasNoAddress(url.hostname))
+    return thrown.code === 'UNREACHABLE' && (await addressesOf(url.hostname)).length === 0
       ? { kind: 'unknown' }
       : { kind: 'unreachable', why: thrown.message };
   }
@@ -52,10 +52,6 @@ function classify({ status, headers, body }: FetchResponse): AddressProbeResult 
     // The answer is not JSON, so this is another service.
   }
   return { kind: 'web', status };
-}
-
-async function hasNoAddress(name: string): Promise<boolean> {
-  return (await addressesOf(name)).length === 0;
 }
 
 async function addressesOf(name: string): Promise<readonly string[]> {

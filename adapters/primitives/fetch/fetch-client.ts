@@ -60,11 +60,12 @@ function redirectTarget(location: string, from: URL, origin: URL): URL {
   }
 }
 
-function send(
+async function send(
   { url, method, headers, body }: FetchRequest,
   scope: FetchScope,
   signal: AbortSignal,
 ): Promise<FetchResponse> {
+  checkLiteralAddress(url, scope);
   const { credential } = scope;
   const allHeaders = {
     'user-agent': 'tollgate-fetch/1',
@@ -73,40 +74,27 @@ function send(
     ...headers,
     ...(credential !== undefined && { [credential[0].toLowerCase()]: credential[1] }),
   };
-  return new Promise((resolve, reject) => {
-    const start = url.protocol === 'https:' ? requestSecure : requestPlain;
-    const outgoing = start(url, {
-      method,
-      headers: allHeaders,
-      agent: false,
-      signal,
-      lookup: checkedLookup(scope) as never,
-      ...literalCheck(url, scope),
+  const options = { method, headers: allHeaders, agent: false, signal, lookup: checkedLookup(scope) as never };
+  const start = url.protocol === 'https:' ? requestSecure : requestPlain;
+  try {
+    const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+      start(url, options).on('error', reject).on('response', resolve).end(body);
     });
-    outgoing.on('error', (thrown) => reject(failureOf(thrown, signal)));
-    outgoing.on('response', (answer) => {
-      read(answer).then(
-        ({ body: read, cut }) =>
-          resolve({
-            url,
-            status: answer.statusCode ?? 0,
-            reason: (answer.statusMessage ?? '').replace(/[^\x20-\x7e]/g, '?'),
-            headers: answer.headers,
-            body: read,
-            cut,
-          }),
-        (thrown: unknown) => reject(failureOf(thrown, signal)),
-      );
-    });
-    outgoing.end(body);
-  });
+    const reason = (answer.statusMessage ?? '').replace(/[^\x20-\x7e]/g, '?');
+    return { url, status: answer.statusCode ?? 0, reason, headers: answer.headers, ...(await read(answer)) };
+  } catch (thrown) {
+    throw failureOf(thrown, signal);
+  }
 }
 
 /** Checks an IP address that is written in the URL. Node does not pass it to `lookup`. */
-function literalCheck(url: URL, { addresses }: FetchScope): object {
+function checkLiteralAddress(url: URL, scope: FetchScope): void {
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  if (isIP(host) !== 0 && !isPublicAddress(host) && !addresses.includes(host)) throw privateAddress(url.hostname);
-  return {};
+  if (isIP(host) !== 0 && !isAllowed(host, scope)) throw privateAddress(url.hostname);
+}
+
+function isAllowed(address: string, { addresses }: FetchScope): boolean {
+  return isPublicAddress(address) || addresses.includes(address);
 }
 
 type LookupCallback = (
@@ -118,28 +106,15 @@ type LookupCallback = (
  * Resolves a name once and checks all its addresses. Node connects only to these addresses, which prevents DNS
  * rebinding. In a sandbox, the egress proxy resolves the name and makes the same check.
  */
-function checkedLookup({
-  lookup,
-  addresses,
-}: FetchScope): (name: string, options: unknown, done: LookupCallback) => void {
+function checkedLookup(scope: FetchScope): (name: string, options: unknown, done: LookupCallback) => void {
   const resolveName =
-    lookup ?? (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
-  return (name, _options, done) => {
-    resolveName(name).then(
-      (found) => {
-        const isAllowed =
-          found.length > 0 && found.every((address) => isPublicAddress(address) || addresses.includes(address));
-        done(
-          isAllowed
-            ? null
-            : found.length === 0
-              ? new FetchError('UNREACHABLE', `The host ${name} has no IP address.`)
-              : privateAddress(name),
-          found.map((address) => ({ address, family: isIP(address) })),
-        );
-      },
-      () => done(new FetchError('UNREACHABLE', `The host ${name} has no IP address.`), []),
-    );
+    scope.lookup ??
+    (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
+  return async (name, _options, done) => {
+    const found = await resolveName(name).catch(() => []);
+    const addresses = found.map((address) => ({ address, family: isIP(address) }));
+    if (found.length === 0) done(new FetchError('UNREACHABLE', `The host ${name} has no IP address.`), addresses);
+    else done(found.every((address) => isAllowed(address, scope)) ? null : privateAddress(name), addresses);
   };
 }
 
@@ -166,7 +141,6 @@ function failureOf(thrown: unknown, signal: AbortSignal): FetchError {
   if (signal.aborted)
     return new FetchError('TIMEOUT', 'The service did not answer in time. The request may have had an effect.');
   const { code = 'unknown', message } = thrown as NodeJS.ErrnoException;
-  if (/Tollgate: private-address/.test(message))
-    return new FetchError('PRIVATE_ADDRESS', 'The service is at a private address, which the owner has not allowed.');
+  if (/Tollgate: private-address/.test(message)) return privateAddress('The service');
   return new FetchError('UNREACHABLE', `The service cannot be reached (${code}).`);
 }

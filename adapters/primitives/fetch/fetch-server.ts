@@ -53,9 +53,9 @@ export async function answerFetchRequest(
       return result({ tools: [FETCH_TOOL] });
     case 'tools/call':
       if (params.name === FETCH_TOOL.name) return result(await callFetch(params.arguments, scope));
-      return { jsonrpc: '2.0', id, error: { code: -32602, message: 'Unknown tool.' } };
+      return rpcError(id, -32602, 'Unknown tool.');
     default:
-      return { jsonrpc: '2.0', id, error: { code: -32601, message: 'Unknown method.' } };
+      return rpcError(id, -32601, 'Unknown method.');
   }
 }
 
@@ -79,13 +79,13 @@ async function answerLine(line: string, scope: FetchScope): Promise<object | und
   try {
     message = JSON.parse(line) as Message;
   } catch {
-    return { jsonrpc: '2.0', id: null, error: { code: -32700, message: 'The message is not JSON.' } };
+    return rpcError(null, -32700, 'The message is not JSON.');
   }
-  return answerFetchRequest(message, scope).catch(() => ({
-    jsonrpc: '2.0',
-    id: message.id,
-    error: { code: -32603, message: 'The request could not be sent.' },
-  }));
+  return answerFetchRequest(message, scope).catch(() => rpcError(message.id, -32603, 'The request could not be sent.'));
+}
+
+function rpcError(id: unknown, code: number, message: string): object {
+  return { jsonrpc: '2.0', id, error: { code, message } };
 }
 
 // Tests import this file without starting the server.

@@ -2,13 +2,13 @@
  * `edit` through a backend: Tollgate computes the new text by exact match, and the backend only stores it. Edits that
  * would damage the file are refused.
  */
-import { countLines, holdsNote } from '../../../catalogs/text/text-pages.ts';
+import { countLines } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { abortSignalOf } from '../../rpc/cancellation.ts';
-import { textResult, toolFailure, versionOf } from '../workspace/file-text.ts';
+import { toolFailure, versionOf } from '../workspace/file-text.ts';
 import { occurrences } from '../workspace/occurrences.ts';
 import { applyEdit, type EditArgs, type EditedText, type TextRange } from '../workspace/text-edit.ts';
-import { changedLines, refuseCutText, textAround } from '../workspace/write-actions.ts';
+import { editReport, refuseCutEdits } from '../workspace/write-actions.ts';
 import {
   type BackendAnswer,
   callMainTool,
@@ -22,6 +22,7 @@ import {
   checkVersion,
   type MappedState,
   notSupported,
+  quotedPathOf,
   readFileFacts,
   readWholeText,
   regularFileFacts,
@@ -42,7 +43,7 @@ export function editWhole(call: MappedCall, state: MappedState): Promise<ToolRes
     const edited = await computeEdit(call, before);
     const version = await storeWholeText(call, edited.text);
     rememberVersion(call, state, version);
-    return report(call, edited, version);
+    return editReport(shownPathOf(call), edited, version);
   });
 }
 
@@ -60,7 +61,7 @@ export function editChecked(call: MappedCall, state: MappedState): Promise<ToolR
     const answer = await requireSuccess(call, replaceInBackend(call, before, edited));
     if (!matchMappingText(call, 'edited', answer))
       throw toolFailure(
-        `${JSON.stringify(shownPathOf(call))}: the backend did not find the text that it had shown, probably ` +
+        `${quotedPathOf(call)}: the backend did not find the text that it had shown, probably ` +
           'because the line ends differ. Nothing was changed.',
         'Give an old_string of one line.',
       );
@@ -71,13 +72,13 @@ export function editChecked(call: MappedCall, state: MappedState): Promise<ToolR
     const lines = countLines(`${edited.text}\n`) - countLines(`${before}\n`);
     if (!after || (sizeChange !== bytes && sizeChange !== bytes + lines))
       throw toolFailure(
-        `${JSON.stringify(shownPathOf(call))} grew by ${sizeChange} bytes, not by ${bytes}: the backend stored ` +
+        `${quotedPathOf(call)} grew by ${sizeChange} bytes, not by ${bytes}: the backend stored ` +
           'another text, or another program wrote the file at the same time.',
         'Read the file to see its present content.',
       );
     const version = versionOfFacts(after);
     rememberVersion(call, state, version);
-    return report(call, edited, version);
+    return editReport(shownPathOf(call), edited, version);
   });
 }
 
@@ -97,8 +98,7 @@ export function checkEdit(args: Readonly<Record<string, unknown>>): void {
 
 async function computeEdit(call: MappedCall, before: string): Promise<EditedText> {
   const args = call.args as unknown as EditArgs;
-  for (const step of [args, ...(args.edits ?? [])])
-    if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+  refuseCutEdits(args);
   const outcome = await applyEdit(before, args, abortSignalOf(call.request.signal));
   if ('refusal' in outcome) throw toolFailure(`${shownPathOf(call)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
@@ -107,13 +107,13 @@ async function computeEdit(call: MappedCall, before: string): Promise<EditedText
 async function shownText(call: MappedCall, size: number): Promise<string> {
   if (size > call.mapping.maxFileBytes)
     throw notSupported(
-      `${JSON.stringify(shownPathOf(call))} has ${size} bytes. This backend edits files of at most ` +
+      `${quotedPathOf(call)} has ${size} bytes. This backend edits files of at most ` +
         `${call.mapping.maxFileBytes} bytes`,
     );
   const answer = await requireSuccess(call, callMappingStep(call, 'lines', { path: call.args.path }));
   const page = splitHeader(call, answer);
   if (!page || page.rest.includes('\uFFFD'))
-    throw notSupported(`${JSON.stringify(shownPathOf(call))} is not UTF-8 text, and this backend would damage it`);
+    throw notSupported(`${quotedPathOf(call)} is not UTF-8 text, and this backend would damage it`);
   // The backend does not show the last line end. It is added so that an old_string at the end of the file is found.
   return page.rest === '' ? '' : `${page.rest}\n`;
 }
@@ -166,12 +166,4 @@ export function widenUntilUnique(
 /** Counts occurrences, including overlapping ones, as the backend does. */
 function countOf(text: string, needle: string, limit: number): number {
   return occurrences(text, { needle, overlap: true, limit }).length;
-}
-
-function report(call: MappedCall, { text, places, count, notes }: EditedText, version: string): ToolResult {
-  const extra = notes.map((note) => ` Note: ${note}.`).join('');
-  return textResult(
-    `Edited ${shownPathOf(call)}, ${changedLines(text, { places, count })}. Version ${version}.${extra}\n` +
-      textAround(text, places),
-  );
 }

@@ -58,7 +58,7 @@ export async function regularFileFacts(call: MappedCall): Promise<MappedFileFact
  */
 export async function readWholeText(call: MappedCall): Promise<string> {
   const { size } = await regularFileFacts(call);
-  const path = JSON.stringify(shownPathOf(call));
+  const path = quotedPathOf(call);
   if (size > call.mapping.maxFileBytes)
     throw notSupported(
       `${path} has ${size} bytes. This backend returns only whole files of at most ${call.mapping.maxFileBytes} bytes`,
@@ -91,8 +91,8 @@ export function checkVersion(call: MappedCall, state: MappedState, current: stri
     typeof version === 'string' ? version : state.versions.lastSeen(call.request.scope, String(call.args.path));
   if (expected === undefined || expected === current) return;
   throw toolFailure(
-    `${JSON.stringify(shownPathOf(call))} has changed: its version is ${current}, not ${expected}.`,
-    `Read it again: read path=${JSON.stringify(shownPathOf(call))}`,
+    `${quotedPathOf(call)} has changed: its version is ${current}, not ${expected}.`,
+    `Read it again: read path=${quotedPathOf(call)}`,
   );
 }
 
@@ -135,7 +135,12 @@ export function shownPathOf(call: MappedCall): string {
   return workspacePath(call, String(call.args.path ?? call.root));
 }
 
+/** Returns the path of the call in quotes, for messages. */
+export function quotedPathOf(call: MappedCall): string {
+  return JSON.stringify(shownPathOf(call));
+}
+
 /** Creates a NOT_SUPPORTED error. */
 export function notSupported(detail: string, next?: string): TollgateError {
-  return new TollgateError('NOT_SUPPORTED', { detail, ...(next === undefined ? {} : { next }) });
+  return new TollgateError('NOT_SUPPORTED', { detail, ...(next !== undefined && { next }) });
 }

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
-import type { BashArgs } from '../shell/bash-action.ts';
+import { type BashArgs, checkBashArguments } from '../shell/bash-action.ts';
 import {
   continuedRun,
   killedReport,
@@ -17,12 +17,6 @@ import { backendFailure, callMappingStep, type MappedCall, matchMappingText, req
 import { notSupported } from './mapped-file-facts.ts';
 import { MappedSession } from './mapped-session.ts';
 
-/** Largest values of numeric arguments, in milliseconds and lines. */
-const LIMITS = [
-  ['timeout_ms', 600_000],
-  ['wait_ms', 30_000],
-  ['limit', 200_000],
-] as const;
 const MAX_SESSIONS = 16;
 const IDLE_MS = 30 * 60_000;
 const RUN_MS = 120_000;
@@ -160,24 +154,15 @@ export class MappedProcesses {
  * Checks that the backend can run this action. It always adds a line end to input, and cannot close stdin. Does no I/O.
  * Throws ARGS_INVALID and NOT_SUPPORTED.
  */
-export function checkProcess(args: Readonly<Record<string, unknown>>): void {
-  const { action = 'run', command } = args;
-  for (const [name, max] of LIMITS) {
-    const value = args[name];
-    if (typeof value === 'number' && (value < (name === 'wait_ms' ? 0 : 1) || value > max))
-      throw invalidArguments(`${name} must be at most ${max}.`, `Omit ${name} for the default.`);
-  }
-  if (typeof command === 'string' && command.includes('\0'))
-    throw invalidArguments('command contains a NUL character.', 'Remove it.');
-  if ((action === 'run' || action === 'start') && (typeof command !== 'string' || command.trim() === ''))
-    throw invalidArguments(`action="${action}" needs command.`, 'Set command to the shell command.');
-  if (action !== 'send') return;
+export function checkProcess(args: BashArgs): void {
+  checkBashArguments(args);
+  if (args.action !== 'send') return;
   if (args.eof === true)
     throw notSupported(
       'this backend cannot close the stdin of a session',
       'Run the command with its input: command <<EOF … EOF',
     );
-  if (typeof args.input !== 'string')
+  if (args.input === undefined)
     throw invalidArguments('action="send" needs input.', 'Set input to the text for stdin.');
   if (args.raw === true && !args.input.endsWith('\n'))
     throw notSupported('this backend always adds a line end to input', 'Send it without raw.');

@@ -3,17 +3,17 @@
  * of the stored file.
  */
 import path from 'node:path';
-import { countLines } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
-import { textResult, toolFailure, versionOf } from '../workspace/file-text.ts';
-import { refuseCutText } from '../workspace/write-actions.ts';
+import { toolFailure, versionOf } from '../workspace/file-text.ts';
+import { refuseCutText, writeReport } from '../workspace/write-actions.ts';
 import { callMainTool, callMappingStep, type MappedCall, requireSuccess } from './mapped-call.ts';
 import {
   backendFileVersion,
   checkVersion,
   type MappedFileFacts,
   type MappedState,
+  quotedPathOf,
   readFileFacts,
   readWholeText,
   rememberVersion,
@@ -34,10 +34,7 @@ export function writeMapped(call: MappedCall, state: MappedState): Promise<ToolR
     const version = appends ? await append(call, facts, content) : await replace(call, content);
     rememberVersion(call, state, version);
     const done = appends ? 'Appended to' : facts ? 'Replaced' : 'Created';
-    return textResult(
-      `${done} ${shownPathOf(call)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. ` +
-        `Version ${version}.`,
-    );
+    return writeReport(`${done} ${shownPathOf(call)}`, content, version);
   });
 }
 
@@ -49,7 +46,7 @@ export async function storeWholeText(call: MappedCall, content: string): Promise
 
 async function checkMode(call: MappedCall, state: MappedState, facts: MappedFileFacts | undefined): Promise<void> {
   const { mode = 'auto', version } = call.args;
-  const shown = JSON.stringify(shownPathOf(call));
+  const shown = quotedPathOf(call);
   if (!facts) {
     if (version !== undefined)
       throw toolFailure(
@@ -90,7 +87,7 @@ async function checkStored(call: MappedCall, content: string | undefined, size: 
   const after = await readFileFacts(call);
   if (after?.size !== size) {
     throw toolFailure(
-      `${JSON.stringify(shownPathOf(call))} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the ` +
+      `${quotedPathOf(call)} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the ` +
         'backend stored another text, or another program wrote the file at the same time.',
       'Read the file to see its present content.',
     );

@@ -8,6 +8,7 @@ import { countLines } from '../../../catalogs/text/text-pages.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { withFileSnapshot } from '../workspace/file-snapshot.ts';
 import { decodeText, invalidArguments } from '../workspace/file-text.ts';
+import type { OpenFolder } from '../workspace/open-folder.ts';
 import { walkFolder } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
 import type { SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
@@ -35,20 +36,18 @@ export async function searchByScan(scope: SearchScope, query: SearchQuery, hits:
   const findLines = lineFinder(query);
   const pace = new TimeSlices(scope.signal);
   const glob = query.glob === undefined ? undefined : compileGlob(query.glob);
-  if (scope.name !== undefined) {
-    await withFileSnapshot({ folder: scope.folder, name: scope.name, signal: scope.signal }, ({ bytes }) =>
-      addHits(bytes, { path: scope.prefix, context: query.context, findLines, hits, pace }),
+  const scanFile = (file: { folder: OpenFolder; name: string; path: string }): Promise<boolean> =>
+    withFileSnapshot({ ...file, signal: scope.signal }, ({ bytes }) =>
+      addHits(bytes, { path: file.path, context: query.context, findLines, hits, pace }),
     );
+  if (scope.name !== undefined) {
+    await scanFile({ folder: scope.folder, name: scope.name, path: scope.prefix });
     return;
   }
   const options = { depth: ALL_LEVELS, hidden: query.hidden, signal: scope.signal, ignored: scope.ignored, pace };
   for await (const entry of walkFolder(scope.folder, options, scope.prefix.replace(/\/$/, ''))) {
     if (entry.kind !== 'file' || glob?.(entry.path.slice(scope.prefix.length)) === false) continue;
-    const wantsMore = await withFileSnapshot(
-      { folder: entry.folder, name: entry.name, signal: scope.signal },
-      ({ bytes }) => addHits(bytes, { path: entry.path, context: query.context, findLines, hits, pace }),
-    ).catch(skipUnreadable);
-    if (!wantsMore) return;
+    if (!(await scanFile(entry).catch(skipUnreadable))) return;
   }
 }
 

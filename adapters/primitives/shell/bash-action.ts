@@ -49,9 +49,7 @@ const MAX_LINES = 200_000;
 
 /** Runs an action of `bash`. Concurrent sends to one session run one after the other. */
 export async function bashAction(context: ShellContext, args: BashArgs): Promise<ToolResult> {
-  checkRange('limit', args.limit, MAX_LINES);
-  checkRange('timeout_ms', args.timeout_ms, MAX_RUN_MS);
-  if (args.wait_ms !== 0) checkRange('wait_ms', args.wait_ms, MAX_WAIT_MS);
+  checkBashArguments(args);
   switch (args.action ?? 'run') {
     case 'start':
       return start(context, args);
@@ -68,6 +66,16 @@ export async function bashAction(context: ShellContext, args: BashArgs): Promise
   }
 }
 
+/** Checks what the schema of `bash` cannot check. Does no I/O. Throws ARGS_INVALID. */
+export function checkBashArguments({ action = 'run', command, limit, timeout_ms, wait_ms }: BashArgs): void {
+  checkRange('limit', limit, MAX_LINES);
+  checkRange('timeout_ms', timeout_ms, MAX_RUN_MS);
+  if (wait_ms !== 0) checkRange('wait_ms', wait_ms, MAX_WAIT_MS);
+  if (command?.includes('\0') === true) throw invalidArguments('command contains a NUL character.', 'Remove it.');
+  if ((action === 'run' || action === 'start') && (command === undefined || command.trim() === ''))
+    throw invalidArguments(`action="${action}" needs command.`, 'Set command to the shell command.');
+}
+
 function checkRange(name: string, value: number | undefined, max: number): void {
   if (value === undefined || (value >= 1 && value <= max)) return;
   throw invalidArguments(`${name} must be 1 to ${max}.`, `Omit ${name} for the default.`);
@@ -82,9 +90,6 @@ async function launch(context: ShellContext, args: BashArgs, input: boolean): Pr
 }
 
 async function startCommand(context: ShellContext, args: BashArgs, input: boolean): Promise<ShellSession> {
-  if (args.command === undefined || args.command.trim() === '')
-    throw invalidArguments(`action="${args.action ?? 'run'}" needs command.`, 'Set command to the shell command.');
-  if (args.command.includes('\0')) throw invalidArguments('command contains a NUL character.', 'Remove it.');
   const pathHandle = bindPath(context.pathHandles.of(args.cwd ?? '.'), 'cwd');
   const { relative } = pathHandle.location;
   const folder = await openJudgedFolder(pathHandle).catch((error: unknown) => {
@@ -92,7 +97,7 @@ async function startCommand(context: ShellContext, args: BashArgs, input: boolea
   });
   try {
     return await context.sessions.launch(context.call.scope, {
-      command: args.command,
+      command: args.command ?? '',
       cwd: folder.forChild(),
       folder: path.join(context.root, relative),
       home: context.root,

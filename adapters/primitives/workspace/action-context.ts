@@ -18,11 +18,27 @@ export interface ActionContext {
   readonly stored: StoredObjects;
 }
 
-const FILES_PER_SCOPE = 4096;
+const MAX_FILES = 4096;
+
+/** Facts of the files that were recorded last, at most 4,096. */
+class RecentFiles {
+  readonly #facts = new Map<string, string>();
+
+  get(file: string): string | undefined {
+    return this.#facts.get(file);
+  }
+
+  record(file: string, fact: string): void {
+    this.#facts.delete(file);
+    this.#facts.set(file, fact);
+    const oldest = this.#facts.keys().next().value;
+    if (this.#facts.size > MAX_FILES && oldest !== undefined) this.#facts.delete(oldest);
+  }
+}
 
 /** The version of each file that a scope has seen last. Keeps the last 4,096 files of each scope. */
 export class SeenVersions {
-  readonly #scopes = new Map<string, Map<string, string>>();
+  readonly #scopes = new Map<string, RecentFiles>();
 
   /** Returns the version that the scope saw last. */
   lastSeen(scope: string, file: string): string | undefined {
@@ -31,12 +47,9 @@ export class SeenVersions {
 
   /** Records that the scope has seen this version. */
   record(scope: string, file: string, version: string): void {
-    const files = this.#scopes.get(scope) ?? new Map<string, string>();
+    const files = this.#scopes.get(scope) ?? new RecentFiles();
     this.#scopes.set(scope, files);
-    files.delete(file);
-    files.set(file, version);
-    const oldest = files.keys().next().value;
-    if (files.size > FILES_PER_SCOPE && oldest !== undefined) files.delete(oldest);
+    files.record(file, version);
   }
 
   /** Forgets all files of a scope. */
@@ -45,22 +58,16 @@ export class SeenVersions {
   }
 }
 
-const STORED_FILES = 4096;
-
 /**
  * The object that Tollgate stored last under each path. If two calls were judged before either ran, the second one
- * finds the object that the first one stored. This object is accepted; any other object is a change by another
- * program.
+ * finds the object that the first one stored. This object is accepted; any other object is a change by another program.
  */
 export class StoredObjects {
-  readonly #objects = new Map<string, string>();
+  readonly #objects = new RecentFiles();
 
   /** Records the object that was stored under a path. */
   record(file: string, { dev, ino }: BigIntStats): void {
-    this.#objects.delete(file);
-    this.#objects.set(file, `${dev}:${ino}`);
-    const oldest = this.#objects.keys().next().value;
-    if (this.#objects.size > STORED_FILES && oldest !== undefined) this.#objects.delete(oldest);
+    this.#objects.record(file, `${dev}:${ino}`);
   }
 
   /** Returns true for the object that was stored last, if it has no other hard link. */

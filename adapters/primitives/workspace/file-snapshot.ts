@@ -2,7 +2,7 @@
 import type { BigIntStats } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { MAX_INPUT_BYTES, runWithinBounds } from '../../../catalogs/text/time-slices.ts';
-import { isHashed, toolFailure, versionOf, versionOfStat } from './file-text.ts';
+import { isHashed, toolFailure, versionOf, versionOfFile, versionOfStat } from './file-text.ts';
 import type { OpenFolder } from './open-folder.ts';
 
 /** Opens files by name. */
@@ -43,7 +43,7 @@ export async function withFileSnapshot<T>(
       Number(stat.size),
       async () => {
         const bytes = await readBytes(handle, Number(stat.size));
-        return use({ bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) });
+        return use({ bytes, stat, version: versionOfFile(bytes, stat) });
       },
       signal,
     );

@@ -61,6 +61,11 @@ export function versionOfStat(stat: BigIntStats): string {
   return `t${hash.digest('hex').slice(0, 12)}`;
 }
 
+/** Returns the version of a file with these bytes. */
+export function versionOfFile(bytes: Buffer, stat: BigIntStats): string {
+  return isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat);
+}
+
 /** Returns true if the version of a file of this size is a hash of its content. */
 export function isHashed(size: number): boolean {
   return size <= HASH_BYTES;

@@ -87,12 +87,8 @@ export class OpenFolder {
 
   /** Opens a subfolder and closes this folder. */
   async #enterAndClose(name: string, create: boolean, judged: PathHandle | undefined): Promise<OpenFolder> {
-    try {
-      const inner = await this.enter(name, create);
-      return judged === undefined ? inner : new OpenFolder(inner.#handle, inner.#path, judged);
-    } finally {
-      await this.close();
-    }
+    const inner = await this.enter(name, create).finally(() => this.close());
+    return judged === undefined ? inner : new OpenFolder(inner.#handle, inner.#path, judged);
   }
 
   /** Returns true while this folder is at the path at which it was judged. */
@@ -192,25 +188,15 @@ export function judgedFileOpener({ object }: PathHandle): Pick<OpenFolder, 'open
 /** Opens a judged folder. */
 export async function openJudgedFolder(pathHandle: PathHandle): Promise<OpenFolder> {
   const parent = await OpenFolder.around(pathHandle);
-  try {
-    return await parent.enter(path.basename(pathHandle.location.absolute));
-  } finally {
-    await parent.close();
-  }
+  return parent.enter(path.basename(pathHandle.location.absolute)).finally(() => parent.close());
 }
 
-/** Opens the folder at `names` below the real root, component by component. `create` creates missing folders. */
-export async function openFolder(root: string, names: readonly string[], create = false): Promise<OpenFolder> {
+/** Opens the folder at `names` below the real root, component by component. */
+export async function openFolder(root: string, names: readonly string[]): Promise<OpenFolder> {
   let folder = await OpenFolder.root(root);
   for (const name of names) {
-    try {
-      const next = await folder.enter(name, create);
-      await folder.close();
-      folder = next;
-    } catch (error) {
-      await folder.close();
-      throw error;
-    }
+    const parent = folder;
+    folder = await parent.enter(name).finally(() => parent.close());
   }
   return folder;
 }

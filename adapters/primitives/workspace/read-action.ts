@@ -38,7 +38,11 @@ async function runAction(context: ActionContext, pathHandle: PathHandle, args: R
       case 'stat':
         return await inFolder(pathHandle, (folder, name) => describePath(folder, name, relative));
       default:
-        return await inFolder(pathHandle, (folder, name) => readFile(context, { folder, name, pathHandle }, args));
+        return await inFolder(pathHandle, (folder, name) =>
+          withFileSnapshot({ folder, name, signal: context.signal }, (file) =>
+            showText(context, { file, ...pathHandle.location }, args),
+          ),
+        );
     }
   } catch (error) {
     throw fileSystemError(error, relative);
@@ -53,21 +57,7 @@ async function inFolder(
   const direct = judgedFileOpener(pathHandle);
   if (direct !== undefined) return task(direct, path.basename(pathHandle.location.absolute));
   const folder = await OpenFolder.around(pathHandle);
-  try {
-    return await task(folder, path.basename(pathHandle.location.absolute));
-  } finally {
-    await folder.close();
-  }
-}
-
-function readFile(
-  context: ActionContext,
-  { folder, name, pathHandle }: { folder: FileOpener; name: string; pathHandle: PathHandle },
-  args: ReadArgs,
-): Promise<ToolResult> {
-  return withFileSnapshot({ folder, name, signal: context.signal }, (file) =>
-    showText(context, { file, ...pathHandle.location }, args),
-  );
+  return task(folder, path.basename(pathHandle.location.absolute)).finally(() => folder.close());
 }
 
 function showText(

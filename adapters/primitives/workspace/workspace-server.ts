@@ -12,6 +12,7 @@ import type { RawTool, Semantics, ToolResult } from '../../../catalogs/tools/too
 import {
   type Health,
   type HealthState,
+  type LoweredPrimitive,
   PRIMITIVES,
   type Primitive,
   type PrimitiveBackend,
@@ -82,8 +83,8 @@ class Workspace implements PrimitiveBackend {
   readonly #stored = new StoredObjects();
   readonly #idleMs: number;
   readonly #shell: StartCommand;
-  #sessions: ShellSessions | undefined;
-  #root: string | undefined;
+  /** Present while the server is started. */
+  #started: { readonly root: string; readonly sessions: ShellSessions } | undefined;
   #state: HealthState = 'idle';
 
   constructor(options: WorkspaceOptions) {
@@ -93,11 +94,11 @@ class Workspace implements PrimitiveBackend {
   }
 
   start(): Promise<ServerInfo> {
-    if (this.#root !== undefined) return Promise.resolve(INFO);
+    if (this.#started !== undefined) return Promise.resolve(INFO);
     try {
       const root = realpathSync.native(this.#configured);
       if (!statSync(root).isDirectory()) throw new Error('not a directory');
-      this.#root = root;
+      this.#started = { root, sessions: new ShellSessions(this.#idleMs, this.#shell) };
     } catch (cause) {
       this.#state = 'unavailable';
       return Promise.reject(
@@ -108,7 +109,6 @@ class Workspace implements PrimitiveBackend {
         }),
       );
     }
-    this.#sessions = new ShellSessions(this.#idleMs, this.#shell);
     this.#state = 'healthy';
     return Promise.resolve(INFO);
   }
@@ -121,10 +121,7 @@ class Workspace implements PrimitiveBackend {
     return new Map([...PRIMITIVE_SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
   }
 
-  lower(
-    primitive: Primitive,
-    args: Readonly<Record<string, unknown>>,
-  ): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
+  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): LoweredPrimitive {
     const semantics = PRIMITIVE_SEMANTICS.get(primitive);
     if (semantics === undefined) throw new TollgateError('NOT_SUPPORTED');
     const named = normalizeArguments(primitive, args).args;
@@ -157,7 +154,8 @@ class Workspace implements PrimitiveBackend {
   }
 
   async #callTool(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
-    const { root, sessions } = this.#ready();
+    if (this.#started === undefined) throw new TollgateError('SERVER_UNAVAILABLE');
+    const { root, sessions } = this.#started;
     const pathHandles = call.pathHandles ?? new CallPathHandles([root]);
     const shared = { versions: this.#versions, locks: this.#locks, stored: this.#stored };
     try {
@@ -165,11 +163,6 @@ class Workspace implements PrimitiveBackend {
     } finally {
       if (call.pathHandles === undefined) pathHandles.close();
     }
-  }
-
-  #ready(): { readonly root: string; readonly sessions: ShellSessions } {
-    if (this.#root === undefined || this.#sessions === undefined) throw new TollgateError('SERVER_UNAVAILABLE');
-    return { root: this.#root, sessions: this.#sessions };
   }
 
   health(): Health {
@@ -182,27 +175,26 @@ class Workspace implements PrimitiveBackend {
   }
 
   info(): ServerInfo | undefined {
-    return this.#root === undefined ? undefined : INFO;
+    return this.#started && INFO;
   }
 
   /** The four tools never change. */
   onToolsChanged(): void {}
 
   async stop(): Promise<void> {
-    const sessions = this.#sessions;
-    this.#sessions = undefined;
-    this.#root = undefined;
+    const sessions = this.#started?.sessions;
+    this.#started = undefined;
     this.#state = 'idle';
     await sessions?.stop();
   }
 
   killNow(): void {
-    this.#sessions?.killNow();
+    this.#started?.sessions.killNow();
   }
 
   async endScope(scope: string): Promise<void> {
     this.#versions.drop(scope);
-    await this.#sessions?.endScope(scope);
+    await this.#started?.sessions.endScope(scope);
   }
 }
 

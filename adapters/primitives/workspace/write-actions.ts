@@ -1,5 +1,4 @@
 /** The tools `write` and `edit` on files of the workspace. They replace only files that the caller has read. */
-import type { BigIntStats } from 'node:fs';
 import { type PathHandle, pathChanged } from '../../../catalogs/readers/path-handles.ts';
 import { countLines, holdsNote } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
@@ -10,12 +9,10 @@ import {
   decodeText,
   headOf,
   invalidArguments,
-  isHashed,
   refusalResult,
   textResult,
   toolFailure,
-  versionOf,
-  versionOfStat,
+  versionOfFile,
 } from './file-text.ts';
 import { OpenFolder } from './open-folder.ts';
 import { bindOpenPath, outsideFolderOf, pathComponents } from './path-binding.ts';
@@ -65,12 +62,10 @@ export function writeAction(context: ActionContext, args: WriteArgs): Promise<To
     context.stored.record(target.absolute, stat);
     const version = appends
       ? (await currentFileVersion(target.present, target.name))?.version
-      : versionFor(bytes, stat);
+      : versionOfFile(bytes, stat);
     if (version !== undefined) context.versions.record(context.call.scope, target.absolute, version);
     const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
-    return textResult(
-      `${done} ${target.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`,
-    );
+    return writeReport(`${done} ${target.relative}`, args.content, version);
   });
 }
 
@@ -79,8 +74,7 @@ export function editAction(
   context: ActionContext,
   args: EditArgs & { readonly path: string; readonly version?: string | undefined },
 ): Promise<ToolResult> {
-  for (const step of [args, ...(args.edits ?? [])])
-    if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+  refuseCutEdits(args);
   return withOpenTarget(context, { path: args.path, create: false }, (target) =>
     withFileSnapshot({ folder: target.present, name: target.name, signal: context.signal }, (before) =>
       editIn(context, { target, before }, args),
@@ -108,13 +102,22 @@ async function editIn(
   await target.confirm();
   const stat = await storeFile({ ...target, previous: before.stat }, bytes);
   context.stored.record(target.absolute, stat);
-  const version = versionFor(bytes, stat);
+  const version = versionOfFile(bytes, stat);
   context.versions.record(context.call.scope, target.absolute, version);
-  const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
-  return textResult(
-    `Edited ${target.relative}, ${changedLines(outcome.text, outcome)}. Version ${version}.${notes}\n` +
-      textAround(outcome.text, outcome.places),
-  );
+  return editReport(target.relative, outcome, version);
+}
+
+/** Returns the result of a write. */
+export function writeReport(done: string, content: string, version: string | undefined): ToolResult {
+  const size = `${Buffer.byteLength(content)} bytes, ${countLines(content)} lines`;
+  return textResult(`${done}: ${size}. Version ${version}.`);
+}
+
+/** Returns the result of an edit: its lines, the new version, notes, and the changed text. */
+export function editReport(file: string, edited: EditedText, version: string): ToolResult {
+  const notes = edited.notes.map((text) => ` Note: ${text}.`).join('');
+  const summary = `Edited ${file}, ${changedLines(edited.text, edited)}. Version ${version}.${notes}`;
+  return textResult(`${summary}\n${textAround(edited.text, edited.places)}`);
 }
 
 async function withOpenTarget(
@@ -180,6 +183,12 @@ export function refuseCutText(text: string, argument: string): void {
   );
 }
 
+/** Throws ARGS_INVALID if an edit would write back text that Tollgate cut, unless it replaces such text. */
+export function refuseCutEdits(args: EditArgs): void {
+  for (const step of [args, ...(args.edits ?? [])])
+    if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+}
+
 function checkVersion(target: OpenTarget, wanted: string | undefined, present: string | undefined): void {
   if (wanted === undefined || wanted === present) return;
   const now = present === undefined ? 'does not exist' : `has version ${present}`;
@@ -200,10 +209,6 @@ function checkSeen(context: ActionContext, target: OpenTarget, present: string):
     `${target.relative} ${why}. Nothing was changed.`,
     `Read it first: read path=${JSON.stringify(target.relative)}`,
   );
-}
-
-function versionFor(bytes: Buffer, stat: BigIntStats): string {
-  return isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat);
 }
 
 /** Returns the first and last line of each place. Places ascend. */
