@@ -1,4 +1,4 @@
-/** Owns the backend of the benchmark: a hand-written stdio server, so that the proxies before it dominate. Arguments: number of tools. */
+/** The backend of the benchmark: a fast hand-written stdio server. Argument: the number of tools. */
 const count = Number(process.argv[2] ?? 10);
 const filler = 'A tool of the benchmark that answers with text of the asked size. '.repeat(6);
 const tools = Array.from({ length: count }, (_, index) => ({

@@ -1,4 +1,4 @@
-/** Owns the benchmark: one facade call beside a direct call, a pipe and a pass-through of the SDK, in one run, as ratios. */
+/** The benchmark: compares calls through the facade with direct calls, a pipe and a proxy made with the SDK. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
@@ -24,10 +24,10 @@ const call = (size?: number) => (): [string, unknown] => [
   'tools/call',
   { name: current, arguments: { text: 'hello', ...(size === undefined ? {} : { size }) } },
 ];
-/** Every target shows the backend's first tool under this name. */
+/** The name of the first tool of the backend in every target. */
 const current = 'tool-0';
 
-/** A configuration with every stage on: policy, validation, budget gate, audit, caps; its server is approved. */
+/** A configuration that uses every stage, with an approved server. */
 async function writeConfig(tools: number): Promise<string> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
   mkdirSync(path.join(folder, 'work'));
@@ -199,15 +199,17 @@ async function benchGrowth(): Promise<void> {
 }
 
 say(
-  `# Benchmark\n\nNode ${process.version}, ${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GiB. Trust the ratios.`,
+  `# Benchmark\n\nNode ${process.version}, ${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ` +
+    `${Math.round(totalmem() / 2 ** 30)} GiB. Trust the ratios.`,
 );
 const argument = (name: string): string | undefined =>
   process.argv.find((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3);
 const before = argument('compare');
-if (before !== undefined)
-  say(
-    `\n## Processor time of a call, against another checkout\n\n${formatComparisons(await compareCheckouts(path.resolve(before), path.join(root), { pairs: 15, calls: quick ? 300 : 1500 }))}`,
-  );
+if (before !== undefined) {
+  const blocks = { pairs: 15, calls: quick ? 300 : 1500 };
+  const comparisons = await compareCheckouts(path.resolve(before), path.join(root), blocks);
+  say(`\n## Processor time of a call, against another checkout\n\n${formatComparisons(comparisons)}`);
+}
 const only = before === undefined ? argument('only') : 'compare';
 if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
@@ -219,9 +221,11 @@ if (only === undefined || only === 'spawn')
   say(`\n## What isolation adds to a start\n\n${formatSpawns(await measureSpawns(quick ? 10 : 40))}`);
 if (only === undefined || only === 'egress')
   say(
-    `\n## What the way out of a sandbox adds to a request\n\n${formatEgress(await measureEgress(quick ? 2 : 6, quick ? 50 : 200))}`,
+    '\n## What the way out of a sandbox adds to a request\n\n' +
+      `${formatEgress(await measureEgress(quick ? 2 : 6, quick ? 50 : 200))}`,
   );
 if (only === undefined || only === 'start')
   say(
-    `\n## Start: five real servers until all are listed (ratio to the same five started bare)\n\n${formatStarts(await measureStarts(quick ? 3 : 9))}`,
+    '\n## Start: five real servers until all are listed (ratio to the same five started bare)\n\n' +
+      `${formatStarts(await measureStarts(quick ? 3 : 9))}`,
   );

@@ -1,9 +1,9 @@
-/** Owns the clients of the benchmark: hand-written JSON-RPC over stdio and HTTP, so that they cost as little as can be. */
+/** The clients of the benchmark: fast hand-written JSON-RPC over stdio and HTTP. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 
-/** One running target and a way to ask it. */
+/** A running target. */
 export interface Target {
   readonly name: string;
   readonly child: ChildProcess;
@@ -12,7 +12,7 @@ export interface Target {
   close(): Promise<void>;
 }
 
-/** CPU nanoseconds of a process and its threads so far, its children excepted (Linux: schedstat). */
+/** Returns the CPU nanoseconds of a process with its threads, without its children (Linux: schedstat). */
 export function cpuOf(child: ChildProcess): number {
   const folder = `/proc/${child.pid}/task`;
   return readdirSync(folder).reduce(
@@ -21,14 +21,14 @@ export function cpuOf(child: ChildProcess): number {
   );
 }
 
-/** Peak resident memory, MB. */
+/** Returns the peak resident memory, MB. */
 export function peakOf(child: ChildProcess): number {
   return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
 }
 
 const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'bench', version: '1' } };
 
-/** Starts a target that speaks on its stdio, and shakes hands. */
+/** Starts a target over stdio, and makes its handshake. */
 export async function openStdio(
   name: string,
   args: readonly string[],
@@ -65,7 +65,7 @@ export async function openStdio(
   return target;
 }
 
-/** The id of a reply, wherever it stands: the first or the last member, never inside the result. */
+/** Returns the id of a reply. It is the first or the last member, never inside the result. */
 function settle(waiting: Map<number, (bytes: number) => void>, line: Buffer): void {
   const edge =
     line.length < 200
@@ -79,7 +79,7 @@ function settle(waiting: Map<number, (bytes: number) => void>, line: Buffer): vo
   waiting.delete(id);
 }
 
-/** Starts a target that prints `listening URL` (and `token …`) on stderr, and shakes hands over Streamable HTTP. */
+/** Starts a target that prints `listening URL` (and `token …`) on stderr, and makes its handshake over HTTP. */
 export async function openHttp(name: string, args: readonly string[]): Promise<Target> {
   const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'ignore', 'pipe'] });
   const { url, token } = await listening(child);

@@ -1,6 +1,6 @@
 /**
- * Compares two built checkouts of Tollgate, call by call: processor time of the facade's own process for an echo and for
- * a read of a file. Both run at once and take turns; each pair is one block of each, the order reversed every round.
+ * Compares two built checkouts of Tollgate by the processor time of the facade process for an echo and for a read of a
+ * file. Both run at once and take turns. Each pair is one block of each; every round reverses the order.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -59,7 +59,7 @@ async function block(target: Target, [name, args]: (typeof KINDS)[number], calls
   return (cpuOf(target.child) - start) / 1000 / calls;
 }
 
-/** Compares the checkout at `before` with the one at `after`; both must be built. `pairs` blocks of `calls` calls each. */
+/** Compares two built checkouts with `pairs` blocks of `calls` calls each. */
 export async function compareCheckouts(
   before: string,
   after: string,
@@ -92,11 +92,12 @@ export async function compareCheckouts(
   return found;
 }
 
-/** A table of comparisons. */
+/** Returns a table of comparisons. */
 export function formatComparisons(found: readonly Comparison[]): string {
   const rows = found.map(
     (one) =>
-      `| ${one.call} | ${one.before.toFixed(0)} | ${one.after.toFixed(0)} | ${one.ratio.toFixed(3)} | ${one.added.toFixed(0)} |`,
+      `| ${one.call} | ${one.before.toFixed(0)} | ${one.after.toFixed(0)} | ${one.ratio.toFixed(3)} | ` +
+      `${one.added.toFixed(0)} |`,
   );
   return [
     '| call | before, µs | after, µs | ratio (median of pairs) | added, µs |',

@@ -1,4 +1,4 @@
-/** Owns the measuring of what the way out of a sandbox adds to a request: directly on the host, and in a sandbox through the preload and through a tunnel by CONNECT, taking turns. */
+/** Measures what the egress proxy adds to a request: on the host, and in a sandbox by preload and by CONNECT. */
 import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,14 +10,14 @@ import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { quantile } from './measure.ts';
 
-/** Milliseconds of a request of one way: on a connection of its own, and on one that is kept. */
+/** Milliseconds of a request: on a new connection, and on a reused one. */
 export interface EgressFigures {
   readonly way: string;
   readonly fresh: readonly number[];
   readonly kept: readonly number[];
 }
 
-/** Asks with plain sockets, so that all ways do the same work; prints milliseconds as JSON. With a third word it asks the proxy there for a tunnel first. */
+/** Sends requests over plain sockets, and prints milliseconds as JSON. A third argument names a proxy for a tunnel. */
 const CLIENT = `
 const net = require('node:net');
 const [host, port, proxy, count] = process.argv.slice(1);
@@ -59,7 +59,7 @@ async function ask(socket) {
 const NAME = 'target.test';
 const OWNER = 1000;
 
-/** Asks `count` times in each of `rounds`. */
+/** Measures `count` requests in each of `rounds`. */
 export async function measureEgress(rounds: number, count: number): Promise<readonly EgressFigures[]> {
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-egress-bench-')));
   if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
@@ -143,7 +143,7 @@ function signed(ms: number): string {
   return `${ms < 0 ? '' : '+'}${ms.toFixed(2)}`;
 }
 
-/** A row for each way: p50 and p95, and what they add to the same of the first row. */
+/** Returns a table of p50 and p95, and their difference to the first row. */
 export function formatEgress(figures: readonly EgressFigures[]): string {
   const [base] = figures;
   const cells = (kind: 'fresh' | 'kept', one: EgressFigures): readonly string[] =>

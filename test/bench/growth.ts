@@ -1,31 +1,31 @@
-/** Measures how the processor time of one thing grows with its input: four times the input may cost six times the time (n log n, and noise). */
+/** Measures how processor time grows with the input: four times the input may take six times as long (n log n). */
 
-/** What four times the input may cost, in times. */
+/** The largest allowed factor of the time for four times the input. */
 export const MOST_GROWTH = 6;
-/** What is measured takes at least this long; shorter runs are repeated. */
+/** The shortest measurement, ms; shorter runs are repeated. */
 const LEAST_MS = 10;
-/** One run that takes longer is too expensive, however it grows. */
+/** The longest allowed run, ms, whatever its growth. */
 const MOST_MS = 4_000;
-/** Two steps in a row that each cost more than this many times are no cache: the third is not measured. */
+/** Two steps in a row with more than this factor are not caused by caches; a third is not measured. */
 const CERTAIN_GROWTH = 12;
 const ROUNDS = 5;
-/** Of an input that costs less even when it is large, the growth is noise. */
+/** If a large input takes less, ms, its growth is noise. */
 const NOTHING_MS = 0.05;
-/** What costs less at 64 times the first size is memory that is not in a cache. */
+/** If 64 times the first size takes less, ms, the growth comes from caches. */
 const LITTLE_MS = 5;
-/** No message is longer. */
+/** The longest message. */
 const MOST_UNITS = 16 * 1_048_576;
 
-/** Something whose cost depends on the size of an input. */
+/** Work whose time depends on the size of its input. */
 export interface Growing<T> {
-  /** Makes an input of about `size` units, the same for the same size. */
+  /** Returns an input of about `size` units, always the same for one size. */
   readonly make: (size: number) => T;
   readonly run: (input: T) => unknown;
-  /** The smaller size: large enough for the growth to show, small enough for the caches of a processor. */
+  /** The first size: large enough to measure, small enough for the caches of the processor. */
   readonly from?: number;
 }
 
-/** Returns what was measured if the time grows too fast, else undefined. An excess must show in each of three measurements: other programs use the caches too. */
+/** Returns a message if the time grows too fast in each of three measurements; other programs cause noise. */
 export async function tooFast<T>(growing: Growing<T>): Promise<string | undefined> {
   let words: string | undefined;
   for (let count = 0; count < 3; count += 1) {
@@ -36,8 +36,8 @@ export async function tooFast<T>(growing: Growing<T>): Promise<string | undefine
 }
 
 /**
- * An excess is measured over two more steps, and each must exceed: leaving the caches of a processor costs more than six times too, but not
- * three times in a row.
+ * Measures an excess over two more steps, which must exceed too. Leaving the caches of the processor also takes more
+ * than six times as long, but not three times in a row.
  */
 async function excess<T>({ make, run, from = 4_096 }: Growing<T>): Promise<string | undefined> {
   const took: number[] = [];
@@ -45,7 +45,8 @@ async function excess<T>({ make, run, from = 4_096 }: Growing<T>): Promise<strin
     const ms = await best(make(from * times), run);
     const before = took.at(-1);
     took.push(ms);
-    const words = `${took.map((one) => one.toFixed(2)).join(', ')} ms for ${from} units and four times as many in each step`;
+    const milliseconds = took.map((one) => one.toFixed(2)).join(', ');
+    const words = `${milliseconds} ms for ${from} units and four times as many in each step`;
     if (ms > MOST_MS) return words;
     if (before === undefined) continue;
     if (ms < NOTHING_MS || ms <= before * MOST_GROWTH) return undefined;
@@ -55,7 +56,7 @@ async function excess<T>({ make, run, from = 4_096 }: Growing<T>): Promise<strin
   return undefined;
 }
 
-/** The least processor time of one run in milliseconds, of five rounds; of fewer when one takes very long. */
+/** Returns the least processor time of a run of five rounds, ms; of fewer rounds if one takes very long. */
 async function best<T>(input: T, run: (input: T) => unknown): Promise<number> {
   const once = await timed(input, run, 1);
   if (once > MOST_MS) return once;
@@ -76,7 +77,7 @@ async function timed<T>(input: T, run: (input: T) => unknown, runs: number): Pro
   return cpuMs() - began;
 }
 
-/** Milliseconds of processor time of this process so far: the sum, as many kernels only estimate which part of it was the program's own. */
+/** Returns the processor time of this process, ms: user and system, because kernels only estimate their shares. */
 export function cpuMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1_000;

@@ -1,14 +1,14 @@
-/** Owns how the benchmark measures: targets take turns in one run, order reversed every round, so that noise hits all alike. */
+/** Measures targets in turns, with reversed order in every round, so that noise is the same for all. */
 import { cpuOf, type Target } from './client.ts';
 
-/** Microseconds and ratios of one target in one experiment. */
+/** Microseconds and ratios of one target in an experiment. */
 export interface Figures {
   readonly name: string;
   readonly p50: number;
   readonly p95: number;
   readonly p99: number;
   readonly cpu: number;
-  /** Paired by round against the base, then the median. */
+  /** The median over rounds of the ratio to the base. */
   readonly ratio: number;
 }
 
@@ -17,7 +17,7 @@ export function quantile(values: readonly number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? 0;
 }
 
-/** One request at a time, in blocks that take turns. */
+/** Measures one request at a time, in blocks that take turns. */
 export async function measureSequential(
   targets: readonly Target[],
   base: string,
@@ -58,7 +58,7 @@ export async function measureSequential(
   });
 }
 
-/** Calls per second with `flight` requests in flight, as the median of rounds that take turns; and the ratio to the base. */
+/** Measures calls per second with `flight` requests at once: the median of the rounds, and the ratio to the base. */
 export async function measureThroughput(
   targets: readonly Target[],
   base: string,

@@ -1,4 +1,4 @@
-/** Owns the measuring of single decisions: by number of rules, by candidates of one call, by size of the arguments, and of lists. */
+/** Measures decisions of YAML rules: by number of rules, candidates and size of the arguments; and lists. */
 import { fileURLToPath } from 'node:url';
 import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
@@ -7,7 +7,7 @@ import type { CallInput, ListTool, Principal } from '../../policies/port.ts';
 import { compileSettings } from '../../policies/rules/policy-settings.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
 
-/** Microseconds of one way of deciding; `cpu` is the least processor time of a round, which other work disturbs the least. */
+/** Microseconds of a kind of decision. `cpu`: the least processor time of a round, with the least noise. */
 export interface PolicyTiming {
   readonly what: string;
   readonly p50: number;
@@ -18,7 +18,7 @@ export interface PolicyTiming {
 const PRINCIPAL: Principal = { id: 'bench', role: 'developer', groups: ['staff'], profiles: ['work'], origin: 'bench' };
 const SERVERS = Array.from({ length: 50 }, (_, number) => `s${number}`);
 
-/** The kinds of rules that people write, in turn; candidates are found by tool, by server and under neither. */
+/** The kinds of rules that people write, in turn. Candidates are found by tool, by server, and without both. */
 const KINDS = [
   () => ({ verbs: ['read'], insideWorkspace: true }),
   (number: number) => ({ paths: [`src/${number}/**`, '**/*.pem'] }),
@@ -104,7 +104,7 @@ function leastCpu(rounds: number, run: () => unknown): number {
   );
 }
 
-/** Measures everything; takes some seconds. Times include making the input and reading nothing of the answer. */
+/** Measures all kinds in some seconds. Times include making the input, but not reading the answer. */
 export function measurePolicy(): readonly PolicyTiming[] {
   const timings: PolicyTiming[] = [];
   const decide = (what: string, wasm: WasmPolicy, options: { call?: CallInput; rounds?: number }): void => {
@@ -137,12 +137,13 @@ export function measurePolicy(): readonly PolicyTiming[] {
   return timings;
 }
 
-/** One line for each timing. */
+/** Returns one line for each timing. */
 export function formatPolicyTimings(timings: readonly PolicyTiming[]): string {
   return timings
     .map(
       ({ what, p50, p99, cpu }) =>
-        `${what.padEnd(52)} p50 ${p50.toFixed(0).padStart(6)} µs   p99 ${p99.toFixed(0).padStart(6)} µs${cpu === undefined ? '' : `   least processor time ${cpu.toFixed(0)} µs`}\n`,
+        `${what.padEnd(52)} p50 ${p50.toFixed(0).padStart(6)} µs   p99 ${p99.toFixed(0).padStart(6)} ` +
+        `µs${cpu === undefined ? '' : `   least processor time ${cpu.toFixed(0)} µs`}\n`,
     )
     .join('');
 }

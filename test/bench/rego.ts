@@ -1,4 +1,4 @@
-/** Owns the measuring of Rego of one's own by number of rules, and of the time that a new policy takes to stand ready. */
+/** Measures decisions of user Rego by number of rules, and the time until a changed policy is ready. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -21,7 +21,7 @@ const SETTINGS = {
   ],
 };
 
-/** One rule for each tool, as people write them: the tool, then a test of an argument. */
+/** Returns one rule for each tool: the tool, and a test of an argument. */
 function regoOf(rules: number): string {
   const each = Array.from(
     { length: rules },
@@ -32,7 +32,10 @@ deny contains {"id": "r${number}", "message": "Not this."} if {
 }
 `,
   );
-  return `package policy.bench\n\nallow contains {"id": "all", "message": "Everything else."} if input.effect.server == "s0"\n${each.join('')}`;
+  return (
+    'package policy.bench\n\nallow contains {"id": "all", "message": "Everything else."} if ' +
+    `input.effect.server == "s0"\n${each.join('')}`
+  );
 }
 
 function callAt(amount: number): CallInput {
@@ -58,7 +61,7 @@ async function timed(what: string, rounds: number, run: (round: number) => Promi
   return { what, p50: at(0.5), p99: at(0.99) };
 }
 
-/** Decisions of Rego of 10 to 1,000 rules through the worker, as the facade takes them, and the time from changed rules to a ready policy. */
+/** Measures decisions of 10 to 1,000 rules in the worker, and the time from an edit to a ready policy. */
 export async function measureRego(): Promise<readonly PolicyTiming[]> {
   await installServers(() => true);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-rego-'));

@@ -1,4 +1,4 @@
-/** Owns the measuring of reloads: how long the event loop stands still while rules are edited, by their number. */
+/** Measures how long a reload blocks the event loop, by number of rules. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,27 +9,31 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { assembleOnDemand } from '../../facade/main.ts';
 import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
 
-/** Milliseconds: medians over the reloads of one number of rules, unless told otherwise. */
+/** Milliseconds: medians over the reloads of one number of rules, unless a field says otherwise. */
 export interface ReloadTiming {
   readonly rules: number;
   /** Until the first configuration is in force. */
   readonly start: number;
   /** From the edit until the next one is. */
   readonly reload: number;
-  /** The longest time for which no call could have gone on: by the wall, and processor time of the main thread, which other programs do not lengthen; the most of all reloads. */
+  /** The longest blocking of calls: wall time, processor time of the main thread, and the maximum of the latter. */
   readonly held: number;
   readonly worked: number;
   readonly mostWorked: number;
 }
 
-/** One file holds as many values as the reader takes. */
+/** The most rules of one file, which has as many values as the reader accepts. */
 const A_FILE = 1000;
 
 /** Rules for tools of ten servers; `edit` changes the message of the last one. */
 function ruleText(file: number, count: number, edit: number): string {
   const rules = Array.from({ length: count }, (_, number) => {
     const message = number === count - 1 ? `Edit ${edit}.` : 'It is so.';
-    return `  - id: r${file}-${number}\n    outcome: ${number % 5 === 0 ? 'allow' : 'deny'}\n    message: ${message}\n    when:\n      tools: [s${number % 10}.t${file}-${number}]\n      paths: ["src/${number}/**", "**/*.pem"]\n`;
+    return (
+      `  - id: r${file}-${number}\n    outcome: ${number % 5 === 0 ? 'allow' : 'deny'}\n    message: ` +
+      `${message}\n    when:\n      tools: [s${number % 10}.t${file}-${number}]\n      paths: ` +
+      `["src/${number}/**", "**/*.pem"]\n`
+    );
   });
   return `rules:\n${rules.join('')}`;
 }
@@ -47,7 +51,9 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   const file = path.join(folder, 'tollgate.yaml');
   writeFileSync(
     file,
-    `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9]}}\npolicies: [${names.join(', ')}]\n`,
+    `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, ` +
+      'role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: [s0, s1, s2, s3, s4, s5, ' +
+      `s6, s7, s8, s9]}}\npolicies: [${names.join(', ')}]\n`,
   );
   const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });
   const began = performance.now();
@@ -81,7 +87,7 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   };
 }
 
-/** Looks at every millisecond, as far as it is let: what the thread worked between two looks held everybody else up. */
+/** Runs a timer every millisecond. The work of the thread between two turns has blocked all calls. */
 function watchHolds(): { stop(): number } {
   const clock = openThreadClock(ownThread());
   let [last, most] = [clock.ms() ?? NaN, 0];
@@ -106,13 +112,16 @@ export async function measureReload(rounds = 5): Promise<readonly ReloadTiming[]
   return timings;
 }
 
-/** A table. */
+/** Returns a table. */
 export function formatReloads(timings: readonly ReloadTiming[]): string {
-  const rows = timings.map(
-    ({ rules, ...times }) =>
-      `| ${[rules, ...[times.start, times.reload, times.held, times.worked, times.mostWorked].map((ms) => ms.toFixed(0))].join(' | ')} |\n`,
+  const rows = timings.map(({ rules, start, reload, held, worked, mostWorked }) => {
+    const times = [start, reload, held, worked, mostWorked].map((ms) => ms.toFixed(0));
+    return `| ${[rules, ...times].join(' | ')} |\n`;
+  });
+  return (
+    '| rules | start, ms | reload, ms | calls held, ms | of processor time | at most |\n' +
+    `|---|---|---|---|---|---|\n${rows.join('')}`
   );
-  return `| rules | start, ms | reload, ms | calls held, ms | of processor time | at most |\n|---|---|---|---|---|---|\n${rows.join('')}`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatReloads(await measureReload()));

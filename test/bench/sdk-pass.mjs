@@ -1,4 +1,4 @@
-/** Owns the yardstick of the benchmark: a pass-through built on Client and Server of the SDK. Arguments: stdio|http, then the backend's. */
+/** A proxy made with Client and Server of the SDK, for comparison. Arguments: stdio|http, then those of the backend. */
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';

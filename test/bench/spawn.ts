@@ -1,4 +1,4 @@
-/** Owns the measuring of what isolation adds to the start of a program: to begin and end it, directly and in a sandbox, taking turns. */
+/** Measures what isolation adds to the start and end of a program: directly and in a sandbox, in turns. */
 import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,10 +19,10 @@ const PROGRAMS = [
   [process.execPath, ['-e', '0']],
 ] as const;
 const LEVELS = ['direct', 'sandbox'] as const;
-/** An owner that is not root: root's own folders are refused. */
+/** A user other than root, whose folders are refused. */
 const OWNER = 1000;
 
-/** A container has no figures here: its time is the daemon's. The proof of isolation at the first sandboxed start is not counted. */
+/** Containers are not measured, because their time is that of the daemon. The first sandboxed start does not count. */
 export async function measureSpawns(rounds: number): Promise<readonly SpawnFigures[]> {
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-spawn-')));
   if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
@@ -83,7 +83,7 @@ async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<numb
   return took;
 }
 
-/** A row for each program and level. */
+/** Returns a row for each program and level of isolation. */
 export function formatSpawns(figures: readonly SpawnFigures[]): string {
   return [
     '| program | min ms | p50 ms |',

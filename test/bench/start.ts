@@ -1,4 +1,4 @@
-/** Owns the benchmark of starts: five real servers until all are listed, bare and under the supervisor, taking turns; and one restart. */
+/** Measures the start of five real servers until all are listed, bare and under the supervisor, and a restart. */
 import { chownSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import { startAll } from '../stdio/misbehaving-server.ts';
 import { openStdio } from './client.ts';
 import { quantile } from './measure.ts';
 
-/** Medians in milliseconds; ratios are paired by round against the bare start. */
+/** Medians in milliseconds. Ratios compare with the bare start of the same round. */
 export interface StartFigures {
   readonly name: string;
   readonly ms: number;
@@ -31,7 +31,7 @@ const modules = path.join(
   'node_modules',
 );
 
-/** Five: two of each of two, and one. */
+/** Five servers: two, two and one of three programs. */
 function serversIn(folder: string): readonly (readonly [string, readonly string[]])[] {
   const everything = path.join(modules, '@modelcontextprotocol/server-everything/dist/index.js');
   const filesystem = path.join(modules, '@modelcontextprotocol/server-filesystem/dist/index.js');
@@ -78,11 +78,11 @@ function openPool(folder: string, onEvent: (event: ServerEvent) => void = () => 
 
 async function startBare(folder: string): Promise<number> {
   const began = performance.now();
-  // The environment that the supervisor gives: one variable for certificates alone doubles the start of Node.
+  // The environment of the supervisor, because a variable for certificates alone doubles the start time of Node.
   const env = { PATH: process.env.PATH, LANG: process.env.LANG, HOME: folder };
   const opened = await Promise.all(
     serversIn(folder).map(async ([name, args]) => {
-      // As the supervisor: a session of its own, to which Linux gives a share of its own of a busy machine (sched_autogroup).
+      // A new session, as the supervisor makes it, which Linux schedules separately (sched_autogroup).
       const target = await openStdio(name, args, { cwd: folder, env, detached: true });
       await target.ask('tools/list', {});
       return target;
@@ -104,7 +104,7 @@ async function startPool(folder: string, isolation: Isolation): Promise<number> 
   return ms;
 }
 
-/** From the death of a kept server to its new handshake, less the pause of a second before it. */
+/** Measures from the death of a keep-alive server to its new handshake, without the pause of a second. */
 async function restart(folder: string): Promise<number> {
   const events: ServerEvent[] = [];
   const pool = openPool(folder, (event) => events.push(event));
@@ -126,12 +126,12 @@ async function restart(folder: string): Promise<number> {
   return done.ms;
 }
 
-/** Rounds take turns, so that noise hits all alike. */
+/** Measures in rounds, so that noise is the same for all. */
 export async function measureStarts(rounds: number): Promise<readonly StartFigures[]> {
   await installServers(() => undefined);
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-starts-')));
   mkdirSync(path.join(folder, 'work'));
-  // As root, sandboxed servers are given the rights of the folder's owner.
+  // As root, sandboxed servers run as the owner of the folder.
   if (process.getuid?.() === 0) chownSync(folder, 4711, 4711);
   const runs = {
     bare: () => startBare(folder),
@@ -160,7 +160,7 @@ export async function measureStarts(rounds: number): Promise<readonly StartFigur
   return [...figures, { name: 'one restart, after its pause', ms: quantile(again, 0.5), ratio: Number.NaN }];
 }
 
-/** As a table. */
+/** Returns a table. */
 export function formatStarts(figures: readonly StartFigures[]): string {
   const rows = figures.map(
     ({ name, ms, ratio }) => `| ${name} | ${ms.toFixed(0)} | ${Number.isNaN(ratio) ? '' : ratio.toFixed(2)} |`,

@@ -1,5 +1,5 @@
 /**
- * Measures the memory of the watchdog thread: the resident size of a process that started it, less that of one that did not; medians.
+ * Measures the memory of the watchdog thread: the median difference of the resident size with and without it.
  * `npm run -s build && node dist/test/bench/watchdog.js`.
  */
 import { spawnSync } from 'node:child_process';
@@ -12,10 +12,10 @@ import { startWatchdog } from '../../facade/runtime/watchdog.ts';
 import { quantile } from './measure.ts';
 
 const ROUNDS = 5;
-/** After this time the thread has loaded its modules and looked several times. */
+/** The time in which the thread has loaded its modules and made several checks, ms. */
 const SETTLED_MS = 3_000;
 
-/** The resident size of this process in MiB, after the watchdog has started or not. */
+/** Prints the resident size of this process in MiB, with or without the watchdog. */
 async function sizeOfThis(watched: boolean): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-watchdog-'));
   if (watched)
@@ -49,7 +49,8 @@ if (which === undefined) {
     ),
   ];
   process.stdout.write(
-    `resident size, medians of ${ROUNDS}: ${without.toFixed(1)} MiB without the watchdog, ${withIt.toFixed(1)} MiB with it\n`,
+    `resident size, medians of ${ROUNDS}: ${without.toFixed(1)} MiB without the watchdog, ${withIt.toFixed(1)} ` +
+      'MiB with it\n',
   );
 } else {
   process.stdout.write(`${await sizeOfThis(which === 'with')}`);

@@ -1,10 +1,10 @@
-/** Tests the two classes of servers: what an internal and an external one get where nothing more is written. */
+/** Tests the defaults of internal and external servers. */
 import { describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { withProject } from './project.ts';
 
-describe('servers of which nothing more is written' + verifies('CY-01'), () => {
-  it('are external, and judged less strictly; an internal one must be declared and name its tools', () => {
+describe('the default class of a server' + verifies('CY-01'), () => {
+  it('is external and less strict; an internal server must be declared and list its tools', () => {
     withProject((project) => {
       const { servers } = project.config(
         'servers: {others: {command: x}, own: {command: y, trust: internal, tools: {allow: [find]}}}',
@@ -14,7 +14,7 @@ describe('servers of which nothing more is written' + verifies('CY-01'), () => {
       expect(servers.get('own')).toMatchObject({ trust: 'internal', validateOutput: 'strict' });
       const { problems } = project.load('servers: {own: {command: y, trust: internal}}');
       expect(problems.map(({ message }) => message).join()).toContain('tools');
-      // A network address is no place for a server of one's own.
+      // An internal server may not be at a network address.
       expect(
         project.load('servers: {own: {url: "https://a.example/mcp", trust: internal, tools: {allow: [find]}}}')
           .problems,

@@ -1,4 +1,4 @@
-/** Tests additions to tollgate.yaml: every byte that stood there stays, the value is what was meant, and what is not understood is refused. */
+/** Tests additions to the text of tollgate.yaml: other bytes do not change, and unusual YAML is refused. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
@@ -11,36 +11,40 @@ const server: Addition = {
 };
 const SERVER = '  new:\n    command: npx\n    args: [-y, x@1]\n    env:\n      A: ${secret:new.A}\n';
 
-describe('an addition', () => {
+describe('addTo', () => {
   it.each([
-    ['to nothing', '', `\nservers:\n${SERVER}`],
+    ['to an empty file', '', `\nservers:\n${SERVER}`],
     ['to a file without the section', 'version: 1\n', `version: 1\n\nservers:\n${SERVER}`],
     ['to a file without a line end', 'version: 1', `version: 1\n\nservers:\n${SERVER}`],
     [
-      'behind the last entry, before the comments of the next section',
+      'after the last entry, before the comments of the next section',
       'servers:\n  a:   {command: x} # mine\n\n# policies\npolicies: [a.yaml]\n',
       `servers:\n  a:   {command: x} # mine\n${SERVER}\n# policies\npolicies: [a.yaml]\n`,
     ],
     [
-      'behind a nested entry',
+      'after a nested entry',
       'servers:\n  a:\n    env:\n      B: |\n        text\n        more\nversion: 1\n',
       `servers:\n  a:\n    env:\n      B: |\n        text\n        more\n${SERVER}version: 1\n`,
     ],
     [
-      'in the indentation that is used',
+      'with the indentation of the file',
       'servers:\n    a: {command: x}\n',
       `servers:\n    a: {command: x}\n${SERVER.replace(/^/gm, '  ').trimEnd()}\n`,
     ],
     [
-      'into a map of one line',
+      'to a map in one line',
       'servers: { a: {command: x} } # c\n',
       'servers: { a: {command: x}, "new": {"command":"npx","args":["-y","x@1"],"env":{"A":"${secret:new.A}"}} } # c\n',
     ],
     ['to an empty section', 'servers:\nversion: 1\n', `servers:\n${SERVER}version: 1\n`],
     ['to an empty section with a comment', 'servers: # none\nversion: 1\n', `servers: # none\n${SERVER}version: 1\n`],
     ['to {}', 'servers: {}\nversion: 1\n', `servers:\n${SERVER}version: 1\n`],
-    ['to a file of Windows', 'servers:\r\n  a: {}\r\n', `servers:\r\n  a: {}\r\n${SERVER.replaceAll('\n', '\r\n')}`],
-  ])('%s', (_name, text, wanted) => {
+    [
+      'to a file with Windows line ends',
+      'servers:\r\n  a: {}\r\n',
+      `servers:\r\n  a: {}\r\n${SERVER.replaceAll('\n', '\r\n')}`,
+    ],
+  ])('adds a key %s', (_name, text, wanted) => {
     expect(addTo(text, [server])).toBe(wanted);
   });
 
@@ -52,40 +56,49 @@ describe('an addition', () => {
     ],
     ['to a list that is not indented', 'include:\n- a.json\n', 'include:\n- a.json\n- ~/b.json\n'],
     ['to a list in one line', 'include: [a.json]\n', 'include: [a.json, "~/b.json"]\n'],
-    ['to no list', 'version: 1\n', 'version: 1\n\ninclude:\n  - ~/b.json\n'],
-    ['of what is there already', 'include: [~/b.json]\n', 'include: [~/b.json]\n'],
-  ])('of items %s', (_name, text, wanted) => {
+    ['to a missing list', 'version: 1\n', 'version: 1\n\ninclude:\n  - ~/b.json\n'],
+    ['that the list has already', 'include: [~/b.json]\n', 'include: [~/b.json]\n'],
+  ])('adds items %s', (_name, text, wanted) => {
     expect(addTo(text, [{ path: ['include'], items: ['~/b.json'] }])).toBe(wanted);
   });
 
-  it('makes what leads to its place', () => {
+  it('creates missing parents', () => {
     const items = [
       { path: ['profiles', 'default', 'servers'], items: ['new'] },
       { path: ['expose', 'tools'], items: ['new.*'] },
     ];
     expect(addTo('profiles:\n  dev: {servers: [a]}\nexpose:\n  primitives: workspace\n  # tools: [x]\n', items)).toBe(
-      'profiles:\n  dev: {servers: [a]}\n  default:\n    servers: [new]\nexpose:\n  primitives: workspace\n  tools:\n    - new.*\n  # tools: [x]\n',
+      `profiles:
+  dev: {servers: [a]}
+  default:
+    servers: [new]
+expose:
+  primitives: workspace
+  tools:
+    - new.*
+  # tools: [x]
+`,
     );
     expect(addTo('profiles: {default: {servers: [a]}}\n', items.slice(0, 1))).toBe(
       'profiles: {default: {servers: [a, "new"]}}\n',
     );
   });
 
-  it('leaves a key that is there as it is', () => {
+  it('does not change an existing key', () => {
     expect(addTo('servers: {new: {command: mine}}\n', [server])).toBe('servers: {new: {command: mine}}\n');
   });
 
   it.each([
     ['an alias', 'a: &a {b: {command: x}}\nservers: *a\n'],
     ['a text', 'servers: none\n'],
-    ['a list where a map belongs', 'servers: [a]\n'],
+    ['a list instead of a map', 'servers: [a]\n'],
     ['broken YAML', 'servers: {\n'],
-    ['an explicit end', 'version: 1\n...\n'],
-  ])('is refused for %s', (_name, text) => {
+    ['an explicit end of the document', 'version: 1\n...\n'],
+  ])('refuses %s', (_name, text) => {
     expect(() => addTo(text, [server])).toThrowError(expect.objectContaining({ code: 'USAGE' }) as Error);
   });
 
-  it('keeps every line that was there, whatever is added', () => {
+  it('keeps every existing line, for random additions', () => {
     const word = fc.string({ minLength: 1, maxLength: 12 });
     fc.assert(
       fc.property(

@@ -1,4 +1,4 @@
-/** Owns a tollgate.yaml that uses every key of the schema with a value that is not its default. */
+/** A tollgate.yaml with every key of the schema, each with a value that is not its default. */
 import type { Project } from './project.ts';
 
 export const FULL_ENV = {
@@ -30,7 +30,8 @@ servers:
     tools: {allow: [read_*, write_*], deny: [write_all]}
     semantics:
       read_*: read
-      write_file: {verb: write, paths: [path], urls: [from], command: run, byArgument: {argument: mode, verbs: {wipe: destructive}}}
+      write_file: {verb: write, paths: [path], urls: [from], command: run, byArgument: {argument: mode,
+          verbs: {wipe: destructive}}}
     mapping: server-filesystem
     trustHints: true
     start: eager
@@ -53,9 +54,13 @@ servers:
     headers: {X-Team: blue}
     reconnectBackoffMs: 500
     healthCheckMs: 60000
-    oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a, clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
+    oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a,
+        clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
   clicks: {command: clicks, isolation: direct}
-programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm, opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg, setpriv: /opt/tools/setpriv, socat: /opt/tools/socat, unshare: /opt/tools/unshare, xdg-open: /opt/tools/xdg-open}
+programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm,
+    opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg,
+    setpriv: /opt/tools/setpriv, socat: /opt/tools/socat, unshare: /opt/tools/unshare,
+    xdg-open: /opt/tools/xdg-open}
 bash:
   isolation: sandbox
   acceptPathRaces: true
@@ -64,19 +69,25 @@ bash:
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
 secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
-  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true, space: team-a, registers: [dev]}
+  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor,
+      stdio: true, owner: true, space: team-a, registers: [dev]}
   - {id: bob, profiles: [harbor]}
 profiles:
   dev:
     servers: [files, web]
     expose:
-      primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
+      primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace],
+          write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'],
+          labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
       tools:
         - web.*
-        - {tool: web.read_media, name: media, description: Reads a picture., risk: [network], schemaProfile: flat, pins: {depth: 1}}
+        - {tool: web.read_media, name: media, description: Reads a picture., risk: [network],
+            schemaProfile: flat, pins: {depth: 1}}
     budgets:
-      - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80, concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
-    caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, media: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
+      - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80,
+          concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
+    caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, media: 5000, validateOutput: 'off',
+        concurrent: 2, timeoutMs: 5000}
     lifetimes: {web: ephemeral}
     starts: {web: eager}
     schemaProfile: flat
@@ -87,23 +98,32 @@ profiles:
 policies:
   - rules.yaml
   - {path: more.yaml, mode: shadow}
-  - {url: 'https://policies.example/bundle.tar.gz', mode: warn, poll: 5m, token: '\${env:FLEET}', verify: {keys: [fleet.pem], scope: write}, modes: [{profile: dev, origin: 'https://a.example', mode: 'off'}]}
+  - {url: 'https://policies.example/bundle.tar.gz', mode: warn, poll: 5m, token: '\${env:FLEET}',
+      verify: {keys: [fleet.pem], scope: write}, modes: [{profile: dev, origin: 'https://a.example',
+      mode: 'off'}]}
 rules:
   - {id: inline, outcome: deny, when: {}}
 expose:
-  primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
+  primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace],
+      write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'],
+      labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
   tools:
-    - {tool: web.search, name: find, description: Finds pages., risk: [network], schemaProfile: flat, pins: {safe: true}}
+    - {tool: web.search, name: find, description: Finds pages., risk: [network], schemaProfile: flat,
+        pins: {safe: true}}
 budgets:
-  - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8, concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
-caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict, concurrent: 4, timeoutMs: 9000}
+  - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8,
+      concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
+caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
+    concurrent: 4, timeoutMs: 9000}
 audit: {folder: ~/audit, rotateBytes: 8192}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
-listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99, headersMs: 700, requestMs: 800, socketIdleMs: 9000}
+listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none,
+    maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
+    headersMs: 700, requestMs: 800, socketIdleMs: 9000}
 limits: {servers: 7, connections: 2, drainMs: 5000}
 schemaProfile: openai
 `;

@@ -1,11 +1,11 @@
-/** Tests that the files that are generated from the schema of tollgate.yaml are up to date. */
+/** Tests that the files generated from the schema of tollgate.yaml are up to date. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-it('has every file that `npm run generate` writes, as it would write it now', async () => {
+it('each generated file is as `npm run generate` would write it now', async () => {
   const { generate } = (await import(path.join(ROOT, 'test/config/generate.mjs'))) as {
     readonly generate: () => Promise<ReadonlyMap<string, string>>;
   };

@@ -1,4 +1,4 @@
-/** Tests who the caller over stdio is, and how tokens of the configuration become hashes. */
+/** Tests which principal a caller over stdio is, and that tokens are stored as hashes. */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { principalForStdio } from '../../facade/config/stdio-identity.ts';
@@ -14,14 +14,14 @@ principals:
 `;
 const ENV = { BOB: 'token-of-bob-0123456789' };
 
-describe('over stdio', () => {
+describe('principalForStdio', () => {
   it.each([
     [{ user: 'alice' }, 'alice'],
     [{ user: 'bob' }, 'bob'],
     [{ user: 'bob', as: 'alice' }, 'alice'],
     [{ user: 'root', as: 'kiosk' }, 'kiosk'],
     [{ user: 'alice', as: 'kiosk' }, 'kiosk'],
-  ])('%j is %s', (caller, id) => {
+  ])('identifies %j as %s', (caller, id) => {
     withProject((project) => {
       const principal = principalForStdio(project.config(YAML, ENV), caller);
       expect(principal.id).toBe(id);
@@ -30,11 +30,15 @@ describe('over stdio', () => {
   });
 
   it.each([
-    ['an unknown user with several to choose from', { user: 'mallory' }, 'Use --as with one of: alice, kiosk.'],
+    [
+      'an unknown user who can choose among several principals',
+      { user: 'mallory' },
+      'Use --as with one of: alice, kiosk.',
+    ],
     ['a principal that does not exist', { user: 'alice', as: 'eve' }, 'Use --as with one of: alice, kiosk.'],
-    ['the holder of a token, by name alone', { user: 'mallory', as: 'bob' }, 'alice, kiosk'],
-    ['one that is closed over stdio, even to a user of its name', { user: 'ci' }, 'alice, kiosk'],
-    ['a name of a prototype', { user: 'constructor', as: '__proto__' }, 'alice, kiosk'],
+    ['a principal with a token to another user', { user: 'mallory', as: 'bob' }, 'alice, kiosk'],
+    ['a principal with `stdio: false`, even to a user of its name', { user: 'ci' }, 'alice, kiosk'],
+    ['a name of an object prototype', { user: 'constructor', as: '__proto__' }, 'alice, kiosk'],
   ])('refuses %s', (_what, caller, next) => {
     withProject((project) => {
       expect(() => principalForStdio(project.config(YAML, ENV), caller)).toThrowError(
@@ -43,7 +47,7 @@ describe('over stdio', () => {
     });
   });
 
-  it('says what to add when nobody may', () => {
+  it('says what to add if no principal is available', () => {
     withProject((project) => {
       const config = project.config(`principals: [{id: ci, token: 'sha256:${'a'.repeat(64)}'}]`);
       expect(() => principalForStdio(config, { user: 'x' })).toThrowError(
@@ -52,7 +56,7 @@ describe('over stdio', () => {
     });
   });
 
-  it('without principals in the file, whoever starts it is `local`', () => {
+  it('identifies every user as `local` if the file has no principals', () => {
     withProject((project) => {
       expect(principalForStdio(project.config(''), { user: 'anyone' })).toEqual({
         id: 'local',
@@ -67,7 +71,7 @@ describe('over stdio', () => {
 });
 
 describe('tokens', () => {
-  it('are kept as hashes; the one of a variable and its hash open the same door', () => {
+  it('are stored as hashes; a token and its hash in a variable are equivalent', () => {
     withProject((project) => {
       const { principals } = project.config(YAML, ENV);
       const hash = createHash('sha256').update(ENV.BOB).digest('hex');

@@ -1,4 +1,4 @@
-/** Tests included client files: every client's form, what is never honoured, and that no such file stops the start. */
+/** Tests included client files: the formats of all clients, ignored settings, and that no file prevents the start. */
 import { mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -31,14 +31,23 @@ function include(
 
 const one = (server: unknown): Readonly<Record<string, unknown>> => ({ 'mcp.json': { mcpServers: { a: server } } });
 
-describe('the forms of all clients' + verifies('HA-01'), () => {
-  it('VS Code: servers, inputs, comments, trailing commas, folders', () => {
+describe('an include' + verifies('HA-01'), () => {
+  it('reads servers, inputs, comments, trailing commas and folders of VS Code', () => {
     const text = `{
       // what the team uses
-      "inputs": [{ "id": "gh-token", "type": "promptString", "password": true }, { "id": "level", "type": "promptString", "default": "info" }],
+      "inputs": [
+        { "id": "gh-token", "type": "promptString", "password": true },
+        { "id": "level", "type": "promptString", "default": "info" }
+      ],
       "servers": {
-        "github": { "type": "http", "url": "https://api.example.com/mcp", "headers": { "Authorization": "Bearer \${input:gh-token}" } },
-        "local": { "type": "stdio", "command": "node", "args": ["\${workspaceFolder}/server.js", "\${userHome}"], "env": { "LEVEL": "\${input:level}", "X": "\${env:X}" }, "cwd": "\${workspaceFolder}/sub" },
+        "github": {
+          "type": "http", "url": "https://api.example.com/mcp",
+          "headers": { "Authorization": "Bearer \${input:gh-token}" }
+        },
+        "local": {
+          "type": "stdio", "command": "node", "args": ["\${workspaceFolder}/server.js", "\${userHome}"],
+          "env": { "LEVEL": "\${input:level}", "X": "\${env:X}" }, "cwd": "\${workspaceFolder}/sub"
+        },
         "events": { "type": "sse", "url": "http://127.0.0.1:9/sse" },
       },
     }`;
@@ -110,7 +119,7 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
       { type: 'streamableHttp', url: 'https://x.example/mcp' },
       { transport: 'http' },
     ],
-  ])('%s', (_client, file, server, wanted) => {
+  ])('reads a file of %s', (_client, file, server, wanted) => {
     include({ files: { [file]: { mcpServers: { a: server } } }, env: { A: 'value-of-a' } }, (config, said) => {
       expect(said).toBe('');
       expect(config.servers.get('a')).toMatchObject({ ...wanted, source: file });
@@ -118,7 +127,7 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
     });
   });
 
-  it("Claude Code, ~/.claude.json: the user's servers and those of this project, not of others", () => {
+  it('reads the servers of the user and of this project from ~/.claude.json of Claude Code', () => {
     withProject((project) => {
       const projects = {
         [project.folder]: { mcpServers: { mine: { command: 'x' } } },
@@ -134,22 +143,22 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
     });
   });
 
-  it('variables stay literal where the client has none: $VAR and $$', () => {
+  it('keeps $VAR and $$, which are no variables for clients', () => {
     include({ files: one({ command: 'x', args: ['$HOME', '$$', '$${A}'] }), env: { A: 'a' } }, ({ servers }) => {
       expect(servers.get('a')?.args).toEqual(['$HOME', '$$', '$${A}']);
     });
   });
 });
 
-describe('such a file never stops the start' + verifies('HA-01'), () => {
+describe('an included file does not prevent the start' + verifies('HA-01'), () => {
   it.each([
     ['is missing', undefined, 'there is no such file'],
     ['is empty', '', 'not JSON'],
     ['is broken', '{"mcpServers": {"a": {"command": "x"}', '1:38: the included file is not JSON (CloseBraceExpected)'],
     ['is a list', '[]', 'not an object'],
     ['has no servers', '{"mcpServer": {}}', 'has neither servers nor mcpServers'],
-    ['has servers of a wrong kind', '{"mcpServers": []}', 'the servers are not an object'],
-    ['is nested without end', '{"mcpServers":'.repeat(50_000), 'nested too deeply'],
+    ['has servers of a wrong type', '{"mcpServers": []}', 'the servers are not an object'],
+    ['is nested very deeply', '{"mcpServers":'.repeat(50_000), 'nested too deeply'],
     ['is not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), 'not UTF-8'],
   ])('when it %s', (_what, text, says) => {
     withProject((project) => {
@@ -173,21 +182,21 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
 
   it.each([
     ['neither command nor url', {}, 'neither command nor url'],
-    ['a command that is no text', { command: 7 }, 'command is not a text'],
-    ['arguments that are no texts', { command: 'x', args: ['a', 1] }, 'args are not a list'],
-    ['an environment that is no map', { command: 'x', env: [] }, 'env or headers are not an object'],
+    ['a command that is not text', { command: 7 }, 'command is not a text'],
+    ['arguments that are not text', { command: 'x', args: ['a', 1] }, 'args are not a list'],
+    ['an environment that is not a map', { command: 'x', env: [] }, 'env or headers are not an object'],
     ['an environment with null', { command: 'x', env: { A: null } }, 'value that is not text'],
     ['an unknown type', { type: 'grpc', url: 'https://x.example' }, 'its type is none of'],
     ['an unset variable', { command: 'x', env: { A: '${NOPE}' } }, 'variable NOPE is not set'],
     [
-      'an input that nobody answers',
+      'an input without a value',
       { command: 'x', env: { A: '${input:key}' } },
       'set TOLLGATE_INPUT_KEY in the environment',
     ],
-    ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
+    ['a variable of an unknown form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
     ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile cannot be used: there is no such file'],
     [
-      'a variable that leads to other settings',
+      'a variable that makes the program use other settings',
       { command: 'x', env: { HOME: './h' } },
       'variable HOME makes the program use other settings or programs',
     ],
@@ -199,11 +208,11 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
       'variable PATH decides which program a name means',
     ],
     ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],
-    ['an address of another kind', { url: 'file:///etc/passwd' }, 'not http or https'],
+    ['an address of another protocol', { url: 'file:///etc/passwd' }, 'not http or https'],
     ['look-alike letters', { command: 'npх' }, 'letters outside ASCII'],
     ['Tollgate itself', { command: 'npx', args: ['-y', 'tollgate', 'run'] }, 'inside itself'],
-    ['a switch', { command: 'x', disabled: true }, 'the file disables it'],
-  ])('a server with %s is alone unusable, and named', (_what, server, says) => {
+    ['`disabled: true`', { command: 'x', disabled: true }, 'the file disables it'],
+  ])('makes only the server unusable, and says why: %s', (_what, server, says) => {
     include(
       {
         files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } },
@@ -221,7 +230,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
   it.each([
     ['the home folder', '${userHome}', 'it contains the home folder with its keys and settings'],
     ['the keys of the user', '~/.ssh', 'keys or tokens of the user'],
-  ])('a server that would start in %s, and so read it, is alone unusable', (_what, cwd, says) => {
+  ])('makes only a sandboxed server unusable that would start in %s', (_what, cwd, says) => {
     include(
       {
         files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd }, b: { command: 'y' } } } },
@@ -242,7 +251,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     );
   });
 
-  it('keys that stand twice make the server unusable: parsers differ on which one counts', () => {
+  it('makes a server with a duplicate key unusable, because parsers differ on which one counts', () => {
     include(
       {
         files: {
@@ -259,7 +268,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
 });
 
 describe('an included file grants nothing', () => {
-  it('alwaysAllow, autoApprove and trust are reported, other unknown keys too' + verifies('HA-01'), () => {
+  it('reports alwaysAllow, autoApprove, trust and unknown keys, and ignores them' + verifies('HA-01'), () => {
     include(
       {
         files: one({
@@ -273,10 +282,10 @@ describe('an included file grants nothing', () => {
         }),
       },
       ({ servers, warnings }, said) => {
-        // Said by `check`, and not at each start.
+        // Reported by `check`, and not at each start.
         for (const { message, minor } of warnings)
           if (/|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
-        // Without `isolation` it runs in a sandbox, whatever the file says of one.
+        // Without `isolation` it runs in a sandbox, whatever the file says.
         for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
         for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved'])
           expect(said).toContain(`${key} grants trust, which a client's file cannot`);
@@ -285,39 +294,38 @@ describe('an included file grants nothing', () => {
     );
   });
 
-  it('its sandbox counts for nothing, and that is said until tollgate.yaml has one' + verifies('HA-01'), () => {
+  it('warns that its sandbox has no effect, until tollgate.yaml has one' + verifies('HA-01'), () => {
     const files = one({ command: 'x', sandboxEnabled: true, sandbox: { filesystem: { allowWrite: ['out'] } } });
     const line =
-      'server "a": its sandbox has no effect in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
+      'server "a": its sandbox has no effect in an included file; ' +
+      'write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
     include({ files }, ({ servers }, said) => {
       expect(servers.get('a')?.sandbox?.filesystem.allowWrite).toEqual([]);
       expect(said).toContain(line);
     });
     include({ files, yaml: 'servers: {a: {sandbox: {}}}\n' }, (_config, said) =>
-      expect(said).not.toContain('counts for nothing'),
+      expect(said).not.toContain('its sandbox has no effect'),
     );
   });
 
-  it(
-    'settings come from an entry of the same name in tollgate.yaml; approval from no file at all' + verifies('HA-01'),
-    () => {
-      const yaml =
-        'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
-      include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
-        expect(servers.get('a')).toMatchObject({
-          command: 'npx',
-          isolation: 'direct',
-          timeoutMs: 5000,
-          mapping: 'server-filesystem',
-          tools: { deny: ['x'] },
-          source: 'mcp.json',
-        });
-        expect(said).toContain('the package has no exact version');
+  it('takes settings from the entry in tollgate.yaml, and an approval from no file' + verifies('HA-01'), () => {
+    const yaml =
+      'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\n' +
+      'profiles: {dev: {servers: [a]}}';
+    include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
+      expect(servers.get('a')).toMatchObject({
+        command: 'npx',
+        isolation: 'direct',
+        timeoutMs: 5000,
+        mapping: 'server-filesystem',
+        tools: { deny: ['x'] },
+        source: 'mcp.json',
       });
-    },
-  );
+      expect(said).toContain('the package has no exact version');
+    });
+  });
 
-  it('an entry without its server stays, unusable', () => {
+  it('keeps an entry whose server no file defines, as unusable', () => {
     include(
       {
         files: { 'mcp.json': { mcpServers: {} } },
@@ -334,8 +342,8 @@ describe('an included file grants nothing', () => {
   });
 });
 
-describe('names and collisions' + verifies('HA-04'), () => {
-  it('illegal names become slugs, reported', () => {
+describe('names of included servers' + verifies('HA-04'), () => {
+  it('turns illegal names into legal ones, with a warning', () => {
     include(
       {
         files: {
@@ -356,7 +364,7 @@ describe('names and collisions' + verifies('HA-04'), () => {
     );
   });
 
-  it('a reserved name cannot be used', () => {
+  it('refuses a reserved name', () => {
     include(
       { files: { 'mcp.json': { mcpServers: { workspace: { command: 'x' }, 'Tollgate-X': { command: 'x' } } } } },
       ({ servers }) => {
@@ -366,14 +374,14 @@ describe('names and collisions' + verifies('HA-04'), () => {
     );
   });
 
-  it('tollgate.yaml keeps its name, whatever a file says', () => {
+  it('prefers the server of tollgate.yaml', () => {
     include({ files: one({ command: 'evil' }), yaml: 'servers: {a: {command: good}}' }, ({ servers }, said) => {
       expect(servers.get('a')?.command).toBe('good');
       expect(said).toContain('tollgate.yaml defines a itself');
     });
   });
 
-  it('two files that say the same mean one server; two that differ leave none to use', () => {
+  it('merges equal definitions of two files; two that differ leave none to use', () => {
     const same = { command: 'x', args: ['1'] };
     include(
       {
@@ -391,7 +399,7 @@ describe('names and collisions' + verifies('HA-04'), () => {
     );
   });
 
-  it('included servers past the limit are left out, the start goes on' + verifies('HA-05'), () => {
+  it('leaves out servers above the limit' + verifies('HA-05'), () => {
     const many = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`s${index}`, { command: 'x' }]));
     include(
       { files: { 'mcp.json': { mcpServers: many } }, yaml: 'limits: {servers: 3}\nservers: {own: {command: x}}' },
@@ -403,8 +411,8 @@ describe('names and collisions' + verifies('HA-04'), () => {
   });
 });
 
-describe('environment files', () => {
-  it('are read for programs, below what the entry sets, and hidden' + verifies('HA-02'), () => {
+describe('an envFile', () => {
+  it('gives variables to a program, below those of its entry, and is redacted' + verifies('HA-02'), () => {
     const text = '# keys\nexport API_KEY=\'key-from-file\'\nPLAIN = value \nQUOTED="a b"\nnot a line\nOVER=low\n';
     include(
       {
@@ -427,7 +435,7 @@ describe('environment files', () => {
     );
   });
 
-  it('may not load code either', () => {
+  it('may not set variables that load code', () => {
     include(
       {
         files: {

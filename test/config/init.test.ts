@@ -1,4 +1,4 @@
-/** Tests `tollgate init`: what it finds, what it writes, what it never shows and never overwrites. */
+/** Tests `tollgate init`: what it finds and writes, and that it shows no secrets and overwrites nothing. */
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -40,11 +40,12 @@ function read(project: Project, name: string): string {
   return readFileSync(path.join(project.folder, name), 'utf8');
 }
 
-describe('in an empty folder', () => {
+describe('tollgate init in an empty folder', () => {
   it('writes a file that loads, starter rules, and the schema for the editor', () => {
     withProject((project) => {
       expect(init(project, { config: 'other.yaml' }).err).toContain(
-        `Worth knowing:\n  neither servers nor bash can start in a sandbox: Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: chown -R USER: ${project.folder}\n`,
+        'Worth knowing:\n  neither servers nor bash can start in a sandbox: Tollgate runs as root, and the workspace ' +
+          `belongs to root; run Tollgate as an ordinary user, or: chown -R USER: ${project.folder}\n`,
       );
     });
     withProject((project) => {
@@ -52,7 +53,10 @@ describe('in an empty folder', () => {
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
       expect(err).toBe(
-        'No client files were found. Only the workspace serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n',
+        'No client files were found. Only the workspace serves read, write, edit and bash.\nWrote ' +
+          'tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, ' +
+          'policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  ' +
+          'tollgate run\n',
       );
       expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe(
         '# yaml-language-server: $schema=./policies/tollgate.schema.json',
@@ -70,7 +74,7 @@ describe('in an empty folder', () => {
     });
   });
 
-  it('holds a server as an example, which loads when it is uncommented', () => {
+  it('writes an example server as a comment, which loads when it is uncommented', () => {
     withProject((project) => {
       init(project);
       const text = read(project, 'tollgate.yaml')
@@ -83,14 +87,14 @@ describe('in an empty folder', () => {
     });
   });
 
-  it('says what comes next so that it can be typed as it stands', () => {
+  it('prints the next commands as they can be typed', () => {
     withProject((project) => {
       const { err } = init(project, { config: 'other.yaml' }, 'linux', ['/opt/my node/bin/node', '/x/main.js']);
       expect(err).toContain("Next:\n  '/opt/my node/bin/node' /x/main.js check --config other.yaml\n");
     });
   });
 
-  it('uses the schema of the installed package where there is one', () => {
+  it('uses the schema of an installed package', () => {
     withProject((project) => {
       for (const name of ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'])
         project.write(`node_modules/tollgate/dist/${name}`, '{}');
@@ -104,7 +108,7 @@ describe('in an empty folder', () => {
   });
 });
 
-describe('beside the files of clients' + verifies('HA-01'), () => {
+describe('tollgate init with files of clients' + verifies('HA-01'), () => {
   const places = (project: Project, platform: NodeJS.Platform): readonly ClientPlace[] =>
     clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform });
 
@@ -113,7 +117,8 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
     (platform) => {
       withProject((project) => {
         places(project, platform).forEach(({ client, file }, index) => {
-          const toml = `[${client.container}."Server ${index}"]\ncommand = "x"\n[${client.container}."Server ${index}".env]\nAPI_KEY = "${SECRET}"\nB-C = "${SECRET}"\n`;
+          const table = `${client.container}."Server ${index}"`;
+          const toml = `[${table}]\ncommand = "x"\n[${table}.env]\nAPI_KEY = "${SECRET}"\nB-C = "${SECRET}"\n`;
           project.write(
             file,
             client.syntax === 'toml' ? toml : JSON.stringify({ [client.container]: { [`Server ${index}`]: server } }),
@@ -127,14 +132,14 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
         expect(text).toContain('#   server-0: {profiles: [default]}\n');
         const config = loadConfig(project.file, { env: {}, home: project.home });
         expect(config.servers.size).toBe(places(project, platform).length);
-        // None is approved: a state folder, where consent would be, is not even made.
+        // No server is approved: the state folder, which would hold approvals, does not exist.
         expect(existsSync(config.state)).toBe(false);
         expect([...config.profiles.values()].flatMap(({ servers }) => servers)).toEqual([]);
       });
     },
   );
 
-  it('the comments, uncommented, let a profile reach the servers and show their tools', () => {
+  it('writes comments that, uncommented, let a profile show the tools of the servers', () => {
     withProject((project) => {
       project.write(
         '.mcp.json',
@@ -151,7 +156,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
     });
   });
 
-  it('passes over broken and empty ones, and says why', () => {
+  it('skips broken and empty files, and says why', () => {
     withProject((project) => {
       project.write('.mcp.json', '{');
       project.write('.cursor/mcp.json', '{"mcpServers": {}}');
@@ -162,7 +167,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
     });
   });
 
-  it('--json prints data, names only', () => {
+  it('prints only names with --json', () => {
     withProject((project) => {
       project.write('.vscode/mcp.json', JSON.stringify({ servers: { a: { type: 'stdio', ...server }, b: {} } }));
       const { out, err } = init(project, { json: true });
@@ -198,8 +203,8 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
   });
 });
 
-describe('refuses', () => {
-  it('to overwrite anything, writing nothing at all; --force replaces', () => {
+describe('tollgate init refuses', () => {
+  it('to overwrite a file, and writes nothing then; --force replaces it', () => {
     withProject((project) => {
       project.write('policies/rules.yaml', 'mine');
       expect(() => init(project, { starter: 'strict' })).toThrowError(
@@ -215,12 +220,13 @@ describe('refuses', () => {
     });
   });
 
-  it('to replace rules that are there: they are named, and no cases of a starter are put beside them', () => {
+  it('to replace existing rules, which it names, and adds no test cases to them', () => {
     withProject((project) => {
       project.write('policies/rules.yaml', 'rules: [{id: a, outcome: deny, when: {}}]\n');
       project.write('policies/suite.schema.json', '{}');
       expect(init(project).err).toContain(
-        'Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nUnchanged: policies/rules.yaml, policies/suite.schema.json.\n',
+        'Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\n' +
+          'Unchanged: policies/rules.yaml, policies/suite.schema.json.\n',
       );
       expect(loadConfig(project.file, { env: {}, home: project.home }).policies).toMatchObject([
         { path: path.join(project.folder, 'policies/rules.yaml') },

@@ -1,4 +1,4 @@
-/** Tests loading as a whole: every refused fault at its place (cases/*.yaml), the defaults, the folders, what is frozen. */
+/** Tests loading: every refused error at its place (cases/*.yaml), the defaults, the folders, and immutability. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -27,7 +27,7 @@ function toEnv(env: Case['env'] = {}): Record<string, string> {
   );
 }
 
-describe.each(files)('refuses, all at once, with line and column: %s', (file) => {
+describe.each(files)('the loader refuses all errors at once, with line and column: %s', (file) => {
   const cases = parse(readFileSync(path.join(folder, file), 'utf8')) as readonly Case[];
 
   it.each(cases)('$name', ({ yaml, env, files: extra = {}, problems: wanted }) => {
@@ -41,21 +41,21 @@ describe.each(files)('refuses, all at once, with line and column: %s', (file) =>
       ).toEqual(wanted.map(({ at }) => at));
       wanted.forEach(({ says }, index) => expect(seen[index]?.message).toContain(says));
       expect(error?.code).toBe('CONFIG_INVALID');
-      // Seen and why, then what to write.
+      // What was found and why, then what to write.
       for (const { message } of problems) expect(message).toMatch(/[;:] /);
       expect(JSON.stringify(problems) + String(error?.message)).not.toMatch(/hunter2/);
     });
   });
 });
 
-describe('a file that cannot be read', () => {
+describe('the loader refuses a file that', () => {
   it.each([
     ['is missing', () => undefined, 'there is no such file; write one with: tollgate init'],
     ['is a folder', (file: string) => mkdirSync(file), 'it is a folder'],
     ['is not UTF-8', undefined, 'not UTF-8'],
     ['is too large', undefined, 'larger than'],
     ['is a device', (file: string) => symlinkSync('/dev/null', file), 'not a plain file'],
-    ['leads in a circle', (file: string) => symlinkSync(file, file), 'links form a circle'],
+    ['is in a circle of links', (file: string) => symlinkSync(file, file), 'links form a circle'],
   ])('%s', (what, make, says) => {
     withProject((project) => {
       make?.(project.file);
@@ -95,9 +95,10 @@ describe('a file that cannot be read', () => {
   });
 });
 
-describe('what is filled in', () => {
+describe('the loader', () => {
   it(
-    'an empty file is a configuration: the workspace beside it, nobody else, nothing external' + verifies('HA-21'),
+    'fills in all defaults of an empty file: its folder as workspace, one principal, no external server' +
+      verifies('HA-21'),
     () => {
       withProject((project) => {
         const config = project.config('');
@@ -158,12 +159,14 @@ describe('what is filled in', () => {
     },
   );
 
-  it('a server has its settings' + verifies('HE-02', 'HA-08'), () => {
+  it('reads the settings of a server' + verifies('HE-02', 'HA-08'), () => {
     withProject((project) => {
       const { servers } = project.config(`
 servers:
   plain: {command: x}
-  full: {url: 'https://x.example/mcp', transport: sse, timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10, semantics: {get: read, set: {verb: write, paths: [p]}}}
+  full:
+    {url: 'https://x.example/mcp', transport: sse, timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10,
+     semantics: {get: read, set: {verb: write, paths: [p]}}}
   slow: {command: x, timeoutMs: 900000, cwd: sub}
 `);
       expect(servers.get('plain')).toEqual({
@@ -206,14 +209,14 @@ servers:
     });
   });
 
-  it('twenty servers by default, and as many as the setting says' + verifies('HA-05'), () => {
+  it('allows twenty servers by default, or as many as limits.servers says' + verifies('HA-05'), () => {
     withProject((project) => {
       const servers = (count: number): string =>
         `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
       expect(project.config(servers(20)).servers.size).toBe(20);
       expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers, and 20 are allowed');
-      const kept = (count: number): string =>
-        `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
+      const keepAlive = (_: unknown, index: number): string => `  kept-${index}: {command: x, lifetime: keep-alive}\n`;
+      const kept = (count: number): string => `servers:\n${Array.from({ length: count }, keepAlive).join('')}`;
       expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({
         line: 4,
         message: expect.stringContaining(
@@ -229,10 +232,11 @@ servers:
     });
   });
 
-  it('variables, folders and defaults, once and not nested', () => {
+  it('fills in variables, folders and defaults, once and without nesting', () => {
     withProject((project) => {
       const config = project.config(
-        "servers: {a: {command: x, args: ['${A}', '${env:A}', '${NO:-d}', '${EMPTY:-d}', '${EMPTY}', '${A:?x}', '${workspaceFolder}', '${userHome}', '${configDir}', '$$ $${A} $A $', '${NEST}']}}\n",
+        "servers: {a: {command: x, args: ['${A}', '${env:A}', '${NO:-d}', '${EMPTY:-d}', '${EMPTY}', '${A:?x}', " +
+          "'${workspaceFolder}', '${userHome}', '${configDir}', '$$ $${A} $A $', '${NEST}']}}\n",
         { A: 'one', EMPTY: '', NEST: '${A}' },
       );
       const { folder, home } = project;
@@ -252,7 +256,7 @@ servers:
     });
   });
 
-  it('rules stay as they are, with the place of each value', () => {
+  it('does not change rules, and knows the place of each value', () => {
     withProject((project) => {
       const { rules, ruleDocument } = project.config(
         "version: 1\nrules:\n  - {id: a, when: {x: '${NOPE} $$'}}\n  - {id: b}\n",
@@ -265,7 +269,7 @@ servers:
     });
   });
 
-  it('Rego beside a policy that is named, and named itself by nothing: said, for its rules hold nowhere', () => {
+  it('warns about Rego next to a policy that `policies` does not name', () => {
     withProject((project) => {
       for (const name of ['p/rules.yaml', 'p/mine.rego', 'p/mine_test.rego', 'p/team/a.rego', 'p/b.rego'])
         project.write(name, '');
@@ -276,7 +280,7 @@ servers:
     });
   });
 
-  it('policies by their kind, and the files that an agent must not write', () => {
+  it('reads policies of each kind, and lists the files that an agent must not write', () => {
     withProject((project) => {
       project.write('p/rules.yaml', 'rules: []');
       project.write('p/rego/x.rego', 'package x');
@@ -301,8 +305,8 @@ servers:
   });
 });
 
-describe('folders', () => {
-  it('state lies outside the workspace, one folder a project', () => {
+describe('the loader and folders', () => {
+  it('places the state outside the workspace, in one folder for each project', () => {
     withProject((project) => {
       const digest = createHash('sha256').update(project.folder).digest('hex').slice(0, 12);
       const state = path.join(project.home, '.local', 'state', 'tollgate', `project-${digest}`);
@@ -316,7 +320,7 @@ describe('folders', () => {
     });
   });
 
-  it('a link does not smuggle the state into the workspace, nor the home into it', () => {
+  it('resolves links before it compares the state, the workspace and the home folder', () => {
     withProject((project) => {
       mkdirSync(path.join(project.folder, 'inside'));
       symlinkSync(path.join(project.folder, 'inside'), path.join(project.home, 'outside'));
@@ -330,7 +334,7 @@ describe('folders', () => {
     });
   });
 
-  it('a workspace may be a folder elsewhere', () => {
+  it('accepts a workspace in another folder', () => {
     withProject((project) => {
       project.write('~/other/x', '');
       expect(project.config('workspace: ../other\n').workspace).toBe(path.join(project.home, 'other'));
@@ -339,8 +343,8 @@ describe('folders', () => {
   });
 });
 
-describe('what loaded is frozen', () => {
-  it('down to the last list and map', () => {
+describe('a loaded configuration', () => {
+  it('is frozen in depth', () => {
     withProject((project) => {
       const config = project.config('servers: {a: {command: x, args: [y], env: {Z: z}}}\nrules: [{id: a}]\n');
       const server = config.servers.get('a');
@@ -366,8 +370,8 @@ describe('what loaded is frozen', () => {
   });
 });
 
-describe('remarks that do not stop the start', () => {
-  it('secrets in clear, inline code, moving versions', () => {
+describe('a load warns', () => {
+  it('about literal secrets, inline code and packages without an exact version', () => {
     withProject((project) => {
       const { warnings } = project.config(
         `

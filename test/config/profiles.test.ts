@@ -1,4 +1,4 @@
-/** Tests profiles: the built-in ones, what others take from the file, and stacking. */
+/** Tests profiles: the built-in ones, the defaults of the others, and stacked profiles. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { eagerServers, mergeProfiles } from '../../facade/config/profiles.ts';
@@ -10,29 +10,34 @@ servers: {a: {command: x, mapping: server-filesystem}, b: {command: x}, c: {comm
 expose: {primitives: {read: a, bash: workspace}, tools: [c.x, b.*]}
 profiles:
   one: {servers: [a, b, c], budgets: [{id: n, scope: run, calls: 1}], caps: {bytes: 2000, lines: 5}}
-  two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], caps: {bytes: 3000}, schemaProfile: flat, plan: true}
+  two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, caps: {bytes: 3000},
+    budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], schemaProfile: flat, plan: true}
   three: {servers: [c], expose: {primitives: {}, tools: [{tool: b.x, name: bx, description: three}]}}
 `.replace('three: {servers: [c]', 'three: {servers: [b, c]');
 
 describe('profiles', () => {
-  it('the default has no external server; harbor has the limits of Harbor' + verifies('HA-21', 'HB-05'), () => {
-    withProject((project) => {
-      const { profiles, budgets, caps } = project.config('servers: {a: {command: x}}');
-      expect([...profiles.keys()]).toEqual(['default', 'harbor']);
-      expect(profiles.get('default')).toMatchObject({ servers: [], budgets: [] });
-      expect(profiles.get('harbor')).toMatchObject({
-        servers: [],
-        budgets: [
-          { scope: 'run', calls: 5, when: {} },
-          { scope: 'origin', concurrent: 2, when: {} },
-        ],
-        caps: { timeoutMs: 30_000 },
+  it(
+    'have two built-in ones: default without external servers, harbor with the limits of Harbor' +
+      verifies('HA-21', 'HB-05'),
+    () => {
+      withProject((project) => {
+        const { profiles, budgets, caps } = project.config('servers: {a: {command: x}}');
+        expect([...profiles.keys()]).toEqual(['default', 'harbor']);
+        expect(profiles.get('default')).toMatchObject({ servers: [], budgets: [] });
+        expect(profiles.get('harbor')).toMatchObject({
+          servers: [],
+          budgets: [
+            { scope: 'run', calls: 5, when: {} },
+            { scope: 'origin', concurrent: 2, when: {} },
+          ],
+          caps: { timeoutMs: 30_000 },
+        });
+        expect({ budgets, concurrent: caps.concurrent }).toEqual({ budgets: [], concurrent: 16 });
       });
-      expect({ budgets, concurrent: caps.concurrent }).toEqual({ budgets: [], concurrent: 16 });
-    });
-  });
+    },
+  );
 
-  it("without an expose of its own it takes the file's, less the tools of servers that it does not reach", () => {
+  it('use the expose of the file by default, without the tools of servers that they do not reach', () => {
     withProject((project) => {
       const { profiles } = project.config(YAML);
       expect(profiles.get('one')).toMatchObject({
@@ -43,7 +48,7 @@ describe('profiles', () => {
           { tool: 'b.*', pins: {} },
         ],
       });
-      // A server that serves a primitive is reached: the effect names it.
+      // A profile reaches the servers of its primitives.
       expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [] });
       expect(profiles.get('two')?.primitives).toEqual({
         read: [{ server: 'workspace' }],
@@ -55,7 +60,7 @@ describe('profiles', () => {
     });
   });
 
-  it('a written one replaces a built-in of its name', () => {
+  it('replace a built-in one of the same name', () => {
     withProject((project) => {
       const { profiles } = project.config(
         'servers: {a: {command: x}}\nprofiles: {default: {servers: [a]}, harbor: {}}',
@@ -65,7 +70,7 @@ describe('profiles', () => {
     });
   });
 
-  it('stacked: union of servers, later overrides win' + verifies('HA-21'), () => {
+  it('unite the servers of stacked profiles, and take later settings' + verifies('HA-21'), () => {
     withProject((project) => {
       const config = project.config(YAML);
       expect(mergeProfiles(config, ['one', 'two', 'three'])).toEqual({
@@ -99,7 +104,7 @@ describe('profiles', () => {
     });
   });
 
-  it('names of servers under starts and lifetimes are checked, and what starts with Tollgate is what some profile wants', () => {
+  it('check names under starts and lifetimes, and start an eager server if one of them wants it', () => {
     withProject((project) => {
       const { problems } = project.load(
         'version: 1\nprofiles: {one: {starts: {nobody: eager}, lifetimes: {nothing: keep-alive}}}\n',
@@ -123,7 +128,7 @@ describe('profiles', () => {
     });
   });
 
-  it('stacking is associative, and the same profile twice is the profile', () => {
+  it('can be stacked in any grouping, and twice without effect', () => {
     withProject((project) => {
       const config = project.config(YAML);
       const names = fc.array(fc.constantFrom('one', 'two', 'three', 'harbor', 'default'), {

@@ -1,4 +1,4 @@
-/** Owns throw-away projects on disk for tests of the configuration: a home, a project folder in it, and what loading it gives. */
+/** Temporary projects for tests of the configuration: a home folder with a project that can be loaded. */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { approveAll } from '../consent/approve-servers.ts';
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** What a load gave: a configuration, or problems. */
+/** The result of a load: a configuration, or problems. */
 export interface Loaded {
   readonly config?: Config;
   readonly problems: readonly Problem[];
@@ -45,14 +45,14 @@ export class Project {
     }
   }
 
-  /** The configuration; throws with all problems in the message when there is none. */
+  /** Returns the configuration. Throws an error with all problems if it does not load. */
   config(yaml: string, env: Env = {}): Config {
     const { config, problems } = this.load(yaml, env);
     if (config === undefined) throw new Error(JSON.stringify(problems, null, 1));
     return config;
   }
 
-  /** Approves servers of a configuration as it stands now; default: all of tollgate.yaml. */
+  /** Approves servers of the present configuration; default: all of tollgate.yaml. */
   async approve({
     file = this.file,
     names,
@@ -70,7 +70,7 @@ export class Project {
   }
 }
 
-/** Runs `work` with a project that is removed afterwards. */
+/** Runs `work` with a project, and removes the project afterwards. */
 export function withProject<T>(work: (project: Project) => T): T {
   const project = new Project();
   try {

@@ -1,4 +1,4 @@
-/** Tests what must always hold: nothing but TollgateError is thrown, no variable's value is ever shown, places are real. */
+/** Tests properties with random files: only TollgateErrors, no value of a variable in a message, real places. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -23,7 +23,7 @@ const seeds = [
   ),
 ];
 
-/** A text with some pieces cut out, doubled, or replaced by what YAML and `${}` find hard. */
+/** A text with parts cut out, doubled, or replaced by difficult YAML and `${}`. */
 const mutated = fc
   .tuple(
     fc.constantFrom(...seeds),
@@ -67,11 +67,11 @@ const mutated = fc
     ),
   );
 
-describe('whatever the file holds', () => {
-  it('the loader loads it or refuses it with places that exist, and throws nothing else', () => {
+describe('a random file', () => {
+  it('is loaded, or refused with places that exist', () => {
     fc.assert(
       fc.property(mutated, (yaml) => {
-        // Project.load passes on every throw that is not a TollgateError.
+        // Project.load throws every error that is not a TollgateError.
         const { config, problems, error } = project.load(yaml, FULL_ENV);
         if (config !== undefined) return;
         expect(error?.code).toBe('CONFIG_INVALID');
@@ -87,7 +87,7 @@ describe('whatever the file holds', () => {
     );
   });
 
-  it('any JSON value instead of any part of a whole file is loaded or refused', () => {
+  it('is loaded or refused, with any JSON value in any place', () => {
     fc.assert(
       fc.property(fc.constantFrom(...leaves(WHOLE)), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
         project.load(stringify(replaced(WHOLE, at, value)), FULL_ENV);
@@ -96,7 +96,7 @@ describe('whatever the file holds', () => {
     );
   });
 
-  it('any client file, broken anywhere, is included with remarks at most', () => {
+  it('of a client is included, at most with warnings', () => {
     const text = JSON.stringify({
       inputs: [{ id: 'a' }],
       mcpServers: {
@@ -114,37 +114,34 @@ describe('whatever the file holds', () => {
   });
 });
 
-describe('secrets', () => {
+describe('values of variables', () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9:/@ "'{}$*-]{12,40}$/).map((text) => `Zq9!${text}`);
 
-  it(
-    'of the environment stand in no problem, warning or error, wherever a variable is used' + verifies('HA-02'),
-    () => {
-      const texts = leaves(WHOLE);
-      fc.assert(
-        fc.property(
-          secret,
-          fc.subarray(texts, { minLength: 1, maxLength: 8 }),
-          fc.constantFrom('${SECRET}', 'x${env:SECRET}', '${SECRET}/x', '${SECRET:?no}'),
-          (value, places, form) => {
-            const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), WHOLE));
-            const { config, problems, error } = project.load(yaml, { ...FULL_ENV, SECRET: value });
-            const shown = [
-              formatProblems(problems),
-              formatProblems(config?.warnings ?? []),
-              error?.message,
-              error?.next,
-              JSON.stringify(error?.data ?? {}),
-            ].join('\n');
-            expect(shown).not.toContain('Zq9!');
-          },
-        ),
-        { numRuns: 200 },
-      );
-    },
-  );
+  it('are in no problem, warning or error, wherever a variable is used' + verifies('HA-02'), () => {
+    const texts = leaves(WHOLE);
+    fc.assert(
+      fc.property(
+        secret,
+        fc.subarray(texts, { minLength: 1, maxLength: 8 }),
+        fc.constantFrom('${SECRET}', 'x${env:SECRET}', '${SECRET}/x', '${SECRET:?no}'),
+        (value, places, form) => {
+          const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), WHOLE));
+          const { config, problems, error } = project.load(yaml, { ...FULL_ENV, SECRET: value });
+          const shown = [
+            formatProblems(problems),
+            formatProblems(config?.warnings ?? []),
+            error?.message,
+            error?.next,
+            JSON.stringify(error?.data ?? {}),
+          ].join('\n');
+          expect(shown).not.toContain('Zq9!');
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
 
-  it('of included files stand in no warning either, and are all registered' + verifies('HA-02'), () => {
+  it('of included files are in no warning, and are all registered for redaction' + verifies('HA-02'), () => {
     fc.assert(
       fc.property(
         secret,
@@ -167,11 +164,12 @@ describe('secrets', () => {
     );
   });
 
-  it("every value that goes to a server's env or headers from a variable is registered", () => {
+  it('are registered for redaction if they go to env or headers of a server', () => {
     fc.assert(
       fc.property(secret, (value) => {
         const config = project.config(
-          "servers: {a: {command: x, env: {A: 'a ${SECRET} b'}}, b: {url: 'http://x', headers: {X-B: '${env:SECRET}'}}}\nprincipals: [{id: a, token: '${env:SECRET}'}]",
+          "servers: {a: {command: x, env: {A: 'a ${SECRET} b'}}, " +
+            "b: {url: 'http://x', headers: {X-B: '${env:SECRET}'}}}\nprincipals: [{id: a, token: '${env:SECRET}'}]",
           { SECRET: value.padEnd(16, 'x') },
         );
         expect(config.secrets).toEqual([value.padEnd(16, 'x')]);
@@ -182,8 +180,8 @@ describe('secrets', () => {
   });
 });
 
-describe('substitution', () => {
-  it('is one pass: what a variable holds is never read again, and texts without $ stay as they are', () => {
+describe('substitute', () => {
+  it('makes one pass: it does not read values again, and does not change texts without $', () => {
     fc.assert(
       fc.property(fc.string(), fc.string(), (value, plain) => {
         const variables = { env: { A: value }, folders: new Map<string, string>() };

@@ -1,4 +1,4 @@
-/** Tests how files of a project are put in their place: owner, rights, folders, and nothing left of what failed. */
+/** Tests how files of a project are replaced: owner, mode, folders, and that a failure leaves nothing. */
 import {
   chmodSync,
   chownSync,
@@ -31,8 +31,8 @@ const facts = (file: string): readonly number[] => {
   return [uid, mode & 0o777];
 };
 
-describe('a file that is put in its place', () => {
-  it("is its owner's alone when it is new, with its folders, and belongs to whoever owns the project", () => {
+describe('replaceFile', () => {
+  it('makes a new file and its folders private, with the owner of the project', () => {
     chownSync(folder, USER, USER);
     replaceFile(at('a', 'b', 'file'), 'new');
     expect([facts(at('a')), facts(at('a', 'b')), facts(at('a', 'b', 'file'))]).toEqual([
@@ -42,7 +42,7 @@ describe('a file that is put in its place', () => {
     ]);
   });
 
-  it('keeps its owner and its rights, unless others are given', () => {
+  it('keeps owner and mode of a file, unless a mode is given', () => {
     writeFileSync(at('file'), 'old');
     chmodSync(at('file'), 0o640);
     chownSync(at('file'), USER, USER);
@@ -52,22 +52,22 @@ describe('a file that is put in its place', () => {
     expect(facts(at('file'))).toEqual([USER, 0o600]);
   });
 
-  it('replaces a link, and never what it leads to', () => {
+  it('replaces a link, and not its target', () => {
     writeFileSync(at('target'), 'kept');
     symlinkSync(at('target'), at('link'));
     replaceFile(at('link'), 'new', 0o600);
     expect([readFileSync(at('target'), 'utf8'), readFileSync(at('link'), 'utf8')]).toEqual(['kept', 'new']);
   });
 
-  it('leaves nothing when it cannot be placed', () => {
+  it('leaves nothing if it fails', () => {
     mkdirSync(at('file'));
     expect(() => replaceFile(at('file'), 'new')).toThrow();
     expect(readdirSync(folder)).toEqual(['file']);
   });
 });
 
-describe('folders', () => {
-  it('that are missing are named, the deepest first; those that are empty are removed', () => {
+describe('missing folders', () => {
+  it('are listed, the deepest first, and removed if they are empty', () => {
     expect(missingFolders(at('a', 'b', 'file'))).toEqual([at('a', 'b'), at('a')]);
     mkdirSync(at('a', 'b'), { recursive: true });
     for (const one of [at('a'), at('a', 'b'), at('a'), at('none')]) removeIfEmpty(one);

@@ -1,4 +1,4 @@
-/** Tests that schema and code agree both ways: every key of the schema is read, every default and every setting stands in both. */
+/** Tests that the schema and the loader agree: every key is read, and every setting and default is in both. */
 import { readFileSync } from 'node:fs';
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
@@ -29,7 +29,7 @@ function resolve(schema: Schema): Schema {
   return schema.$ref === undefined ? schema : (root.definitions[schema.$ref.replace('#/definitions/', '')] as Schema);
 }
 
-/** Every key of the schema as a path; `*` is an entry of a map or list. */
+/** Returns every key of the schema as a path; `*` is an entry of a map or list. */
 function keysOf(schema: Schema, at: readonly string[] = []): { readonly path: string; readonly schema: Schema }[] {
   const node = resolve(schema);
   const free = typeof node.additionalProperties === 'object' ? node.additionalProperties : node.items;
@@ -45,7 +45,7 @@ function keysOf(schema: Schema, at: readonly string[] = []): { readonly path: st
 
 const keys = keysOf(root);
 
-/** A configuration as plain JSON; maps become objects. */
+/** Returns a configuration as plain JSON, with objects instead of maps. */
 function plain(config: Config): string {
   return JSON.stringify({
     ...config,
@@ -64,7 +64,7 @@ describe('the published schema', () => {
     expect(() => new Ajv({ strict: true, allowUnionTypes: true }).compile(root)).not.toThrow();
   });
 
-  it('explains every key to the editor: title, description, an example that fits', () => {
+  it('has a title, a description and a valid example for every key', () => {
     const ajv = new Ajv({ strict: true, allowUnionTypes: true }).addSchema(root, 'root');
     for (const { path, schema } of keys) {
       expect(schema.title, path).toBeTruthy();
@@ -76,8 +76,8 @@ describe('the published schema', () => {
     }
   });
 
-  // Of bash.isolation the other value stands alone, so it has a test of its own below.
-  it('knows no key that the loader does not read: without it, or with another value, something else loads', () => {
+  // The other value of bash.isolation allows no other key, so it has its own test below.
+  it('has only keys that the loader reads: without one, or with another value, the result differs', () => {
     withProject((project) => {
       writeFull(project);
       const whole = plain(project.config(FULL, FULL_ENV));
@@ -96,11 +96,11 @@ describe('the published schema', () => {
     });
   });
 
-  it('knows every setting of the loaded configuration' + verifies('HE-02'), () => {
+  it('has every setting of the loaded configuration' + verifies('HE-02'), () => {
     withProject((project) => {
       writeFull(project);
       const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
-      // What the loader finds out by itself, and what stands there under another name.
+      // Values that the loader derives, or that have another name in the schema.
       const derived = new Set([
         'file',
         'folder',
@@ -161,7 +161,7 @@ describe('the published schema', () => {
     });
   });
 
-  it('names the defaults that the loader fills in', () => {
+  it('has the defaults that the loader fills in', () => {
     withProject((project) => {
       const config = project.config(
         'servers: {plain: {command: x}}\npolicies: [{path: p.yaml}]\nprincipals: [{id: a}]'.replace(
@@ -170,6 +170,7 @@ describe('the published schema', () => {
         ),
       );
       const [server, policy, principal] = [config.servers.get('plain'), config.policies[0], config.principals[0]];
+      const [bundle] = project.config('policies: [{url: "https://policies.example/b"}]').policies;
       const filled: Readonly<Record<string, unknown>> = {
         ...prefixed('caps', config.caps),
         ...prefixed('listen', config.listen),
@@ -178,7 +179,7 @@ describe('the published schema', () => {
         ...prefixed('servers.*', server),
         ...prefixed('policies.*', policy),
         ...prefixed('principals.*', principal),
-        'policies.*.poll': `${(project.config('policies: [{url: "https://policies.example/b"}]').policies[0]?.server?.pollMs ?? 0) / 1000}s`,
+        'policies.*.poll': `${(bundle?.server?.pollMs ?? 0) / 1000}s`,
         'approvals.waitMs': config.approvals.waitMs,
         'approvals.expireMs': config.approvals.expireMs,
         'recording.mode': config.recording.mode,
@@ -200,7 +201,7 @@ describe('the published schema', () => {
       const named = keys.filter(({ schema }) => schema.default !== undefined);
       expect(named.length).toBeGreaterThan(25);
       for (const { path, schema } of named) expect(filled[path], path).toEqual(schema.default);
-      // And no number is filled in without being named.
+      // The loader fills in no number that the schema does not have.
       const numbers = Object.entries(filled)
         .filter(([, value]) => typeof value === 'number')
         .map(([path]) => path);

@@ -1,11 +1,11 @@
-/** Tests what of an address looks like a key, and what does not. */
+/** Tests which parts of an address count as keys. */
 import { describe, expect, it } from 'vitest';
 import { maskAddress } from '../../facade/config/servers/secret-shapes.ts';
 import { verifies } from '../verifies.ts';
 
 const KEY = '9f8e7d6c5b4a39281706f5e4d3c2b1a0';
 
-describe('an address' + verifies('HA-24'), () => {
+describe('maskAddress' + verifies('HA-24'), () => {
   it.each([
     [`https://u.example/mcp?api_key=x`, 'https://u.example/mcp?api_key=*'],
     [`https://u.example/mcp?v=2&key=x#token=y`, 'https://u.example/mcp?v=2&key=*#token=*'],
@@ -16,7 +16,7 @@ describe('an address' + verifies('HA-24'), () => {
     ['https://u.example/mcp;jsessionid=1?x=eyJhbGciOi.J9', 'https://u.example/mcp;jsessionid=1?x=*'],
     ['https://me:pw@u.example:8443/mcp', 'https://*@u.example:8443/mcp'],
     [`https://u.example//${KEY}`, 'https://u.example//*'],
-  ])('%s holds one', (address, shown) => {
+  ])('masks a key in %s', (address, shown) => {
     expect(maskAddress(address, () => '*')).toBe(shown);
   });
 
@@ -29,7 +29,7 @@ describe('an address' + verifies('HA-24'), () => {
     'https://u.example/a-long-name-of-words-and-more-words',
     'no address at all',
     '',
-  ])('%s holds none', (address) => {
+  ])('masks nothing in %s', (address) => {
     expect(maskAddress(address, () => '*')).toBe(address);
   });
 });

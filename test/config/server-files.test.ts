@@ -1,4 +1,6 @@
-/** Tests the files under servers/: one entry each, the same meaning as in tollgate.yaml, and faults where they stand. */
+/**
+ * Tests the files under servers/: they mean the same as entries of tollgate.yaml, and have problems at their places.
+ */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -32,7 +34,7 @@ const places = (yaml = HEAD): readonly string[] =>
   project.load(yaml).problems.map(({ file, line, column, message }) => `${file}:${line}:${column} ${message}`);
 
 describe('a file under servers/', () => {
-  it('means what the same entry in tollgate.yaml means, and says where it stands' + verifies('PF-01'), () => {
+  it('means the same as an entry of tollgate.yaml, and is the source of the server' + verifies('PF-01'), () => {
     const inside = project.config(`${HEAD}servers: {notes: ${JSON.stringify(ENTRY)}}\n`).servers.get('notes');
     project.write('servers/notes.yaml', JSON.stringify({ name: 'notes', ...ENTRY }));
     const beside = project.config(HEAD).servers.get('notes');
@@ -41,7 +43,7 @@ describe('a file under servers/', () => {
     expect(beside?.args[1]).toBe(path.join(project.config(HEAD).state, 'x'));
   });
 
-  it('shows faults with its own file, line and column' + verifies('PF-01'), () => {
+  it('reports problems with its own file, line and column' + verifies('PF-01'), () => {
     project.write(
       'servers/notes.yaml',
       '# Notes\ncommand: node\nargz: [x]\nsandbox:\n  network:\n    allowedDomains: ["https://a.example.org/"]\n',
@@ -68,16 +70,16 @@ describe('a file under servers/', () => {
     ],
     ['an approval', 'command: node\napproved: true\n', /^servers\/notes\.yaml:2:1 .*`tollgate approve notes`/],
     [
-      'a profile that is not there',
+      'a profile that does not exist',
       'command: node\nprofiles: [default, ops]\n',
       /^servers\/notes\.yaml:2:21 profile "ops" is not under profiles/,
     ],
-  ])('with %s refuses the load', (_name, text, message) => {
+  ])('is refused with %s', (_name, text, message) => {
     project.write('servers/notes.yaml', text);
     expect(places()).toEqual([expect.stringMatching(message)]);
   });
 
-  it('must not share its name with an entry of tollgate.yaml or another file', () => {
+  it('is refused if tollgate.yaml or another file defines the same server', () => {
     project.write('servers/notes.yaml', 'command: node\n');
     expect(places(`${HEAD}servers: {notes: {command: node}}\n`)).toEqual([
       expect.stringMatching(/^servers\/notes\.yaml:1:1 server "notes" is defined elsewhere too/),
@@ -88,46 +90,43 @@ describe('a file under servers/', () => {
     ]);
   });
 
-  it('has a legal name', () => {
+  it('is refused with an illegal name', () => {
     project.write('servers/My Notes.yaml', 'command: node\n');
     expect(places()).toEqual([
       expect.stringMatching(/^servers\/My Notes\.yaml:1:1 server "My Notes": a server name is lower-case/),
     ]);
   });
 
-  it('leaves a section of the wrong kind to be refused as such', () => {
+  it('does not hide a section of the wrong type', () => {
     project.write('servers/notes.yaml', 'command: node\n');
     expect(places(`${HEAD}servers: [a]\n`)).toEqual([expect.stringMatching(/^tollgate\.yaml:3:10 servers is a list/)]);
   });
 
-  it('is no file that an agent may write: the folder decides, there or not' + verifies('PF-01'), () => {
+  it('is a control file, like the folder servers/, even if that does not exist' + verifies('PF-01'), () => {
     const config = project.config('version: 1\n');
     expect(config.controlFiles).toContain(path.join(project.folder, 'servers'));
     expect(JSON.stringify(controlRule(config).value.rules)).toContain('"servers/**"');
   });
 
-  it(
-    'in TOML is not read, which is said with the command that imports it, until that was done' + verifies('PF-01'),
-    () => {
-      project.write('servers/notion.toml', 'command = "node"\n');
-      const { servers, warnings } = project.config(HEAD);
-      expect([servers.size, warnings]).toEqual([
-        0,
-        [
-          {
-            file: 'servers/notion.toml',
-            line: 1,
-            column: 1,
-            message: expect.stringContaining('tollgate import servers/notion.toml'),
-          },
-        ],
-      ]);
-      project.write('servers/notion.yaml', 'command: node\n');
-      expect(project.config(HEAD).warnings).toEqual([]);
-    },
-  );
+  it('is not read in TOML; a warning names the import command until it was imported' + verifies('PF-01'), () => {
+    project.write('servers/notion.toml', 'command = "node"\n');
+    const { servers, warnings } = project.config(HEAD);
+    expect([servers.size, warnings]).toEqual([
+      0,
+      [
+        {
+          file: 'servers/notion.toml',
+          line: 1,
+          column: 1,
+          message: expect.stringContaining('tollgate import servers/notion.toml'),
+        },
+      ],
+    ]);
+    project.write('servers/notion.yaml', 'command: node\n');
+    expect(project.config(HEAD).warnings).toEqual([]);
+  });
 
-  it('ignores other files, and a file in the place of the folder', () => {
+  it('is not any other file, or a file in the place of the folder', () => {
     project.write('servers/README.md', '#');
     project.write('servers/.hidden.yaml', '[');
     project.write('servers/deep/x.yaml', '[');
@@ -141,15 +140,18 @@ describe('the profiles of a server', () => {
     return [servers, expose.map(({ tool }) => tool)];
   };
 
-  it('reach it and show all of its tools, without another line', () => {
+  it('show all of its tools without another setting', () => {
     project.write('servers/notes.yaml', 'command: node\nprofiles: [default]\n');
     expect(shown(HEAD)).toEqual([['notes'], ['notes.*']]);
     expect(shown(HEAD, 'harbor')).toEqual([[], []]);
   });
 
-  it('add to what the profile has, and leave a choice of tools as it is', () => {
+  it('are added to the servers of the profile, and respect its list of tools', () => {
     project.write('servers/notes.yaml', 'command: node\nprofiles: [default, ops]\n');
-    const yaml = `${HEAD}servers: {a: {command: node}}\nexpose: {tools: [notes.search]}\nprofiles: {default: {servers: [a]}, ops: {servers: [a], expose: {tools: ["a.*"]}}}\n`;
+    const yaml = `${HEAD}servers: {a: {command: node}}
+expose: {tools: [notes.search]}
+profiles: {default: {servers: [a]}, ops: {servers: [a], expose: {tools: ["a.*"]}}}
+`;
     expect(shown(yaml, 'default')).toEqual([['a', 'notes'], ['notes.search']]);
     expect(shown(yaml, 'ops')).toEqual([
       ['a', 'notes'],
@@ -157,8 +159,10 @@ describe('the profiles of a server', () => {
     ]);
   });
 
-  it('must not show the tools of the server that serves their primitives', () => {
-    const yaml = `${HEAD}servers: {files: {command: node, mapping: server-filesystem, profiles: [default]}}\nexpose: {primitives: files}\n`;
+  it('must not show the tools of a server that serves their primitives', () => {
+    const yaml = `${HEAD}servers: {files: {command: node, mapping: server-filesystem, profiles: [default]}}
+expose: {primitives: files}
+`;
     expect(places(yaml)).toEqual([
       expect.stringMatching(/^tollgate\.yaml:3:\d+ server "files" serves the primitives of profile "default"/),
     ]);

@@ -1,4 +1,4 @@
-/** Tests what is suspicious about a command, attack by attack (security.md §3 E). */
+/** Tests which commands count as risky. The case numbers are those of docs/threat-model.md. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { nearest, quote, showPath } from '../../facade/config/config-problems.ts';
@@ -159,7 +159,7 @@ describe('commands', () => {
     expect(isTollgate(spawn(line))).toBe(found);
   });
 
-  it('a server without a command is none of these', () => {
+  it('a server without a command is not risky', () => {
     const remote = { args: [], env: {} };
     expect([inlineCodeFlag(remote), runsMovingPackage(remote), hasLookAlike(remote), isTollgate(remote)]).toEqual([
       undefined,
@@ -172,7 +172,7 @@ describe('commands', () => {
 });
 
 describe('names' + verifies('HA-04'), () => {
-  it('every slug is legal, and a legal name is its own slug', () => {
+  it('become legal by toSlug, which does not change a legal name', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (name) => {
         expect(toSlug(name)).toMatch(SERVER_NAME);
@@ -186,28 +186,28 @@ describe('names' + verifies('HA-04'), () => {
     );
   });
 
-  it('reserved names are named as such', () => {
+  it('are refused if they are reserved', () => {
     expect(
       ['workspace', 'tollgate', 'spill', 'tollgate-x'].every((name) => nameFault(name)?.includes('reserved')),
     ).toBe(true);
     expect(nameFault('github')).toBeUndefined();
   });
 
-  it('ids of tools name one server', () => {
+  it('are split from ids of tools, which name one server', () => {
     expect(splitToolId('a.b.c/*')).toEqual({ server: 'a', tool: 'b.c/*' });
     for (const id of ['', '.', 'a', 'a.', '.b', '*.b', 'A.b', 'a b.c', 'a.b c'])
       expect(splitToolId(id), id).toBeUndefined();
   });
 });
 
-describe('words of messages', () => {
-  it('suggest what is near, not what is merely short', () => {
+describe('names in messages', () => {
+  it('suggest a similar word, not just any short one', () => {
     expect(nearest('sevrers', ['servers', 'secrets'])).toBe('servers');
     expect(nearest('x', ['id', 'on'])).toBeUndefined();
     expect(nearest('a'.repeat(1000), ['a'.repeat(999)])).toBeUndefined();
   });
 
-  it('show names short, quoted and without control characters', () => {
+  it('are quoted, short and without control characters', () => {
     expect(quote('x'.repeat(100))).toBe(`"${'x'.repeat(40)}…"`);
     expect(quote('a\u001b[31m\u202eb"')).toBe('"a\\u001b[31m?b\\""');
     expect(showPath(['servers', 'a b', 'args', 0])).toBe('servers."a b".args[0]');

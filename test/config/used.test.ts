@@ -1,6 +1,6 @@
 /**
- * Walks every setting of tollgate.yaml and proves that it is used outside of the loader. test/config/schema.test.ts shows that each key
- * changes the loaded configuration; here each member of that configuration is read by code that is no part of facade/config.
+ * Tests that each member of a loaded configuration is used by code outside of facade/config. test/config/schema.test.ts
+ * tests that each setting changes the loaded configuration.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -26,10 +26,10 @@ const NAMED = new Set([
   'primitives',
   'programs',
 ]);
-/** Of the loader itself, and texts that only describe: rules have a walk of their own in test/rules/used-settings.test.ts. */
+/** Members of the loader itself, and descriptions. For rules see test/rules/used-settings.test.ts. */
 const APART = new Set(['rules', 'value']);
 
-/** Code without comments and texts, so that a name counts only where it is a name. */
+/** Returns code without comments and strings, so that only names count. */
 const code = ['facade', 'policies', 'adapters', 'catalogs']
   .flatMap((folder) =>
     readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`),
@@ -46,7 +46,7 @@ const rego = readdirSync(path.join(root, 'policies', 'lib'))
   .map((name) => readFileSync(path.join(root, 'policies', 'lib', name), 'utf8'))
   .join('\n');
 
-/** True if the member is read: after a dot, taken apart, by its name in brackets, or by the library. */
+/** Returns whether a member is read: after a dot, by destructuring, by its name in brackets, or by the Rego library. */
 function isRead(member: string): boolean {
   const taken = new RegExp(`[{,]\\s*${member}\\s*(?:[,:=][^;{}]*)?\\}\\s*(?:[=:),]|of )`);
   return (
@@ -57,7 +57,7 @@ function isRead(member: string): boolean {
   );
 }
 
-/** Every member of a value, by its name, with one path that leads to it. */
+/** Returns every member of a value by name, with one of its paths. */
 function membersOf(value: unknown, at: string, found: Map<string, string>): Map<string, string> {
   if (typeof value !== 'object' || value === null) return found;
   for (const [key, inner] of value instanceof Map ? value.entries() : Object.entries(value)) {
@@ -70,7 +70,7 @@ function membersOf(value: unknown, at: string, found: Map<string, string>): Map<
 }
 
 describe('every setting of tollgate.yaml' + verifies('TR-79'), () => {
-  it('becomes a member of the configuration that code outside of the loader reads', () => {
+  it('becomes a member that code outside of the loader reads', () => {
     withProject((project) => {
       writeFull(project);
       const config = project.config(FULL, FULL_ENV);
@@ -86,7 +86,7 @@ describe('every setting of tollgate.yaml' + verifies('TR-79'), () => {
     });
   });
 
-  it('would be missed if nothing read it', () => {
+  it('would be reported if nothing read it', () => {
     expect([isRead('noSuchSetting'), isRead('hardTimeoutMs'), isRead('reconnectBackoffMs')]).toEqual([
       false,
       true,

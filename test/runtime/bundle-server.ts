@@ -1,4 +1,4 @@
-/** Owns a plain static server of bundles for tests, and bundles that the real opa has built and signed. */
+/** A static HTTP server of bundles for tests, and bundles that opa builds and signs. */
 import { generateKeyPairSync } from 'node:crypto';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -9,10 +9,10 @@ import { CAPABILITIES_FILE, ENTRYPOINTS } from '../../policies/engine/policy-lib
 import { packBundle, unpackBundle } from '../../policies/rego/bundles/bundle-format.ts';
 import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
 
-/** A file with an ETag at every path, until told otherwise. Counts what it is asked. */
+/** Serves one file with an ETag at every path, and records the requests. */
 export class Publisher {
   readonly asked: { readonly path: string; readonly token: string | undefined; readonly status: number }[] = [];
-  /** Answers in place of the file. */
+  /** If set, answers instead of the file. */
   answer: ((request: IncomingMessage, response: ServerResponse) => boolean) | undefined;
   port = 0;
   #bytes: Uint8Array = new Uint8Array();
@@ -57,7 +57,7 @@ export class Publisher {
   }
 }
 
-/** A key pair in PEM form. */
+/** Returns a key pair in PEM format. */
 export function keyPair(): { readonly privatePem: string; readonly publicPem: string } {
   const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   return {
@@ -66,7 +66,7 @@ export function keyPair(): { readonly privatePem: string; readonly publicPem: st
   };
 }
 
-/** A packed bundle of library and Rego, built by opa. */
+/** Returns a bundle of the library and Rego, built by opa. */
 export async function buildBundle(rego: string): Promise<Buffer> {
   return withFolder(async (folder) => {
     cpSync(path.join(import.meta.dirname, '..', '..', 'policies', 'lib'), path.join(folder, 'lib'), {
@@ -102,7 +102,7 @@ export async function buildBundle(rego: string): Promise<Buffer> {
   });
 }
 
-/** The same bundle with a signature by `opa sign`. */
+/** Returns the bundle with a signature of `opa sign`. */
 export async function signBundle(packed: Uint8Array, privatePem: string, claims?: object): Promise<Buffer> {
   return withFolder(async (folder) => {
     const files = new Map(unpackBundle(packed));

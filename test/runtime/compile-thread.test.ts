@@ -1,4 +1,4 @@
-/** Tests that a policy compiled in a thread of its own is the one that it would have been without: revision, decisions, faults and places. */
+/** Tests that a policy compiled in a thread equals one compiled in the main thread: revision, decisions, problems. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,17 +19,21 @@ let folder: string;
 beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'tollgate-apart-'))));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Rules that are many enough for a thread. */
+/** Returns enough rules for a compilation in a thread. */
 function many(more = '', message = 'It is so.'): string {
   const rules = Array.from(
     { length: 200 },
     (_, number) =>
-      `  - id: r${number} # ä ✓\n    outcome: ${number % 2 === 0 ? 'allow' : 'deny'}\n    message: ${message}\n    when: {tools: ["git.t${number}"], args: {n: {min: ${number}}}, hosts: ["h${number}.example.org"]}\n`,
+      `  - id: r${number} # ä ✓
+    outcome: ${number % 2 === 0 ? 'allow' : 'deny'}
+    message: ${message}
+    when: {tools: ["git.t${number}"], args: {n: {min: ${number}}}, hosts: ["h${number}.example.org"]}
+`,
   );
   return `rules:\n${rules.join('')}${more}`;
 }
 
-/** A rule that closes paths to programs of some callers. */
+/** A rule that closes paths for some callers. */
 const PERSONAL = '  - {id: own-paths, outcome: deny, when: {roles: [agent], paths: ["secret/**"]}}\n';
 
 function written(text: string, over: Partial<PolicyParts> = {}): PolicyParts {
@@ -58,7 +62,7 @@ async function refusalOf(loading: Promise<unknown>): Promise<unknown> {
 }
 
 describe('a policy that was compiled in a thread', () => {
-  it('is the one that it would have been: revision, rules, decisions and what it says of listed tools', async () => {
+  it('has the same revision, rules, decisions and listed tools', async () => {
     const given = written(many());
     const before = threads();
     const [apart, here] = await Promise.all([loadPolicyInThread(given, THREAD), loadPolicy(given)]);
@@ -78,16 +82,19 @@ describe('a policy that was compiled in a thread', () => {
     [
       'in the form, in names and between rules',
       many(
-        '  - {id: r1, outcome: maybe}\n  - {id: r2, outcome: allow, when: {servers: [gti]}}\n  - {id: x, outcome: allow, when: {tools: ["git.t0"], args: {n: {pattern: "(?=a)"}}}}\n',
+        `  - {id: r1, outcome: maybe}
+  - {id: r2, outcome: allow, when: {servers: [gti]}}
+  - {id: x, outcome: allow, when: {tools: ["git.t0"], args: {n: {pattern: "(?=a)"}}}}
+`,
       ),
     ],
     ['in the YAML', many('  - {id: ')],
-  ])('has the same faults at the same places: %s', async (_what, text) => {
+  ])('has the same problems at the same places: %s', async (_what, text) => {
     const given = written(text);
     expect(await refusalOf(loadPolicyInThread(given, THREAD))).toEqual(await refusalOf(loadPolicy(given)));
   });
 
-  it('has the same faults in rules that were read before, at their places', async () => {
+  it('has the same problems in rules that were read before, at their places', async () => {
     const rules = [
       documentOf([
         { id: 'a', outcome: 'allow', when: { servers: ['gti'] } },
@@ -98,7 +105,7 @@ describe('a policy that was compiled in a thread', () => {
     expect(await refusalOf(loadPolicyInThread(given, THREAD))).toEqual(await refusalOf(loadPolicy(given)));
   });
 
-  it('lacks the same program', async () => {
+  it('needs the program opa in the same cases', async () => {
     mkdirSync(path.join(folder, 'rego'), { recursive: true });
     writeFileSync(path.join(folder, 'rego', 'a.rego'), 'package policy.a\n');
     const given = written(many(), {
@@ -109,7 +116,7 @@ describe('a policy that was compiled in a thread', () => {
     expect(await refusalOf(loadPolicyInThread(given, THREAD))).toEqual(await refusalOf(loadPolicy(given)));
   });
 
-  it('starts no thread for a few rules', async () => {
+  it('is compiled in the main thread if it has few rules', async () => {
     expect(
       (
         await loadPolicyInThread(
@@ -121,13 +128,13 @@ describe('a policy that was compiled in a thread', () => {
   });
 });
 
-describe('a thread that fails refuses the policy', () => {
+describe('a policy is refused if the thread', () => {
   it.each([
     ['throws', 'throw new Error("x")'],
-    ['ends without a word', 'process.exit(0)'],
+    ['ends without a message', 'process.exit(0)'],
     ['does not load', 'import "./nowhere.mjs"'],
   ])(
-    'when it %s',
+    '%s',
     async (what, code) => {
       const file = path.join(folder, `${what.replaceAll(' ', '-')}.mjs`);
       writeFileSync(file, code);
@@ -142,8 +149,8 @@ describe('a thread that fails refuses the policy', () => {
   );
 });
 
-describe('the plain form', () => {
-  it('keeps every place, of parts that stand nowhere too', () => {
+describe('the transferable form of a policy', () => {
+  it('keeps every place, also of parts that do not exist', () => {
     fc.assert(
       fc.property(
         fc.jsonValue({ maxDepth: 4 }),
@@ -210,9 +217,18 @@ describe('the plain form', () => {
   });
 });
 
-it('a reload compiles a large policy in a thread, refuses a faulty one whole, and leaves no thread behind', async () => {
+it('a reload compiles a large policy in a thread, refuses one with an error, and ends the thread', async () => {
   const rules = (message: string, more = ''): string =>
-    `rules:\n${Array.from({ length: 300 }, (_, number) => `  - id: r${number}\n    outcome: deny\n    message: ${message}\n    when: {verbs: [read], paths: ["secret/${number}/**"]}\n`).join('')}  - {id: all, outcome: allow, when: {}}\n${more}`;
+    [
+      'rules:\n',
+      ...Array.from(
+        { length: 300 },
+        (_, number) =>
+          `  - {id: r${number}, outcome: deny, message: ${message}, ` +
+          `when: {verbs: [read], paths: ["secret/${number}/**"]}}\n`,
+      ),
+      `  - {id: all, outcome: allow, when: {}}\n${more}`,
+    ].join('');
   const facade = await new Reloadable({
     'tollgate.yaml': configure(),
     'rules.yaml': rules('No.'),

@@ -1,4 +1,4 @@
-/** Owns a facade whose configuration is edited under it: a folder, what runs, and reloads of it. */
+/** A facade with a project folder whose configuration tests edit and reload. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,10 +12,10 @@ import type { AssembledFacade } from '../../facade/runtime/assembled-facade.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 
-/** A record of the audit. */
+/** An audit record. */
 export type Recorded = Readonly<Record<string, unknown>>;
 
-/** What a call answered. */
+/** The answer of a call. */
 export interface Said {
   readonly text: string;
   readonly code: string;
@@ -52,7 +52,7 @@ export class Reloadable {
     return loadConfig(this.at('tollgate.yaml'), { env: this.env, home: '/home/nobody-at-all' });
   }
 
-  /** Approves the servers of the configuration as it stands now. */
+  /** Approves the servers of the present configuration. */
   async approve(): Promise<void> {
     await approveAll(this.read());
   }
@@ -113,12 +113,12 @@ export class Reloadable {
   }
 }
 
-/** A configuration whose rules stand in rules.yaml; `more` is YAML of other sections. */
+/** Returns a configuration with its rules in rules.yaml; `more` is YAML of other sections. */
 export function configure(more = ''): string {
   return `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [rules.yaml]\n${more}`;
 }
 
-/** The text of a rules file. */
+/** Returns the text of a rules file. */
 export function rules(...all: readonly object[]): string {
   return JSON.stringify({ rules: all });
 }

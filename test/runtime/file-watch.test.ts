@@ -1,4 +1,4 @@
-/** Tests the noticing of edits, as editors, copies and mounts make them; and that nothing is noticed that is none. */
+/** Tests that a watch notices edits of editors, copies and mounts, and nothing else. */
 import {
   appendFileSync,
   mkdirSync,
@@ -36,8 +36,8 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** By events alone, or by looking alone. */
-async function begin(how: 'events' | 'looking', names: readonly string[], quietMs = 20): Promise<void> {
+/** Starts a watch that uses only events, or only polling. */
+async function begin(how: 'events' | 'polling', names: readonly string[], quietMs = 20): Promise<void> {
   watch = new FileWatch({ onChange: () => void (noticed += 1), quietMs, pollMs: how === 'events' ? 60_000 : 50 });
   await watch.target(names.map(at));
 }
@@ -54,20 +54,20 @@ const EDITS: readonly (readonly [string, () => void])[] = [
     },
   ],
   [
-    'a file that is moved away and written anew (backup copies)',
+    'a file that is moved away and written again (backup copies)',
     () => {
       renameSync(at('rules.yaml'), at('rules.yaml~'));
       writeFileSync(at('rules.yaml'), 'four');
     },
   ],
   ['a file that is removed', () => unlinkSync(at('rules.yaml'))],
-  ['a file that comes', () => writeFileSync(at('later.yaml'), 'x')],
+  ['a new file', () => writeFileSync(at('later.yaml'), 'x')],
   ['a file deep in a folder', () => writeFileSync(at('rego/deep/a.rego'), 'b')],
   ['a new file deep in a folder', () => writeFileSync(at('rego/deep/b.rego'), 'b')],
   ['a file that became empty', () => truncateSync(at('rules.yaml'))],
 ];
 
-describe.each(['events', 'looking'] as const)('by %s', (how) => {
+describe.each(['events', 'polling'] as const)('a watch by %s', (how) => {
   it.each(EDITS)('notices %s, once', async (_what, edit) => {
     await begin(how, ['rules.yaml', 'later.yaml', 'rego']);
     edit();
@@ -77,27 +77,27 @@ describe.each(['events', 'looking'] as const)('by %s', (how) => {
   });
 });
 
-it('notices links that are swapped, as mounted configuration has them', async () => {
+it('a watch notices replaced links, as in mounted configuration', async () => {
   mkdirSync(at('v1'));
   mkdirSync(at('v2'));
   writeFileSync(at('v1/rules.yaml'), '1');
   writeFileSync(at('v2/rules.yaml'), '2');
   symlinkSync(at('v1'), at('now'));
-  await begin('looking', ['now/rules.yaml']);
+  await begin('polling', ['now/rules.yaml']);
   symlinkSync(at('v2'), at('next'));
   renameSync(at('next'), at('now'));
   await expect.poll(() => noticed, { timeout: 20_000 }).toBe(1);
 });
 
-it('notices files in a folder that is made later', async () => {
-  await begin('looking', ['more/rules.yaml']);
+it('a watch notices files in a folder that is made later', async () => {
+  await begin('polling', ['more/rules.yaml']);
   mkdirSync(at('more'));
   writeFileSync(at('more/rules.yaml'), '1');
   await expect.poll(() => noticed, { timeout: 20_000 }).toBe(1);
 });
 
-it('is silent about what does not change content, and about other files', async () => {
-  await begin('looking', ['rules.yaml', 'rego']);
+it('a watch ignores writes that do not change the content, and other files', async () => {
+  await begin('polling', ['rules.yaml', 'rego']);
   utimesSync(at('rules.yaml'), new Date(), new Date());
   writeFileSync(at('rules.yaml'), readFileSync(at('rules.yaml')));
   writeFileSync(at('other.yaml'), 'x');
@@ -106,7 +106,7 @@ it('is silent about what does not change content, and about other files', async 
   expect(noticed).toBe(0);
 });
 
-it('waits until a file is no longer being written, and speaks once', async () => {
+it('a watch waits until writing ends, and reports once', async () => {
   // Longer than a busy machine takes between two parts.
   await begin('events', ['rules.yaml'], 1000);
   for (let part = 0; part < 12; part += 1) {
@@ -118,8 +118,8 @@ it('waits until a file is no longer being written, and speaks once', async () =>
   expect(noticed).toBe(1);
 });
 
-it('keeps what it knew of a path when it is given other paths, so that no edit in between is lost', async () => {
-  await begin('looking', ['rules.yaml']);
+it('a watch misses no edit while its paths change', async () => {
+  await begin('polling', ['rules.yaml']);
   writeFileSync(at('rules.yaml'), 'two');
   await watch.target([at('rules.yaml'), at('rego')]);
   await expect.poll(() => noticed, { timeout: 20_000 }).toBe(1);
@@ -129,19 +129,21 @@ it('keeps what it knew of a path when it is given other paths, so that no edit i
   expect(noticed).toBe(1);
 });
 
-it('says nothing after it is closed', async () => {
-  await begin('looking', ['rules.yaml']);
+it('a closed watch reports nothing', async () => {
+  await begin('polling', ['rules.yaml']);
   writeFileSync(at('rules.yaml'), 'two');
   watch.close();
   await sleep(150);
   expect(noticed).toBe(0);
 });
 
-describe('the files that a configuration mentions', () => {
-  it('are found in one that cannot be loaded', () => {
+describe('mentionedFiles', () => {
+  it('finds the files of a configuration that cannot be loaded', () => {
     writeFileSync(
       at('tollgate.yaml'),
-      'include: [a.json, "${VAR}/b.json", 7]\npolicies: [p.yaml, {path: ~/q.yaml, verify: {keys: [k.pem]}}, {url: "https://x"}, 3]\nnonsense: true\nworkspace: /\n',
+      'include: [a.json, "${VAR}/b.json", 7]\n' +
+        'policies: [p.yaml, {path: ~/q.yaml, verify: {keys: [k.pem]}}, {url: "https://x"}, 3]\n' +
+        'nonsense: true\nworkspace: /\n',
     );
     expect(mentionedFiles(at('tollgate.yaml'), '/home/me')).toEqual([
       at('tollgate.yaml'),
@@ -153,11 +155,11 @@ describe('the files that a configuration mentions', () => {
   });
 
   it.each([
-    ['torn', 'policies: [p.yaml'],
+    ['broken', 'policies: [p.yaml'],
     ['a list', '- 1'],
     ['empty', ''],
-    ['with other kinds', 'include: 3\npolicies: {a: 1}\n'],
-  ])('are the file itself at least: %s', (_what, text) => {
+    ['with other types', 'include: 3\npolicies: {a: 1}\n'],
+  ])('returns at least the file itself if it is %s', (_what, text) => {
     writeFileSync(at('tollgate.yaml'), text);
     expect(mentionedFiles(at('tollgate.yaml'), '/home/me')).toContain(at('tollgate.yaml'));
     expect(mentionedFiles(at('absent.yaml'), '/home/me')).toEqual([at('absent.yaml')]);

@@ -1,4 +1,4 @@
-/** Tests /metrics of a whole facade: the text format, every documented metric, and what has happened. */
+/** Tests /metrics of a facade: the text format, every documented metric, and their values. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -15,7 +15,9 @@ const CONFIG = `version: 1
 workspace: ./workspace
 state: ./state
 servers: {chaos: ${entry(['chaos.mjs'])}}
-principals: [{id: boss, profiles: [p], token: "\${env:BOSS}", owner: true, stdio: true}, {id: ann, profiles: [p], token: "\${env:ANN}", stdio: true}]
+principals:
+  - {id: boss, profiles: [p], token: "\${env:BOSS}", owner: true, stdio: true}
+  - {id: ann, profiles: [p], token: "\${env:ANN}", stdio: true}
 profiles: {p: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 listen: {port: 0}
@@ -83,7 +85,7 @@ const documented = (): ReadonlyMap<string, { readonly type: string; readonly lab
     ]),
   );
 
-/** Reads a page as Prometheus does, and throws what is not its format. */
+/** Parses a page as Prometheus does. Throws an error for another format. */
 function parse(
   text: string,
 ): ReadonlyMap<string, { readonly type: string; readonly samples: ReadonlyMap<string, number> }> {
@@ -128,7 +130,7 @@ describe('/metrics', () => {
       await expect
         .poll(async () => parse(await page(TOKENS.boss)).get('tollgate_server_events_total')?.samples.size)
         .toBeGreaterThan(0);
-      // A connection that was turned away and a drain are proved elsewhere; their names stand here with 0.
+      // Refused connections and drains have other tests; here their values are 0.
       const seen = parse(await page(TOKENS.boss));
       const docs = documented();
       expect([...seen.keys()].sort()).toEqual([...docs.keys()].sort());
@@ -199,9 +201,9 @@ describe('/metrics', () => {
     },
   );
 
-  it('sees an event loop that was blocked' + verifies('ST-33'), async () => {
+  it('shows the delay of a blocked event loop' + verifies('ST-33'), async () => {
     const { page } = await start();
-    // Blocks between two measures, which come with the event loop.
+    // Blocks between two measurements, which run in the event loop.
     await expect
       .poll(
         async () => {
@@ -219,7 +221,7 @@ describe('/metrics', () => {
 });
 
 describe('faults of audit and state' + verifies('ST-34'), () => {
-  it('are counted, thrown or rejected, and change nothing else', async () => {
+  it('are counted if they are thrown or rejected, and change nothing else', async () => {
     class Port {
       #base = 1;
       get head(): number {
@@ -241,7 +243,7 @@ describe('faults of audit and state' + verifies('ST-34'), () => {
     expect(faults).toBe(2);
   });
 
-  it('of the real ones stand in /metrics', async () => {
+  it('appear in /metrics', async () => {
     const { facade, page } = await start();
     const session = facade.open('boss');
     const faults = async (): Promise<number> =>
@@ -250,7 +252,7 @@ describe('faults of audit and state' + verifies('ST-34'), () => {
         ?.samples.get('tollgate_audit_faults_total{}') ?? -1;
     expect(await faults()).toBe(0);
     await facade.assembled.deps.audit.close();
-    // The end of a session cannot be recorded either.
+    // The end of the session cannot be recorded either.
     ends[1] = () => facade.close().catch(() => undefined);
     await facade.call(session, 'read', { path: 'x' });
     expect(await faults()).toBeGreaterThan(0);

@@ -1,4 +1,4 @@
-/** Tests what a reload refuses, what it says of it, and what becomes of sessions whose principals change. */
+/** Tests which reloads are refused, and what happens to sessions whose principals change. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
@@ -26,16 +26,16 @@ async function refusal(listening = false): Promise<TollgateError> {
   );
 }
 
-describe('what does not load', () => {
+describe('a reload', () => {
   it.each([
     [
-      'a rule with a fault',
+      'a rule with an error',
       'rules.yaml',
       'rules: [{id: open, outcome: alow, when: {}}]',
       'POLICY_INVALID',
       'did you mean',
     ],
-    ['YAML that is torn', 'rules.yaml', 'rules: [{id: open', 'POLICY_INVALID', ''],
+    ['incomplete YAML', 'rules.yaml', 'rules: [{id: open', 'POLICY_INVALID', ''],
     [
       'a configuration with an unknown key',
       'tollgate.yaml',
@@ -44,7 +44,7 @@ describe('what does not load', () => {
       'unknown key',
     ],
     [
-      'a policy that is gone',
+      'a missing policy',
       'tollgate.yaml',
       configure().replace('rules.yaml', 'nowhere.yaml'),
       'CONFIG_INVALID',
@@ -71,7 +71,7 @@ describe('what does not load', () => {
       'CONFIG_INVALID',
       'limits cannot change while Tollgate runs',
     ],
-  ])('%s leaves all as it was, and stands in the audit', async (_what, file, text, code, message) => {
+  ])('refuses %s, changes nothing, and records the refusal', async (_what, file, text, code, message) => {
     await start();
     const session = facade.open('local');
     const before = facade.assembled.gateway.snapshot;
@@ -98,7 +98,7 @@ describe('what does not load', () => {
     expect(facade.assembled.gateway.snapshot).not.toBe(before);
   });
 
-  it('is an address while it is listened at, and none where nobody listens', async () => {
+  it('refuses another address only while Tollgate listens', async () => {
     await start();
     facade.write('tollgate.yaml', configure('listen: {port: 7999}\n'));
     expect((await refusal(true)).data.problems).toMatchObject([
@@ -111,14 +111,14 @@ describe('what does not load', () => {
     await facade.reload(false);
   });
 
-  it('says of no folder where it lies', async () => {
+  it('shows no path of a folder in its messages', async () => {
     await start();
     facade.write('tollgate.yaml', configure().replace('./state', './elsewhere'));
     const thrown = await refusal();
     expect(thrown.message + JSON.stringify(thrown.data)).not.toContain(facade.folder);
   });
 
-  it('is nothing that cannot be recorded: the old one stays', async () => {
+  it('keeps the old configuration if the new one cannot be recorded', async () => {
     await start();
     const before = facade.assembled.gateway.snapshot;
     const { audit } = facade.assembled.deps;
@@ -127,7 +127,7 @@ describe('what does not load', () => {
     expect(facade.assembled.gateway.snapshot).toBe(before);
   });
 
-  it('is recorded as reloaded only once all of it was asked: from the record on, no call is decided by the old one', async () => {
+  it('is recorded when it is complete: after the record, no call is decided by the old configuration', async () => {
     await start();
     const [asked, recorded] = [
       vi.spyOn(CompiledPolicy.prototype, 'list'),
@@ -146,7 +146,7 @@ describe('what does not load', () => {
   });
 });
 
-describe('sessions', () => {
+describe('open sessions', () => {
   const principals = (...all: readonly string[]): string =>
     `principals: [${all.join(', ')}]\nprofiles: {small: {expose: {primitives: {read: workspace}}}}\n`;
   const HASH = `sha256:${'a'.repeat(64)}`;
@@ -155,7 +155,7 @@ describe('sessions', () => {
     return facade.reload();
   };
 
-  it('have the role and the profiles of now, and their calls are judged by them', async () => {
+  it('get the new role and profiles of their principal', async () => {
     await start(
       principals('{id: mia}', '{id: ann}'),
       rules({ id: 'users', outcome: 'allow', when: { roles: ['user'] } }),
@@ -170,14 +170,14 @@ describe('sessions', () => {
   });
 
   it.each([
-    ['that is gone', '{id: tom}', '{id: other}'],
+    ['that was removed', '{id: tom}', '{id: other}'],
     [
       'with another token',
       `{id: tom, token: "${HASH}", stdio: true}`,
       `{id: tom, token: "sha256:${'b'.repeat(64)}", stdio: true}`,
     ],
-    ['that is no longer open to stdio', '{id: tom, stdio: true}', '{id: tom, stdio: false}'],
-  ])('of a principal %s end with IDENTITY, for good, and others go on', async (_what, before, after) => {
+    ['that is no longer allowed over stdio', '{id: tom, stdio: true}', '{id: tom, stdio: false}'],
+  ])('of a principal %s end with IDENTITY, and others continue', async (_what, before, after) => {
     await start(principals('{id: mia}', before));
     const [mia, tom] = [facade.open('mia'), facade.open('tom')];
     expect(await changeTo('{id: mia}', after)).toEqual([expect.stringContaining('A session of tom has ended')]);
@@ -200,7 +200,7 @@ describe('sessions', () => {
     await facade.assembled.gateway.closeSession(tom);
   });
 
-  it('keep an Origin that was checked, and take the new name of a client otherwise', async () => {
+  it('keep a checked Origin, and otherwise get the new name of the client', async () => {
     await start(principals('{id: mia, client: editor}'));
     const { gateway } = facade.assembled;
     const known = facade.open('mia');
@@ -209,7 +209,7 @@ describe('sessions', () => {
     expect([known.principal.origin, page.principal.origin]).toEqual(['terminal', 'https://agents.example.org']);
   });
 
-  it('of a principal that went away while it proved itself are not opened, and role and profiles come from the configuration', async () => {
+  it('are not opened for a removed principal, and get role and profiles from the configuration', async () => {
     await start(principals('{id: mia, role: guest}'));
     const { gateway } = facade.assembled;
     const { principal } = facade.open('mia');
@@ -218,7 +218,7 @@ describe('sessions', () => {
     expect(() => gateway.openSession(principal, 'http')).toThrow('no longer in the configuration');
   });
 
-  it('hear that their list has changed when it has, and no others do', async () => {
+  it('are told that their list of tools has changed, only if it has', async () => {
     const both = rules(
       { id: 'reads', outcome: 'allow', when: { verbs: ['read'] } },
       { id: 'writes', outcome: 'allow', when: { verbs: ['write'], roles: ['user'] } },
@@ -239,7 +239,7 @@ describe('sessions', () => {
     expect(told).toEqual([mia]);
   });
 
-  it('keep what they have spent of a budget', async () => {
+  it('keep the used amounts of their budgets', async () => {
     const budget = (calls: number): string => configure(`budgets: [{id: few, scope: session, calls: ${calls}}]\n`);
     await start();
     facade.write('tollgate.yaml', budget(2));
@@ -252,7 +252,7 @@ describe('sessions', () => {
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'BUDGET_EXCEEDED' });
   });
 
-  it('are shown no secret that a new configuration brought, and none that an old one had', async () => {
+  it('see no secret of the new or the old configuration', async () => {
     await start();
     facade.env.OLD = 'old-secret-value';
     facade.env.NEW = 'new-secret-value';

@@ -1,4 +1,4 @@
-/** Tests how edits become reloads: what is told, what is kept, what is taken together. */
+/** Tests that edits cause reloads, and which messages a person gets. */
 import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -38,7 +38,7 @@ const start = async (): Promise<void> => reloader.start((await facade.start()).a
 const revision = (): string => facade.assembled.deps.policy().revision.slice(0, 12);
 
 describe('an edit', () => {
-  it('is in force a moment later, and is told with its revision', async () => {
+  it('takes effect shortly after, and is reported with its revision', async () => {
     await start();
     const before = revision();
     facade.write('rules.yaml', rules(READ, WRITE));
@@ -47,7 +47,7 @@ describe('an edit', () => {
     expect(told[0]).toMatch(new RegExp(`^Reloaded: policy revision ${revision()} is in force, after \\d+ ms\\.$`));
   });
 
-  it('that does not load is told aloud, once, and the mended one is taken', async () => {
+  it('that does not load is reported once, and its correction takes effect', async () => {
     await start();
     const before = revision();
     facade.write('rules.yaml', 'rules: [{id: read, outcome: alow, when: {}}]');
@@ -59,7 +59,7 @@ describe('an edit', () => {
     expect(revision()).not.toBe(before);
   });
 
-  it('of the folder of servers is noticed: a file that comes, one that is broken, and one that goes', async () => {
+  it('of the folder of servers is noticed: a new file, a broken one, and a removed one', async () => {
     await start();
     const names = (): readonly string[] => [...facade.assembled.config.servers.keys()];
     facade.write('servers/notes.yaml', 'command: node\nprofiles: [default]\n');
@@ -71,7 +71,7 @@ describe('an edit', () => {
     await expect.poll(() => names(), { timeout: 20_000 }).not.toContain('notes');
   });
 
-  it('of a file that tollgate.yaml names already and that comes only now is noticed', async () => {
+  it('that creates a file which tollgate.yaml names is noticed', async () => {
     await start();
     facade.write('tollgate.yaml', configure().replace('[rules.yaml]', '[rules.yaml, more/new.yaml]'));
     await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(2);
@@ -80,12 +80,12 @@ describe('an edit', () => {
     renameSync(facade.at('next'), facade.at('more/new.yaml'));
     await expect.poll(() => told.at(-1), { timeout: 20_000 }).toMatch(/^Reloaded/);
     expect(await facade.list(facade.open('local'))).toContain('write');
-    // From now on that file is watched as any other.
+    // From now on this file is watched.
     facade.write('more/new.yaml', rules({ ...WRITE, message: 'Another.' }));
     await expect.poll(() => told.length, { timeout: 20_000 }).toBe(4);
   });
 
-  it('while the facade starts is not lost', async () => {
+  it('during the start of the facade is not lost', async () => {
     await facade.start();
     facade.write('rules.yaml', rules(READ, WRITE));
     await new Promise((resolve) => setTimeout(resolve, 600));
@@ -95,7 +95,7 @@ describe('an edit', () => {
     expect(await facade.list(facade.open('local'))).toContain('write');
   });
 
-  it('brings notices that are new, and does not repeat the others', async () => {
+  it('causes only new notices', async () => {
     facade.write(
       'tollgate.yaml',
       configure('servers: {one: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one]}}\n'),
@@ -104,7 +104,8 @@ describe('an edit', () => {
     facade.write(
       'tollgate.yaml',
       configure(
-        'servers: {one: {command: /bin/true, isolation: direct}, two: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one, two]}}\n',
+        'servers: {one: {command: /bin/true, isolation: direct}, two: {command: /bin/true, isolation: ' +
+          'direct}}\nprofiles: {default: {servers: [one, two]}}\n',
       ),
     );
     await reloader.now();
@@ -116,7 +117,7 @@ describe('an edit', () => {
 });
 
 describe('requests to reload', () => {
-  it('that wait are one, and run one after the other', async () => {
+  it('run one after the other, and waiting ones become one', async () => {
     await start();
     await Promise.all([reloader.now(), reloader.now(), reloader.now(), reloader.now()]);
     expect(reads).toBeLessThanOrEqual(2);
@@ -127,7 +128,7 @@ describe('requests to reload', () => {
     expect(told.every((line) => line.startsWith('Reloaded'))).toBe(true);
   });
 
-  it('after the end do nothing', async () => {
+  it('do nothing after the end', async () => {
     await start();
     await reloader.close();
     await reloader.now();

@@ -1,4 +1,4 @@
-/** Tests a bundle on a server: when it is asked, what is believed, what is kept; attacks by name. */
+/** Tests bundles that are fetched: polling, verification, stored bundles, and attacks. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -42,14 +42,14 @@ function remote(
   return one;
 }
 
-/** As if the last question had been long ago. */
+/** Makes the last request seem old. */
 function age(): void {
   const kept = path.join(folder, 'bundles');
   for (const name of readdirSync(kept)) utimesSync(path.join(kept, name), new Date(0), new Date(0));
 }
 
-describe('loading', () => {
-  it('fetches once in a polling interval, whoever asks', async () => {
+describe('a fetched bundle', () => {
+  it('is fetched once in a polling interval', async () => {
     expect(wasmOf(await remote().load())).toBe('one');
     publisher.publish(plain('two'), '"2"');
     expect(wasmOf(await remote().load())).toBe('one');
@@ -59,7 +59,7 @@ describe('loading', () => {
     expect(publisher.statuses).toEqual([200, 200]);
   });
 
-  it('a rule with the id of one in YAML is found before it is kept; ids of others are none of its business', async () => {
+  it('is refused before it is stored if a rule has an id of a rule in YAML', async () => {
     const facts = {
       rules: [{ id: 'fleet-deny', package: 'fleet', file: 'fleet.rego', line: 3 }],
       places: {},
@@ -74,17 +74,17 @@ describe('loading', () => {
     });
   });
 
-  it('asks with the ETag, and takes what it has when nothing is newer', async () => {
+  it('is requested with its ETag, and reused if there is no newer one', async () => {
     await remote().load();
     age();
     expect(wasmOf(await remote().load())).toBe('one');
     expect(publisher.statuses).toEqual([200, 304]);
-    // The answer counts as asked: the next one does not ask again.
+    // The answer counts as a poll, so the next load makes no request.
     await remote().load();
     expect(publisher.statuses).toEqual([200, 304]);
   });
 
-  it('works with a server that knows no ETag', async () => {
+  it('may come from a server without ETags', async () => {
     publisher.publish(plain('one'));
     await remote().load();
     age();
@@ -92,7 +92,7 @@ describe('loading', () => {
     expect(publisher.statuses).toEqual([200, 200]);
   });
 
-  it('starts without network from what is kept, and says so; without any it is refused', async () => {
+  it('is loaded from the stored file without network, with a notice; without a file, the load is refused', async () => {
     await remote().load();
     age();
     await publisher.stop();
@@ -110,7 +110,7 @@ describe('loading', () => {
     });
   });
 
-  it('keeps files for nobody else', async () => {
+  it('is stored in private files', async () => {
     await remote().load();
     const [name = ''] = readdirSync(path.join(folder, 'bundles'));
     expect(statSync(path.join(folder, 'bundles')).mode & 0o777).toBe(0o700);
@@ -124,7 +124,7 @@ describe('loading', () => {
       (bytes: Buffer) => Buffer.from(bytes.map((byte, index) => (index === bytes.length - 5 ? byte ^ 1 : byte))),
     ],
     ['emptied', () => Buffer.alloc(0)],
-  ])('does not believe a kept file that was %s', async (_what, tear) => {
+  ])('is fetched again if its stored file was %s', async (_what, tear) => {
     await remote().load();
     const [name = ''] = readdirSync(path.join(folder, 'bundles'));
     const file = path.join(folder, 'bundles', name);
@@ -133,7 +133,7 @@ describe('loading', () => {
     expect(publisher.statuses).toEqual([200, 200]);
   });
 
-  it('keeps what works when the newer one does not load', async () => {
+  it('stays in use if a newer one does not load', async () => {
     await remote().load();
     age();
     publisher.publish(plain('two'), '"2"');
@@ -148,16 +148,16 @@ describe('loading', () => {
   });
 });
 
-describe('what is refused', () => {
+describe('a fetched bundle is refused', () => {
   it.each([
-    ['no gzip', bytesOf('<html>Sign in</html>'), 'it cannot be read (Z_DATA_ERROR)'],
-    ['no policy', packBundle(new Map([['data.json', bytesOf('{}')]])), 'it has no policy.wasm'],
+    ['that is not gzip', bytesOf('<html>Sign in</html>'), 'it cannot be read (Z_DATA_ERROR)'],
+    ['without a policy', packBundle(new Map([['data.json', bytesOf('{}')]])), 'it has no policy.wasm'],
     [
-      'data under a name of the library',
+      'with data under a name of the library',
       plain('x', { 'data.json': '{"tollgate": {}}' }),
       'its data uses the name "tollgate"',
     ],
-    ['data that is no JSON', plain('x', { 'data.json': '{secret' }), 'a JSON file in it is invalid'],
+    ['with data that is not JSON', plain('x', { 'data.json': '{secret' }), 'a JSON file in it is invalid'],
   ])('%s', async (_what, bytes, why) => {
     publisher.publish(bytes, '"x"');
     await expect(remote().load()).rejects.toMatchObject({
@@ -166,14 +166,14 @@ describe('what is refused', () => {
     });
   });
 
-  it.each([[404], [401], [500]])('a status of %i', async (status) => {
+  it.each([[404], [401], [500]])('with the status %i', async (status) => {
     publisher.answer = (_request, response) => (response.writeHead(status).end('no'), true);
     await expect(remote().load()).rejects.toMatchObject({
       message: expect.stringContaining(`the server answered with status ${status}`) as string,
     });
   });
 
-  it('a giant, before it is whole', async () => {
+  it('if it is too large, before it is complete', async () => {
     let sent = 0;
     publisher.answer = (_request, response) => {
       const piece = Buffer.alloc(4 * 1024 * 1024);
@@ -192,14 +192,14 @@ describe('what is refused', () => {
     expect(sent).toBeLessThan(40);
   });
 
-  it('a bomb that unpacks to more than is allowed', async () => {
+  it('if it unpacks to more than is allowed', async () => {
     publisher.publish(packBundle(new Map([['policy.wasm', Buffer.alloc(300 * 1024 * 1024)]])), '"bomb"');
     await expect(remote().load()).rejects.toMatchObject({
       message: expect.stringContaining('ERR_BUFFER_TOO_LARGE') as string,
     });
   }, 30_000);
 
-  it('a server that never answers', async () => {
+  it('if the server never answers', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     let asked = false;
     publisher.answer = () => (asked = true);
@@ -211,7 +211,7 @@ describe('what is refused', () => {
     await refused;
   });
 
-  it('redirects to where there is no https, and endless ones', async () => {
+  it('after redirects without https, and after endless ones', async () => {
     publisher.answer = (_request, response) => (
       response.writeHead(302, { location: 'http://elsewhere.example/bundle.tar.gz' }).end(), true
     );
@@ -228,7 +228,7 @@ describe('what is refused', () => {
     });
   });
 
-  it('nothing that a redirect within the server leads to', async () => {
+  it('not after a redirect within the server', async () => {
     publisher.answer = (request, response) =>
       request.url === '/fleet/bundle.tar.gz'
         ? (response.writeHead(301, { location: '/v2/bundle.tar.gz' }).end(), true)
@@ -240,7 +240,7 @@ describe('what is refused', () => {
     ]);
   });
 
-  it('says neither token nor query in what it says', async () => {
+  it('with messages that contain neither token nor query', async () => {
     await publisher.stop();
     const thrown = await remote({ url: `${publisher.url}?sig=query-secret`, token: 'token-secret' })
       .load()
@@ -255,7 +255,7 @@ describe('what is refused', () => {
   });
 });
 
-describe('signatures by opa', () => {
+describe('signatures of opa', () => {
   const mine = keyPair();
   const other = keyPair();
   let built: Buffer;
@@ -263,7 +263,8 @@ describe('signatures by opa', () => {
   let keyFile: string;
   beforeAll(async () => {
     built = await buildBundle(
-      'package policy.fleet\n\nallow contains {"id": "fleet", "message": "The fleet reads."} if input.effect.verb == "read"\n',
+      'package policy.fleet\n\nallow contains {"id": "fleet", "message": "The fleet reads."} if ' +
+        'input.effect.verb == "read"\n',
     );
     signed = await signBundle(built, mine.privatePem);
   }, 60_000);
@@ -278,7 +279,7 @@ describe('signatures by opa', () => {
     return packBundle(files);
   };
 
-  it('are believed by the key, also among others', async () => {
+  it('are verified with the key, also among other keys', async () => {
     publisher.publish(signed, '"s"');
     await expect(verified().load()).resolves.toMatchObject({ data: {} });
     writeFileSync(path.join(folder, 'other.pem'), other.publicPem);
@@ -298,8 +299,8 @@ describe('signatures by opa', () => {
       'the signature does not list',
     ],
     ['with a file removed', () => changed((files) => files.delete('data.json')), 'which is missing'],
-    ['with its signature taken away', () => changed((files) => files.delete('.signatures.json')), 'it is not signed'],
-  ])('are asked for: a bundle %s is refused', async (_what, bundle, why) => {
+    ['with its signature removed', () => changed((files) => files.delete('.signatures.json')), 'it is not signed'],
+  ])('are required: a bundle %s is refused', async (_what, bundle, why) => {
     publisher.publish(bundle(), '"bad"');
     await expect(verified().load()).rejects.toMatchObject({
       code: 'POLICY_INVALID',
@@ -308,7 +309,7 @@ describe('signatures by opa', () => {
     expect(readdirSync(folder)).toEqual(['fleet.pem']);
   });
 
-  it('by somebody else, or for another scope, are refused', async () => {
+  it('of another key or for another scope are refused', async () => {
     publisher.publish(await signBundle(built, other.privatePem), '"o"');
     await expect(verified().load()).rejects.toMatchObject({
       message: expect.stringContaining('it is not signed by any of the keys') as string,
@@ -320,7 +321,7 @@ describe('signatures by opa', () => {
     await expect(verified({ scope: 'write' }).load()).resolves.toBeDefined();
   });
 
-  it('are verified again when a kept bundle is used: with another key it counts no more', async () => {
+  it('are verified again when a stored bundle is used', async () => {
     publisher.publish(signed, '"s"');
     await verified().load();
     writeFileSync(keyFile, other.publicPem);
@@ -333,7 +334,7 @@ describe('signatures by opa', () => {
     });
   });
 
-  it('keep the last good bundle when the newer one has none', async () => {
+  it('must be on a newer bundle too, or the last good one stays in use', async () => {
     publisher.publish(signed, '"s"');
     await verified().load();
     age();
@@ -345,15 +346,15 @@ describe('signatures by opa', () => {
     ]);
   });
 
-  it('with a key that is gone are refused, not waved through', async () => {
+  it('are refused if the key file is missing', async () => {
     publisher.publish(signed, '"s"');
     rmSync(keyFile);
     await expect(verified().load()).rejects.toMatchObject({ code: 'POLICY_INVALID' });
   });
 });
 
-describe('following', () => {
-  it('tells once of each newer bundle, and once of each failure, and goes on', async () => {
+describe('following a bundle', () => {
+  it('reports each newer bundle and each failure once, and continues', async () => {
     const one = remote({ pollMs: 30 });
     await one.load();
     const told: string[] = [];
@@ -379,7 +380,7 @@ describe('following', () => {
     expect(publisher.asked.length).toBeLessThanOrEqual(last + 1);
   });
 
-  it('asks less and less often while the server is down, never all at the same time, and recovers', async () => {
+  it('polls less often while the server is down, at random times, and recovers', async () => {
     const one = remote({ pollMs: 20 });
     await one.load();
     const { port } = publisher;
@@ -389,13 +390,13 @@ describe('following', () => {
     one.follow({ changed: () => undefined, failed });
     await expect.poll(() => times.length, { timeout: 20_000 }).toBeGreaterThanOrEqual(5);
     const pauses = times.slice(1).map((time, index) => time - (times[index] ?? 0));
-    // Pauses are never shorter than asked for: eight polling intervals, less what chance takes of them.
+    // A pause is at most eight polling intervals, minus a random part.
     expect(pauses[3]).toBeGreaterThan(20 * 8 * 0.8);
     expect(failed).toHaveBeenCalledTimes(1);
     expect(port).toBe(publisher.port);
   });
 
-  it('takes what another process has fetched, without asking', async () => {
+  it('uses a bundle that another process has fetched, without a request', async () => {
     const [one, two] = [remote({ pollMs: 400 }), remote({ pollMs: 400 })];
     await one.load();
     await two.load();

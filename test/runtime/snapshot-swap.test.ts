@@ -1,4 +1,4 @@
-/** Tests that a configuration is swapped whole: what runs keeps its own, no call sees two, nothing of the old stays behind. */
+/** Tests that a configuration is replaced as a whole: no call sees two, and nothing of the old one remains. */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
@@ -17,7 +17,7 @@ afterEach(() => facade.close());
 
 const STORY = server(['story-server.mjs']);
 
-/** Revisions that differ in everything that a call shows: the rule, the cap, the label. */
+/** Revisions that differ in all that a call shows: the rule, the cap and the label. */
 const REVISIONS = [
   { id: 'even', bytes: 1500, label: 'one' },
   { id: 'odd', bytes: 3000, label: 'two' },
@@ -33,13 +33,13 @@ function revision(number: number): string {
   });
 }
 
-/** What is known of a server: which tools there are, and where its results come from. What they do is bound to its approval. */
+/** Settings of a server that need no new approval: its tools and labels. */
 const CATALOGS = [
   { allow: ['echo'], label: 'public' },
   { allow: ['echo', 'count'], label: 'internal' },
 ] as const;
 
-/** At the end every twentieth swap changes the catalog, that is the file of a server, which comes first. */
+/** Returns the catalog of a swap. From swap 800 on, every twentieth changes the file of the server. */
 function catalogOf(number: number): (typeof CATALOGS)[number] | undefined {
   return number < 800 ? undefined : CATALOGS[Math.floor(number / 20) % 2];
 }
@@ -54,7 +54,7 @@ function serverFile({ allow, label }: (typeof CATALOGS)[number]): string {
   });
 }
 
-/** Every hundredth swap changes a cap and the profiles too, and four of them bring Rego or take it away. */
+/** Returns the rest of the configuration. Every hundredth swap changes it, and four swaps add or remove Rego. */
 function surroundings(number: number): { readonly text: string; readonly bytes: number } {
   const [hundred, rego] = [Math.floor(number / 100), number % 400 >= 350 && number % 400 < 352];
   const bytes = hundred % 2 === 1 ? 2000 : 9000;
@@ -65,7 +65,7 @@ function surroundings(number: number): { readonly text: string; readonly bytes: 
 }
 
 describe('a thousand swaps under load', () => {
-  it('drop no decision and mix none: rule, cap, labels, catalog and recorded revision of each call belong together', async () => {
+  it('drop no decision and mix none: rule, cap, labels, catalog and revision of each call fit', async () => {
     const rego = 'package policy.a\n\ndeny contains {"id": "r", "message": "No."} if input.effect.arguments.no\n';
     facade = new Reloadable({
       'tollgate.yaml': surroundings(0).text,
@@ -78,7 +78,7 @@ describe('a thousand swaps under load', () => {
     rmSync(facade.at('servers/story.yaml'));
     await facade.start();
     const sessions = Array.from({ length: 2 }, () => facade.open('local'));
-    /** By revision: which rule, which cap around it, and which catalog. */
+    /** By revision: the rule, the cap and the catalog. */
     const known = new Map<
       string,
       { readonly which: number; readonly cap: number; readonly catalog: ReturnType<typeof catalogOf> }
@@ -113,7 +113,7 @@ describe('a thousand swaps under load', () => {
       const next = catalogOf(number + 1);
       if (next !== undefined && next !== catalog) facade.write('servers/story.yaml', serverFile(next));
       await facade.reload();
-      // However long it starts: what follows is called for.
+      // Waits for the start of the server.
       if (catalog === undefined && next !== undefined)
         answers.push(
           ...(await Promise.all(sessions.map((session) => facade.call(session, 'story_echo', { text: 'x' })))),
@@ -130,7 +130,7 @@ describe('a thousand swaps under load', () => {
     expect(answers.filter(({ code }) => code !== '')).toEqual([]);
     for (const { text, meta } of answers) {
       const which = REVISIONS.find(({ label }) => (meta['tollgate/labels'] as readonly string[]).includes(label));
-      // The cap that cut the text is that of the revision that labelled it. The note on the cut is not part of the cap.
+      // The revision of the label must also be that of the cap. The note on the cut does not count.
       const bytes = Buffer.byteLength(text.replace(/\n\[tollgate: [^\n]*\]$/, ''));
       if (text !== 'x') expect([which?.id, bytes > 1500]).toEqual([which?.id, which?.id === 'odd']);
       expect(bytes).toBeLessThanOrEqual(which?.bytes ?? 0);
@@ -173,9 +173,10 @@ describe('a thousand swaps under load', () => {
     expect(alive(policies)).toBeLessThanOrEqual(2);
   }, 180_000);
 
-  it('leave no worker of replaced Rego behind, and answer every call', async () => {
+  it('end the workers of replaced Rego, and answer every call', async () => {
     const rego = (number: number): string =>
-      `package policy.a\n\nallow contains {"id": "r${number % 3}", "message": "It is."} if input.effect.verb == "read"\n`;
+      `package policy.a\n\nallow contains {"id": "r${number % 3}", "message": "It is."} if input.effect.verb ` +
+      '== "read"\n';
     facade = await new Reloadable({
       'tollgate.yaml': configure().replace('rules.yaml', 'rego'),
       'rego/a.rego': rego(0),
@@ -190,7 +191,7 @@ describe('a thousand swaps under load', () => {
       await facade.reload();
     }
     expect((await Promise.all(calls)).map(({ text, code }) => [text, code])).toEqual(calls.map(() => ['a', '']));
-    // Fewer, where a worker of an earlier test ended meanwhile.
+    // Fewer if a worker of an earlier test has ended meanwhile.
     await expect.poll(workers, { timeout: 20_000 }).toBeLessThanOrEqual(before);
     expect(facade.assembled.gateway.snapshotCount).toBe(1);
   }, 120_000);
@@ -204,7 +205,7 @@ function workers(): number {
   return process.getActiveResourcesInfo().filter((name) => name === 'Worker' || name === 'MessagePort').length;
 }
 
-it('reloads that are asked for together come one after the other, and the last one is in force', async () => {
+it('reloads run one after the other, and the last one is in force', async () => {
   facade = await new Reloadable({ 'tollgate.yaml': configure(), 'rules.yaml': revision(0) }).start();
   const configs = Array.from({ length: 6 }, (_, number) => {
     facade.write('tollgate.yaml', configure(`caps: {bytes: ${2000 + number}}\n`));
@@ -217,7 +218,10 @@ it('reloads that are asked for together come one after the other, and the last o
 
 describe('a running call', () => {
   const CONFIG = configure(
-    `bash: {isolation: direct}\nservers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`,
+    `bash: {isolation: direct}
+servers: {story: ${STORY}}
+profiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}
+`,
   );
 
   beforeEach(async () => {
@@ -227,7 +231,7 @@ describe('a running call', () => {
     }).start();
   });
 
-  it('keeps its generation to the end, which closes after it', async () => {
+  it('keeps its snapshot, which closes when the call ends', async () => {
     const session = facade.open('local');
     const old = facade.assembled.gateway.snapshot;
     const slow = facade.call(session, 'bash', { command: 'until [ -e go ]; do sleep 0.05; done; echo done' });
@@ -244,7 +248,7 @@ describe('a running call', () => {
     await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
   });
 
-  it('keeps its server: an edit of other things leaves processes and shell sessions alone', async () => {
+  it('keeps its server and its shell session if other settings change', async () => {
     const session = facade.open('local');
     const pid = (
       await facade.call(session, 'bash', { action: 'start', session: 's', command: 'echo $$; cat', wait_ms: 300 })
@@ -260,11 +264,11 @@ describe('a running call', () => {
     expect(facade.assembled.deps.capsOf(session.principal).bytes).toBe(9000);
     expect((await facade.call(session, 'bash', { action: 'list' })).text).toContain('s');
     expect(pid).not.toBe('');
-    // What is known of the server was taken over: it is not asked again.
+    // The tool list is carried over, so the server is not asked again.
     expect(facade.assembled.catalog.entries('story')).toBe(entries);
   });
 
-  it('ends a server that is gone, and starts a new one when it is asked for', async () => {
+  it('ends with its server if that is removed; a new server starts at its first call', async () => {
     const session = facade.open('local');
     expect(await facade.list(session)).toContain('story_echo');
     const { adapter } = facade.assembled.catalog.servers.get('story') ?? {};
@@ -278,7 +282,7 @@ describe('a running call', () => {
     expect(facade.assembled.catalog.servers.get('story')?.adapter).not.toBe(adapter);
   });
 
-  it('moves to another workspace with the next call; the shells of the one before end with their last call', async () => {
+  it('keeps its workspace; the next call uses the new one, and old shells end with their last call', async () => {
     facade.write('other/here.txt', 'the other');
     const session = facade.open('local');
     const before = facade.assembled.catalog.servers.get('workspace')?.adapter;

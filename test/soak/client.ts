@@ -1,17 +1,17 @@
-/** Owns the clients of the soak: `tollgate run` over stdio, and many sessions of `tollgate serve`, with a probe of the process. */
+/** The clients of the soak: `tollgate run`, and many sessions of `tollgate serve`, with a probe of the process. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The checkout, from the source and from dist/. */
+/** The root of the checkout, from the source and from dist/. */
 export const ROOT = rootOf(path.dirname(fileURLToPath(import.meta.url)));
 const PROBE = path.join(ROOT, 'test', 'fixtures', 'probe.mjs');
 const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 const HELLO = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'soak', version: '1' } };
 
-/** What the probe says, bytes and µs, and the open descriptors. */
+/** A reading of the probe: bytes, µs and open descriptors. */
 export interface Reading {
   readonly heap: number;
   readonly rss: number;
@@ -21,7 +21,7 @@ export interface Reading {
 
 /** A gateway and its clients. */
 export interface Soaked {
-  /** Calls a tool in one of the sessions; the text of the answer. */
+  /** Calls a tool in one of the sessions, and returns the text of the answer. */
   call(session: number, params: object): Promise<string>;
   read(): Promise<Reading>;
   close(): Promise<void>;
@@ -38,7 +38,7 @@ function start(words: readonly string[], folder: string): ChildProcess {
     ['--expose-gc', '--import', PROBE, MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')],
     { cwd: folder, env: { PATH: process.env.PATH ?? '', HOME: folder }, stdio: ['pipe', 'pipe', 'pipe', 'ipc'] },
   );
-  // What it says at its start is not what is measured.
+  // The output of the start is not part of the measurement.
   child.stderr?.resume();
   return child;
 }
@@ -52,7 +52,7 @@ function readingOf(child: ChildProcess): Promise<Reading> {
   });
 }
 
-/** As a client ends it. */
+/** Ends the gateway as a client does. */
 function ended(child: ChildProcess, signal?: NodeJS.Signals): Promise<void> {
   return new Promise((resolve) => {
     child.once('close', () => resolve());
@@ -61,7 +61,7 @@ function ended(child: ChildProcess, signal?: NodeJS.Signals): Promise<void> {
   });
 }
 
-/** Lines of a stream, as they come. */
+/** Returns the lines of a stream as they arrive. */
 function eachLine(child: ChildProcess, take: (line: string) => void): void {
   let rest = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => {
@@ -71,7 +71,7 @@ function eachLine(child: ChildProcess, take: (line: string) => void): void {
   });
 }
 
-/** Starts `tollgate run` in a folder. It has one session. */
+/** Starts `tollgate run`, which has one session, in a folder. */
 export async function openStdio(folder: string): Promise<Soaked> {
   const child = start(['run'], folder);
   const waiting = new Map<

@@ -1,4 +1,4 @@
-/** `npm run soak`: very many calls over stdio and over HTTP sessions. Ends with 1 when the heap or the descriptors of the gateway grow. */
+/** `npm run soak`: very many calls over stdio and HTTP. Exits with 1 if the heap or the descriptors grow. */
 import { parseArgs } from 'node:util';
 import { soak } from './soak.ts';
 

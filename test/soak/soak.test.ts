@@ -1,4 +1,4 @@
-/** Tests the soak itself with few calls, and that it finds what grows. `npm run soak` makes as many as it takes to see a small leak. */
+/** Tests the soak with few calls, and that it finds growth. `npm run soak` makes enough calls to find a small leak. */
 import { describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { growthIn, type Sample, soak } from './soak.ts';
@@ -16,7 +16,7 @@ function samples(grow: { readonly heap?: number; readonly descriptors?: number }
 }
 
 describe('a soak' + verifies('ST-15'), () => {
-  it('finds a heap and descriptors that grow, and no noise', () => {
+  it('reports a heap and descriptors that grow, and no noise', () => {
     expect(growthIn(samples({}))).toEqual([]);
     expect(growthIn(samples({ heap: 0.5 }))).toEqual([
       expect.stringMatching(/^the heap grew from \d+\.\d to \d+\.\d MB$/),
@@ -35,7 +35,8 @@ describe('a soak' + verifies('ST-15'), () => {
     expect(lines).toHaveLength(20);
     expect(lines.at(-1)).toMatch(
       new RegExp(
-        `^${plan.transport}: ${plan.calls} calls, heap [\\d.]+ MB, resident [\\d.]+ MB, \\d+ descriptors, \\d+ µs of processor time a call, \\d+ calls/s$`,
+        `^${plan.transport}: ${plan.calls} calls, heap [\\d.]+ MB, resident [\\d.]+ MB, \\d+ descriptors, \\d+ ` +
+          'µs of processor time a call, \\d+ calls/s$',
       ),
     );
   });

@@ -1,4 +1,4 @@
-/** Owns the soak: one gateway under very many calls. Its heap and its descriptors must stay flat. */
+/** The soak: very many calls to one gateway, whose heap and descriptors must not grow. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -7,29 +7,32 @@ import { approveAll } from '../consent/approve-servers.ts';
 import { acceptNow } from '../stories/accept-configuration.ts';
 import { openHttp, openStdio, type Reading, ROOT, type Soaked } from './client.ts';
 
-/** How much is called. */
+/** The number of calls and sessions. */
 export interface Plan {
   readonly transport: 'stdio' | 'http';
   readonly calls: number;
-  /** Open at once, over HTTP. */
+  /** Sessions that are open at once, over HTTP. */
   readonly sessions: number;
   readonly inFlight: number;
 }
 
-/** A reading after so many calls. */
+/** A reading after a number of calls. */
 export interface Sample extends Reading {
   readonly calls: number;
 }
 
-/** Samples of one soak, evenly spread over its calls. */
+/** The number of samples, evenly spread over the calls. */
 const SAMPLES = 20;
-/** What the heap may grow by from the first third, after the start, to the last: what is compiled late, and noise. */
+/** The allowed growth of the heap from the first third to the last, for late compilation and noise. */
 const HEAP_BYTES = 4 * 1_048_576;
 const DESCRIPTORS = 2;
-/** Each so manyth call is refused by policy: its way through the gateway is another. */
+const BACKEND = path.join(ROOT, 'test', 'bench', 'backend.mjs');
+/** One of this many calls is refused by the policy, because it takes another path through the gateway. */
 const REFUSED_EVERY = 50;
 
-/** Soaks a gateway of its own; says a line for each sample. Returns what grew, and nothing when all is flat. Rejects when a call has no answer, or the wrong one. */
+/**
+ * Soaks a new gateway, and prints a line for each sample. Returns what grew. Rejects if an answer is missing or wrong.
+ */
 export async function soak(plan: Plan, say: (line: string) => void): Promise<readonly string[]> {
   const folder = await prepare(plan);
   try {
@@ -48,7 +51,7 @@ export async function soak(plan: Plan, say: (line: string) => void): Promise<rea
   }
 }
 
-/** Says what grew over samples: medians of the first and of the last third, without the first tenth, which is the start. */
+/** Returns what grew: compares medians of the first and the last third, without the first tenth (the start). */
 export function growthIn(samples: readonly Sample[]): readonly string[] {
   const warm = samples.slice(Math.ceil(samples.length / 10));
   const third = Math.ceil(warm.length / 3);
@@ -76,7 +79,7 @@ async function prepare({ sessions, inFlight }: Plan): Promise<string> {
     `version: 1
 workspace: ./work
 state: ./state
-servers: {soak: {command: ${process.execPath}, args: [${path.join(ROOT, 'test', 'bench', 'backend.mjs')}, "10"], isolation: direct}}
+servers: {soak: {command: ${process.execPath}, args: [${BACKEND}, "10"], isolation: direct}}
 profiles: {default: {servers: [soak], expose: {tools: ["soak.*"]}}}
 rules:
   - {id: all, outcome: allow, when: {}}
@@ -112,7 +115,9 @@ async function sampled(
     samples.push(sample);
     const since = sample.calls - last.calls;
     say(
-      `${transport}: ${made} calls, heap ${megabytes(sample.heap)} MB, resident ${megabytes(sample.rss)} MB, ${sample.descriptors} descriptors, ${Math.round((sample.cpuUs - last.cpuUs) / since)} µs of processor time a call, ${Math.round(since / seconds)} calls/s`,
+      `${transport}: ${made} calls, heap ${megabytes(sample.heap)} MB, resident ${megabytes(sample.rss)} MB, ` +
+        `${sample.descriptors} descriptors, ${Math.round((sample.cpuUs - last.cpuUs) / since)} µs of processor ` +
+        `time a call, ${Math.round(since / seconds)} calls/s`,
     );
   }
   return samples;

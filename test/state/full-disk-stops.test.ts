@@ -1,4 +1,4 @@
-/** Tests that switches are thrown, read and lifted where a disk takes nothing more. */
+/** Tests that stops work on a full disk. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,8 +25,7 @@ describe('on a full disk', () => {
   afterEach(() => unmount(folder));
 
   it(
-    'switches are thrown and hold at the next question of every process, and are lifted again' +
-      verifies('HA-19', 'ST-02'),
+    'stops are set, apply to the next call of every process, and are lifted' + verifies('HA-19', 'ST-02'),
     async () => {
       const running = openState(folder);
       const watched = new KillSwitch(running);
@@ -36,7 +35,7 @@ describe('on a full disk', () => {
       expect(() => running.put('labels', 'x', 'y'.repeat(9000))).toThrow(
         expect.objectContaining({ code: 'STATE_FAILED' }) as Error,
       );
-      // As a command in a process of its own.
+      // In another process, as a command does it.
       const stops = new Stops(folder);
       const killSwitch = new KillSwitch({ stops });
       for (const server of ['two', 'one']) killSwitch.throw({ server, ...ACT });
@@ -61,7 +60,7 @@ describe('on a full disk', () => {
     },
   );
 
-  it('a connection that cannot be given back is given back with room' + verifies('ST-16'), async () => {
+  it('a connection that cannot be returned is returned when there is space' + verifies('ST-16'), async () => {
     const state = openState(folder);
     const faults: unknown[] = [];
     const connections = new SharedConnections(state, { limit: 1, onFault: (thrown) => faults.push(thrown) });
@@ -78,48 +77,42 @@ describe('on a full disk', () => {
   });
 });
 
-describe('the file of stops', () => {
+describe('the stop file', () => {
   const kill = (file: Stops, name: string): void => file.put(name, ACT);
 
-  it(
-    'always has room for the one that stops everything, and says when it has none for another' + verifies('ST-02'),
-    () => {
-      const file = new Stops(folder);
-      const names = Array.from({ length: 254 }, (_, n) => `server-${n}`);
-      for (const name of names) kill(file, name);
-      expect(() => kill(file, 'one-more')).toThrow(
-        expect.objectContaining({
-          code: 'STATE_FAILED',
-          next: expect.stringContaining('tollgate off') as string,
-        }) as Error,
-      );
-      kill(file, '*');
-      expect([...file.list().keys()]).toEqual(['*', ...names].sort());
-      expect([file.remove('server-7'), file.remove('server-7')]).toEqual([true, false]);
-      kill(file, 'one-more');
-      expect(file.list().size).toBe(255);
-      file.close();
-    },
-  );
+  it('always has a slot for the stop of everything, and reports when no other slot is free' + verifies('ST-02'), () => {
+    const file = new Stops(folder);
+    const names = Array.from({ length: 254 }, (_, n) => `server-${n}`);
+    for (const name of names) kill(file, name);
+    expect(() => kill(file, 'one-more')).toThrow(
+      expect.objectContaining({
+        code: 'STATE_FAILED',
+        next: expect.stringContaining('tollgate off') as string,
+      }) as Error,
+    );
+    kill(file, '*');
+    expect([...file.list().keys()]).toEqual(['*', ...names].sort());
+    expect([file.remove('server-7'), file.remove('server-7')]).toEqual([true, false]);
+    kill(file, 'one-more');
+    expect(file.list().size).toBe(255);
+    file.close();
+  });
+
+  it('keeps the writes of two processes, and cuts a user name that does not fit' + verifies('ST-02'), async () => {
+    const files = [new Stops(folder), new Stops(folder)] as const;
+    for (let n = 0; n < 60; n += 1) kill(files[n % 2] as Stops, `server-${n}`);
+    files[0].put('long', { since: ACT.since, by: 'ü'.repeat(300) });
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    expect(files[1].list().size).toBe(61);
+    expect(files[1].list().get('long')?.by).toMatch(/^ü{50,}$/);
+    expect(() => files[0].put('x'.repeat(300), ACT)).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED' }) as Error,
+    );
+    for (const file of files) file.close();
+  });
 
   it(
-    'keeps what two processes write at once, and cuts a name of a user that does not fit' + verifies('ST-02'),
-    async () => {
-      const files = [new Stops(folder), new Stops(folder)] as const;
-      for (let n = 0; n < 60; n += 1) kill(files[n % 2] as Stops, `server-${n}`);
-      files[0].put('long', { since: ACT.since, by: 'ü'.repeat(300) });
-      await new Promise((resolve) => setTimeout(resolve, 2));
-      expect(files[1].list().size).toBe(61);
-      expect(files[1].list().get('long')?.by).toMatch(/^ü{50,}$/);
-      expect(() => files[0].put('x'.repeat(300), ACT)).toThrow(
-        expect.objectContaining({ code: 'STATE_FAILED' }) as Error,
-      );
-      for (const file of files) file.close();
-    },
-  );
-
-  it(
-    'that cannot be read is not taken for an empty one, and a link is not followed' + verifies('HA-19', 'ST-02'),
+    'is not treated as empty if it cannot be read, and is not opened through a link' + verifies('HA-19', 'ST-02'),
     async () => {
       const state = openState(folder);
       const good = readFileSync(stops());

@@ -3,28 +3,28 @@ import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { isRunning, OWN_PROCESS } from '../../facade/state/process-mark.ts';
 
-describe('whether a process lives', () => {
-  it('knows itself', () => {
+describe('isRunning', () => {
+  it('is true for the own process', () => {
     expect(OWN_PROCESS.pid).toBe(process.pid);
     expect(isRunning(OWN_PROCESS)).toBe(true);
   });
 
-  it('does not take a reused pid for the process that had it', () => {
+  it('is false for a reused pid', () => {
     expect(isRunning({ pid: process.pid, born: 'ffffffff.1' })).toBe(false);
   });
 
-  it('goes by the pid alone where nothing else is known', () => {
+  it('uses only the pid if the start is unknown', () => {
     expect(isRunning({ pid: process.pid, born: '' })).toBe(true);
   });
 
-  it('knows that a process has ended', async () => {
+  it('is false for a process that has ended', async () => {
     const child = spawn('true');
     await once(child, 'exit');
     expect(isRunning({ pid: child.pid ?? 0, born: '' })).toBe(false);
   });
 
-  it('takes a zombie for dead: it holds nothing any more', async () => {
-    // The shell becomes `sleep`, which never waits for the child that the shell had.
+  it('is false for a zombie, which holds nothing any more', async () => {
+    // The shell is replaced by `sleep`, which never waits for the child of the shell.
     const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 5'], { stdio: ['ignore', 'pipe', 'ignore'] });
     const [text] = (await once(parent.stdout, 'data')) as [Buffer];
     const pid = Number(text.toString());

@@ -21,7 +21,7 @@ function refusedBy(state: State, claims: readonly BudgetClaim[], now = 0): unkno
 }
 
 describe('the state database', () => {
-  it('is private: folder 0700, files 0600', () => {
+  it('is private: its folder has mode 0700, its files 0600', () => {
     const folder = join(temporaryFolder(), 'state');
     const state = openState(folder);
     expect(statSync(folder).mode & 0o777).toBe(0o700);
@@ -30,7 +30,7 @@ describe('the state database', () => {
     void state.close();
   });
 
-  it('closes a database file that was open to others', () => {
+  it('makes the file of a database private', () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'state.db'), '');
     chmodSync(join(folder, 'state.db'), 0o644);
@@ -38,7 +38,7 @@ describe('the state database', () => {
     expect(statSync(join(folder, 'state.db')).mode & 0o777).toBe(0o600);
   });
 
-  it('is refused when a newer Tollgate wrote it', () => {
+  it('is refused if a newer Tollgate wrote it', () => {
     const folder = temporaryFolder();
     void openState(folder).close();
     const raw = new Libsql(join(folder, 'state.db'));
@@ -47,7 +47,7 @@ describe('the state database', () => {
     expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_TOO_NEW' }));
   });
 
-  it('names a file that is no database, without its path', () => {
+  it('reports a file that is not a database, without its path', () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'state.db'), 'not a database '.repeat(500));
     expect(() => openState(folder)).toThrow(
@@ -55,13 +55,13 @@ describe('the state database', () => {
     );
   });
 
-  it('fails when its folder cannot be', () => {
+  it('fails if its folder cannot be made', () => {
     const file = join(temporaryFolder(), 'file');
     writeFileSync(file, '');
     expect(() => openState(join(file, 'state'))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });
 
-  it('refuses to work on a closed file, which libsql would go on to do', () => {
+  it('refuses work after close, which libsql would do', () => {
     const state = openState(temporaryFolder());
     void state.close();
     void state.close();
@@ -69,7 +69,7 @@ describe('the state database', () => {
     expect(() => state.reserve([CALLS], momentAt(0))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });
 
-  it('keeps small values apart by space, over a restart', () => {
+  it('keeps values by space, also after a restart', () => {
     const folder = temporaryFolder();
     const state = openState(folder);
     void state.put('grants', 'k', '1');
@@ -90,7 +90,7 @@ describe('the state database', () => {
     void again.close();
   });
 
-  it('keeps what it writes when another connection of this process has come and gone, and then another process', () => {
+  it('keeps its writes when another connection and another process have closed the database', () => {
     const folder = temporaryFolder();
     const kept = openState(folder);
     void kept.put('grants', 'a', '1');
@@ -102,7 +102,9 @@ describe('the state database', () => {
         [
           '--input-type=module',
           '-e',
-          `import { openState } from ${JSON.stringify(main)}; const state = openState(${JSON.stringify(folder)}); process.stdout.write([...state.list('grants').keys()].join()); state.close();`,
+          `import { openState } from ${JSON.stringify(main)}; const state = ` +
+            `openState(${JSON.stringify(folder)}); ` +
+            "process.stdout.write([...state.list('grants').keys()].join()); state.close();",
         ],
         { encoding: 'utf8' },
       );
@@ -112,7 +114,7 @@ describe('the state database', () => {
     void kept.close();
   });
 
-  it('takes and swaps a value in one step, and only what was expected', () => {
+  it('takes and swaps a value atomically, and only the expected one', () => {
     const folder = temporaryFolder();
     const [one, two] = [openState(folder), openState(folder)];
     expect(one.swap('approvals', 'k', { to: '1' })).toBe(true);
@@ -129,7 +131,7 @@ describe('the state database', () => {
     void two.close();
   });
 
-  it('refuses text with a NUL, which libsql would give back cut off', () => {
+  it('refuses text with NUL, which libsql would cut off', () => {
     const state = openState(temporaryFolder());
     expect(() => state.put('grants', 'a\u0000b', '1')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
     expect(() => state.put('grants', 'a', '1\u00002')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
@@ -137,7 +139,7 @@ describe('the state database', () => {
     void state.close();
   });
 
-  it('rolls a transaction back whole, and can be written to after it', () => {
+  it('rolls a transaction back completely, and is writable afterwards', () => {
     const database = openDatabase(':memory:', { version: 1, sql: 'CREATE TABLE t (a INTEGER NOT NULL) STRICT' });
     const insert = database.run('INSERT INTO t VALUES (?)');
     const count = database.first<{ n: number }>('SELECT count(*) AS n FROM t');
@@ -153,7 +155,7 @@ describe('the state database', () => {
 });
 
 describe('a reservation', () => {
-  it('is all or nothing over its claims', () => {
+  it('takes all of its claims or none', () => {
     const state = openState(temporaryFolder());
     const spent: BudgetClaim = { ...CALLS, budget: 'spent', demands: [{ unit: 'calls', limit: 0, most: 1, least: 1 }] };
     for (let n = 0; n < 5; n += 1)
@@ -173,7 +175,7 @@ describe('a reservation', () => {
     void state.close();
   });
 
-  it('forgets a run that has ended, and one that nobody ended after 30 days', () => {
+  it('is removed when its run ends, or after 30 days', () => {
     const folder = temporaryFolder();
     const state = openState(folder, { now: 0 });
     const lasting: BudgetClaim = { ...CALLS, scope: 'principal' };

@@ -1,4 +1,4 @@
-/** Owns temporary folders and waiting in tests; refuses to leave a folder behind. */
+/** Temporary folders and processes of tests, which end with the test. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -7,14 +7,14 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import type { Instant } from '../../facade/state/budget-clock.ts';
 
-/** A folder that goes with the test. */
+/** Returns a folder that is removed after the test. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** A process that runs. `line` gives the next line that it prints, `ended` all of them. */
+/** A running process. `line` returns its next line of output, `ended` all lines. */
 export interface Fixture {
   readonly child: ChildProcess;
   line(): Promise<string>;
@@ -48,7 +48,7 @@ export function startFixture(name: string, args: readonly string[], fileBytes?: 
   return { child, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
 }
 
-/** A moment of a machine whose clocks agree, ms. */
+/** Returns a moment at which both clocks of the machine agree, ms. */
 export function momentAt(now: number): Instant {
   return { wall: now, monotonic: now, boot: 'one' };
 }
