@@ -13,7 +13,7 @@ export interface KnownPackage {
   readonly bin: string;
 }
 
-/** A secret that the server needs, in a variable (programs) or a header (remote servers). Values are never in a catalog. */
+/** A secret that the server needs, in a variable (programs) or a header (remote servers). A catalog has no values. */
 export interface KnownCredential {
   readonly env?: string;
   readonly header?: string;
@@ -24,18 +24,18 @@ export interface KnownCredential {
   readonly get: string;
   /** What to choose on that page. */
   readonly hint?: string;
-  /** Pattern of real credentials. Another value is asked about, not refused, because forms change. */
+  /** The pattern of real credentials. Another value causes a note, because providers change forms. */
   readonly form?: string;
-  /** A value of that form without any rights, for servers that check it before they list their tools. */
+  /** A value of that form without rights, for servers that check it before they list their tools. */
   readonly example: string;
   readonly optional?: true;
 }
 
-/** What the user must choose; `<name>` in args, env and domains is replaced by the value. */
+/** A value that the user chooses. It replaces `<name>` in args, env and domains. */
 export interface KnownChoice {
   readonly name: string;
   readonly title: string;
-  /** A folder is given to the sandbox; a url's host becomes an allowed domain. */
+  /** The sandbox contains a folder. The host of a url becomes an allowed domain. */
   readonly kind: 'folder' | 'url' | 'text';
   /** For a folder; default write. */
   readonly access?: 'read' | 'write';
@@ -43,12 +43,12 @@ export interface KnownChoice {
   readonly example?: string;
 }
 
-/** What `npm run verify:servers` found: it was installed, started in a sandbox without a network, and asked for its tools. */
+/** What `npm run verify:servers` found. It installs a server, and probes it in a sandbox without a network. */
 export interface VerifiedInstall {
   /** ISO date. The dependencies of the package are installed as of that day. */
   readonly date: string;
   readonly installs: boolean;
-  /** Whether it listed its tools; absent: it was not asked, because it is remote. */
+  /** Whether it listed its tools. Absent: it was not asked, because it is remote. */
   readonly lists?: boolean;
   readonly tools?: number;
 }
@@ -82,31 +82,31 @@ export interface KnownServer {
 const FOLDER = new URL('.//', import.meta.url);
 const FILE = /^([a-z][a-z0-9-]*)\.yaml$/;
 
-/** Names of all known servers, sorted. */
+/** Returns the names of all known servers, sorted. */
 export function knownNames(): readonly string[] {
   return readdirSync(FOLDER)
     .flatMap((file) => FILE.exec(file)?.[1] ?? [])
     .sort();
 }
 
-/** Read once, because every import and export needs all of them. */
-const known = new Map<string, KnownServer>();
+/** Each file is read once, because every import and export needs all of them. */
+const cache = new Map<string, KnownServer>();
 
-/** Returns one of them. Throws USAGE for an unknown name. */
+/** Returns a known server. Throws USAGE for an unknown name. */
 export function loadKnown(name: string): KnownServer {
-  const before = known.get(name);
-  if (before !== undefined) return before;
+  const cached = cache.get(name);
+  if (cached !== undefined) return cached;
   if (!knownNames().includes(name))
     throw new TollgateError('USAGE', {
-      detail: `No server is known by this name.`,
+      detail: 'There is no known server of this name.',
       next: 'Run `tollgate known` for the list, or give the address of a service.',
     });
-  const read = parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
-  known.set(name, read);
-  return read;
+  const known = parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
+  cache.set(name, known);
+  return known;
 }
 
-/** All of them, by name. */
+/** Returns all known servers, sorted by name. */
 export function loadAllKnown(): readonly KnownServer[] {
   return knownNames().map(loadKnown);
 }

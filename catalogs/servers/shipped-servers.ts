@@ -1,9 +1,9 @@
-/** The internal servers besides the workspace: their tools and what these do. */
+/** The internal servers other than the workspace: their tools, and the semantics of these. */
 import type { RawTool, Semantics, Verb } from '../tools/tool-definition.ts';
 
 /** The server of documents, memories and facts (CY-10). */
 export const KNOWLEDGE = 'knowledge';
-/** The server with which a model looks at its other servers (HA-20). */
+/** The server that tells a model about its other servers (HA-20). */
 export const MANAGEMENT = 'tollgate';
 
 /** An internal server, as it is known without asking it. */
@@ -13,14 +13,14 @@ export interface ShippedServer {
 }
 
 const NO_ARGUMENTS = { type: 'object', properties: {}, additionalProperties: false } as const;
-/** The form of names of configured servers. A text of another form is no name, and is not repeated in an answer. */
+/** The form of names of configured servers. A text of another form is refused, and not repeated in an answer. */
 const SERVER = {
   type: 'string',
   pattern: '^[a-z][a-z0-9-]{0,63}$',
   description: 'Name of a server, as list_mcp_servers shows it.',
 } as const;
 
-/** The arguments do not say whose data is searched, and no other arguments are accepted: Tollgate adds that itself. */
+/** No argument selects whose data is searched. Tollgate takes that from the caller's identity. */
 const SEARCH = {
   type: 'object',
   properties: {
@@ -35,7 +35,7 @@ const SEARCH = {
       minimum: 1,
       maximum: 20,
       default: 5,
-      description: 'The most passages to answer with. Default 5.',
+      description: 'The largest number of passages. Default 5.',
     },
   },
   required: ['query'],
@@ -48,19 +48,23 @@ const KNOWLEDGE_TOOLS: readonly RawTool[] = [
   {
     name: 'kb_search',
     description:
-      'Search the documents of your space. Answers with passages, the best first, each with the title and the number of its source. Requests and bytes are limited for each turn: ask for what you need.',
+      'Search the documents of your space. Answers with passages, the best first, ' +
+      'each with the title and the number of its source. ' +
+      'Requests and bytes are limited for each turn, so ask only for what you need.',
     inputSchema: SEARCH,
   },
   {
     name: 'memory_search',
     description:
-      'Search what was kept for this user: memories of this conversation, and those that belong to none. Answers like kb_search.',
+      'Search the memories of this user: those of this conversation, and those of no conversation. ' +
+      'Answers like kb_search.',
     inputSchema: SEARCH,
   },
   {
     name: 'facts_get',
     description:
-      'Look up facts of this user and space, by their keys or by a subject: subject "team" gives "team" and every key that begins with "team.". Give one of the two.',
+      'Look up facts of this user and space, by their keys or by a subject. ' +
+      'The subject "team" gives "team" and every key that begins with "team.". Give keys or a subject, not both.',
     inputSchema: {
       type: 'object',
       properties: {
@@ -78,18 +82,21 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   {
     name: 'list_mcp_servers',
     description:
-      'List the servers behind Tollgate that you may use: state, consent of the owner, number of tools that you can see.',
+      'List the servers behind Tollgate that you may use, with state, consent of the owner, ' +
+      'and number of tools that you can see.',
     inputSchema: NO_ARGUMENTS,
   },
   {
     name: 'mcp_server_info',
-    description: 'Show one server: its state and why it cannot be used, and those of its tools that you can see.',
+    description: 'Show one server: its state, why it cannot be used, and its tools that you can see.',
     inputSchema: { type: 'object', properties: { server: SERVER }, required: ['server'], additionalProperties: false },
   },
   {
     name: 'manage_mcp',
     description:
-      'disable sets a server aside for this session only: its tools leave your list. enable brings back what you have set aside; for every other server it stores a request, and a person decides.',
+      'disable hides a server for this session only: its tools are no longer in your list. ' +
+      'enable shows a server again that you have disabled. ' +
+      'For every other server it stores a request, and a person decides.',
     inputSchema: {
       type: 'object',
       properties: { action: { type: 'string', enum: ['enable', 'disable'] }, server: SERVER },
@@ -99,13 +106,13 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   },
 ];
 
-/** By name. Their names are reserved, and a caller sees them only if one of its profiles lists them. */
+/** The internal servers by name. The names are reserved. A caller sees a server only if a profile lists it. */
 export const SHIPPED: ReadonlyMap<string, ShippedServer> = new Map([
   [KNOWLEDGE, shipped(KNOWLEDGE_TOOLS, {})],
   [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive' })],
 ]);
 
-/** A tool that is not named only reads. */
+/** A tool that `verbs` does not name only reads. */
 function shipped(tools: readonly RawTool[], verbs: Readonly<Record<string, Verb>>): ShippedServer {
   return { tools, semantics: new Map(tools.map(({ name }) => [name, { verb: verbs[name] ?? 'read' }])) };
 }

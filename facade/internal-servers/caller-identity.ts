@@ -1,6 +1,6 @@
 /**
- * What an internal server is told of its caller: who it is, whose data it may read, and which servers it may see.
- * Nothing of it comes from the call.
+ * Tells an internal server about its caller: its principal, the scope of its data, and the servers that it may see. No
+ * part of it comes from the arguments of the call.
  */
 import { type CallerIdentity, refusedState, type VisibleServer } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -17,33 +17,33 @@ import { serversBehind } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { Runs } from '../serve/host/host-runs.ts';
 
-/** Returns the identity of one call; `table` is what the caller sees. Throws STATE_FAILED. */
+/** Returns the identity of the caller of one call. `table`: the tools that the caller sees. Throws STATE_FAILED. */
 export type Identify = (caller: Caller, table: NameTable) => Promise<CallerIdentity>;
 
-/** What identities are made from, for one configuration. */
+/** The objects that identities are made from, for one configuration. */
 export interface IdentityParts {
   readonly catalog: Catalog;
   readonly runs: Pick<Runs, 'scopeOf' | 'isOwned'>;
   readonly hiddenServers: HiddenServers;
   readonly serversOf: (principal: Caller['principal']) => readonly string[];
-  /** The list of a session has changed. */
+  /** Called when the list of a session has changed. */
   readonly onChange: () => void;
 }
 
-/** See Identify. */
-export function createIdentify({ catalog, runs, hiddenServers: aside, serversOf, onChange }: IdentityParts): Identify {
-  const see = (name: string, { session }: Caller, { listed }: NameTable): VisibleServer => {
+/** Returns the function that identifies callers. */
+export function createIdentify({ catalog, runs, hiddenServers, serversOf, onChange }: IdentityParts): Identify {
+  const visible = (name: string, { session }: Caller, { listed }: NameTable): VisibleServer => {
     const problem = catalog.problems.get(name);
-    const own = listed.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
+    const tools = listed.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
     return {
       name,
       state:
         problem?.data.consent === undefined
           ? (catalog.servers.get(name)?.adapter.health().state ?? 'unavailable')
           : refusedState(problem),
-      ...(problem === undefined ? {} : { fault: problem.code }),
-      hidden: aside.has(session.principal, name),
-      tools: own.map((exposed) => ({
+      ...(problem !== undefined && { fault: problem.code }),
+      hidden: hiddenServers.has(session.principal, name),
+      tools: tools.map((exposed) => ({
         name: exposed.name,
         description: String((JSON.parse(exposed.text) as { description?: unknown }).description ?? ''),
       })),
@@ -58,9 +58,9 @@ export function createIdentify({ catalog, runs, hiddenServers: aside, serversOf,
       run: caller.run,
       scope,
       counted: runs.isOwned(caller.principal, caller.run) ? scope : { ...scope, conversation: session, turn: session },
-      servers: () => serversOf(caller.principal).map((name) => see(name, caller, table)),
-      setHidden: (server, isAside) => {
-        aside.put(caller.session, server, isAside);
+      servers: () => serversOf(caller.principal).map((name) => visible(name, caller, table)),
+      setHidden: (server, isHidden) => {
+        hiddenServers.set(caller.session, server, isHidden);
         onChange();
       },
     };
@@ -68,16 +68,16 @@ export function createIdentify({ catalog, runs, hiddenServers: aside, serversOf,
 }
 
 /**
- * A server that a model sets aside must stay available for the user's other sessions, and for later ones. So nothing is
- * stored: the session gets its own principal object, to which the set-aside servers are attached.
+ * The servers that models hide in their own sessions. Nothing is stored, because the user's other sessions must not
+ * change. The session gets its own principal object, and the hidden servers are attached to this object.
  */
 export class HiddenServers implements Precondition {
   readonly #of = new WeakMap<Principal, ReadonlySet<string>>();
 
-  /** From the next list and call on. */
-  put(session: OpenSession, server: string, aside: boolean): void {
+  /** Hides or shows a server, from the next list and call on. */
+  set(session: OpenSession, server: string, isHidden: boolean): void {
     const names = new Set(this.#of.get(session.principal));
-    if (aside) names.add(server);
+    if (isHidden) names.add(server);
     else names.delete(server);
     const own = Object.freeze({ ...session.principal });
     this.#of.set(own, names);

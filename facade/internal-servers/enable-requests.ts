@@ -1,7 +1,7 @@
-/** Requests of agents to owners to enable a server. Each is stored once, and enables nothing. */
+/** Stores the requests of agents to enable a server, for an owner to decide. */
 import type { State } from '../state/state-port.ts';
 
-/** A request. `since`: ms since 1970. */
+/** A request of an agent. `since`: ms since 1970. */
 export interface EnableRequest {
   readonly server: string;
   readonly principal: string;
@@ -10,7 +10,7 @@ export interface EnableRequest {
 
 const SPACE = 'requests';
 
-/** Stores a request; false if it exists already, so that a model cannot fill the log. Throws STATE_FAILED. */
+/** Stores a request. Returns false if it exists, so that a model cannot fill the log. Throws STATE_FAILED. */
 export async function noteRequest(state: State, { server, principal, since }: EnableRequest): Promise<boolean> {
   const key = `${server}/${principal}`;
   if (state.get(SPACE, key) !== undefined) return false;
@@ -18,7 +18,7 @@ export async function noteRequest(state: State, { server, principal, since }: En
   return true;
 }
 
-/** Returns all requests, by server. Throws STATE_FAILED. */
+/** Returns all requests, sorted by server. Throws STATE_FAILED. */
 export async function listRequests(state: State): Promise<readonly EnableRequest[]> {
   return [...state.list(SPACE)].map(([key, since]) => {
     const [server = '', ...principal] = key.split('/');

@@ -1,20 +1,20 @@
-/** The limits of the knowledge server for each turn, over all processes. A refusal names the limit. */
+/** The limits of the knowledge server for each turn, across all processes. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
 import type { Database } from '../state/database.ts';
 
-/** What one question may still use, or has used. */
+/** What one question may still use, or what it has used. */
 export interface KnowledgeAllowance {
   readonly bytes: number;
   readonly candidates: number;
 }
 
-/** The caps at work. */
+/** Applies the limits to questions. */
 export interface KnowledgeCaps {
   /**
-   * Asks one question within what its turn has left, and subtracts what it used, in one transaction, so that parallel
-   * questions of any process cannot use the same bytes twice. Throws BUDGET_EXCEEDED, and then subtracts nothing.
+   * Runs `ask` with what the turn has left, and subtracts what it used. This is one transaction, so that parallel
+   * questions cannot use the same bytes twice. Throws BUDGET_EXCEEDED, and then subtracts nothing.
    */
   within<T extends KnowledgeAllowance>(
     turn: { readonly scope: RunScope; readonly caps: KnowledgeConfig; readonly now: number },
@@ -24,7 +24,7 @@ export interface KnowledgeCaps {
 
 type Spent = KnowledgeAllowance & { readonly requests: number };
 
-/** A turn without a question for this long has ended, ms. */
+/** After this time without a question, the spending of a turn is deleted, ms. */
 const STALE_MS = 30 * 86_400_000;
 
 const NAMES: Readonly<Record<keyof Spent, string>> = {
@@ -33,7 +33,7 @@ const NAMES: Readonly<Record<keyof Spent, string>> = {
   candidates: 'results from the knowledge server',
 };
 
-/** Spending is stored in the knowledge database. `now` in ms since 1970. */
+/** Returns the limits, with their spending in the knowledge database. `now`: ms since 1970. */
 export function createKnowledgeCaps(database: Database, now: number): KnowledgeCaps {
   database.run('DELETE FROM spent WHERE touched < ?')(now - STALE_MS);
   const read = database.first<Spent>(
@@ -53,7 +53,8 @@ export function createKnowledgeCaps(database: Database, now: number): KnowledgeC
           bytes: caps.bytes - bytes,
           candidates: caps.candidates - candidates,
         };
-        for (const cap of ['requests', 'bytes', 'candidates'] as const) if (left[cap] <= 0) throw spent(cap, caps[cap]);
+        for (const cap of ['requests', 'bytes', 'candidates'] as const)
+          if (left[cap] <= 0) throw capExceeded(cap, caps[cap]);
         const found = ask(left);
         write(space, user, conversation, turn, requests + 1, bytes + found.bytes, candidates + found.candidates, at);
         return found;
@@ -61,8 +62,8 @@ export function createKnowledgeCaps(database: Database, now: number): KnowledgeC
   };
 }
 
-/** Returns the error for one limit. */
-export function spent(cap: keyof KnowledgeConfig, limit: number): TollgateError {
+/** Returns the error for a limit that is used up. */
+export function capExceeded(cap: keyof KnowledgeConfig, limit: number): TollgateError {
   return new TollgateError('BUDGET_EXCEEDED', {
     detail: `This turn has used its ${limit} ${NAMES[cap]} (knowledge.${cap}).`,
     next: 'Continue with what you have. The next turn has new limits.',

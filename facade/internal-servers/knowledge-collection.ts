@@ -1,17 +1,17 @@
-/** Stores and deletes what an owner puts into the knowledge store. No document is stored twice or in part. */
+/** Stores, lists and deletes documents, memories and facts. No document is stored twice or in part. */
 import { createHash } from 'node:crypto';
 import type { Database } from '../state/database.ts';
 import { chunksOf, titleOf } from './document-chunks.ts';
 import { indexedText } from './search-terms.ts';
 
-/** Whose something is: `user` is empty for all users of the space, `conversation` for none in particular. */
+/** The owner of an entry. `user` is empty for all users of the space, `conversation` for no conversation. */
 export interface KnowledgeOwner {
   readonly space: string;
   readonly user: string;
   readonly conversation: string;
 }
 
-/** A document or memory to store. `name` identifies it; time in ms since 1970. */
+/** A document or memory to store. `name` identifies it. `at`: ms since 1970. */
 export interface Document extends KnowledgeOwner {
   readonly kind: 'document' | 'memory';
   readonly name: string;
@@ -20,7 +20,7 @@ export interface Document extends KnowledgeOwner {
   readonly at: number;
 }
 
-/** A fact to store. `source`: where it came from, which answers may show. */
+/** A fact to store. `source`: where it came from, which answers show. */
 export interface NewFact {
   readonly space: string;
   readonly user: string;
@@ -31,7 +31,7 @@ export interface NewFact {
   readonly at: number;
 }
 
-/** What was done with a document. */
+/** What was done with a document or fact. */
 export type DocumentChange = 'added' | 'replaced' | 'unchanged';
 
 /** A row of a list, without the text. */
@@ -46,19 +46,20 @@ export interface KnowledgeRow extends KnowledgeOwner {
   readonly at: number;
 }
 
-/** Selects what is listed or deleted; an absent field matches all. */
+/** Selects what is listed or deleted. An absent field matches all. */
 export type Selection = Partial<KnowledgeOwner> & { readonly kind?: KnowledgeRow['kind']; readonly name?: string };
 
-/** The writing side of a store. Every method throws STATE_FAILED, and then has changed nothing. */
+/** Changes and lists a store. Every method throws STATE_FAILED, and then has changed nothing. */
 export interface KnowledgeCollection {
+  /** Stores a document, and returns how many passages were added. */
   keep(document: Document): { readonly kept: DocumentChange; readonly chunks: number };
   setFact(fact: NewFact): DocumentChange;
   list(selection: Selection): readonly KnowledgeRow[];
-  /** How many were there. */
+  /** Deletes entries, and returns how many. */
   forget(selection: Selection): number;
 }
 
-/** Writes to a store's database. */
+/** Returns the collection in a store's database. */
 export function createKnowledgeCollection(database: Database): KnowledgeCollection {
   const find = database.first<{ id: number; digest: string }>(
     'SELECT id, digest FROM source WHERE kind = ? AND space = ? AND user = ? AND conversation = ? AND name = ?',
@@ -93,20 +94,21 @@ export function createKnowledgeCollection(database: Database): KnowledgeCollecti
     list,
     forget: (selection) =>
       database.transact(() => {
-        const gone = list(selection);
-        for (const { kind, source, space, user, name } of gone) {
+        const selected = list(selection);
+        for (const { kind, source, space, user, name } of selected) {
           if (kind === 'fact') dropFact(space, user, name);
           else drop(source ?? 0);
         }
-        return gone.length;
+        return selected.length;
       }),
   };
 }
 
-/** Adds a document with its passages and their words; returns the number of passages. */
+/** Returns a function that adds a document with its passages and words, and returns the number of passages. */
 function createAdd(database: Database): (document: Document, digest: string) => number {
   const insert = database.run(
-    'INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+    `INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at)
+      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
   const insertChunk = database.run(
     'INSERT INTO chunk (source, kind, space, user, conversation, part, body) VALUES (?, ?, ?, ?, ?, ?, ?)',
@@ -126,7 +128,7 @@ function createAdd(database: Database): (document: Document, digest: string) => 
   };
 }
 
-/** Removes one source, with its passages and their words. */
+/** Returns a function that removes a document, with its passages and words. */
 function createDrop(database: Database): (source: number) => void {
   const dropWords = database.run('DELETE FROM words WHERE rowid IN (SELECT id FROM chunk WHERE source = ?)');
   const dropChunks = database.run('DELETE FROM chunk WHERE source = ?');
@@ -143,32 +145,14 @@ function createList(database: Database): KnowledgeCollection['list'] {
     SELECT * FROM (
       SELECT kind, id AS source, space, user, conversation, name, title, labels, bytes, at FROM source
       UNION ALL SELECT 'fact', NULL, space, user, '', key, NULL, labels, length(CAST(value AS BLOB)), at FROM fact)
-    WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR space = ?2) AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR conversation = ?4) AND (?5 IS NULL OR name = ?5)
+    WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR space = ?2) AND (?3 IS NULL OR user = ?3)
+      AND (?4 IS NULL OR conversation = ?4) AND (?5 IS NULL OR name = ?5)
     ORDER BY kind, space, user, conversation, name`);
+  // Facts have NULL instead of a source and a title.
   return ({ kind = null, space = null, user = null, conversation = null, name = null }) =>
-    all(kind, space, user, conversation, name).map(
-      ({
-        kind: of,
-        source,
-        space: where,
-        user: whose,
-        conversation: talk,
-        name: called,
-        title,
-        labels,
-        bytes,
-        at,
-      }) => ({
-        kind: of,
-        ...(source === null || source === undefined ? {} : { source }),
-        space: where,
-        user: whose,
-        conversation: talk,
-        name: called,
-        ...(title === null || title === undefined ? {} : { title }),
-        labels,
-        bytes,
-        at,
-      }),
-    );
+    all(kind, space, user, conversation, name).map(({ source, title, ...row }) => ({
+      ...row,
+      ...(source != null && { source }),
+      ...(title != null && { title }),
+    }));
 }

@@ -1,16 +1,16 @@
 /**
- * Answers the knowledge tools (CY-10): passages and facts of the caller's own scope, within the limits of its turn.
- * Without a scope it refuses.
+ * Answers the knowledge tools (CY-10) with passages and facts of the caller's scope, within the limits of its turn. It
+ * refuses a call without an identity.
  */
 import type { InProcessAnswer, UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
 import { characterBoundary } from './document-chunks.ts';
-import { type KnowledgeAllowance, spent } from './knowledge-caps.ts';
+import { capExceeded, type KnowledgeAllowance } from './knowledge-caps.ts';
 import type { FactQuery, KnowledgeFact, KnowledgeStore, Passage } from './knowledge-store.ts';
 import { firstTermOffset, searchTermsOf } from './search-terms.ts';
 
-/** What the answers are made from. */
+/** The objects that answers are made from. */
 export interface KnowledgeParts {
   /** Opened by the first call. */
   readonly store: () => KnowledgeStore;
@@ -20,9 +20,9 @@ export interface KnowledgeParts {
 
 const DEFAULT_LIMIT = 5;
 const MAX_FACTS = 50;
-/** Characters of a passage that an answer shows. */
+/** How many UTF-16 units of a passage an answer shows. */
 const MAX_SNIPPET = 600;
-/** How many of them come before the first found word. */
+/** How many of them come before the first word that was found. */
 const BEFORE = 150;
 
 /** One item of an answer. */
@@ -57,45 +57,39 @@ export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: Up
   };
 }
 
-/**
- * Returns as many whole items as the turn has bytes for, and how many did not fit. Throws BUDGET_EXCEEDED if none of
- * several fits.
- */
+/** Returns as many whole items as the turn has bytes for. Throws BUDGET_EXCEEDED if the first does not fit. */
 function fit(items: readonly Item[], left: KnowledgeAllowance, limit: number): InProcessAnswer & KnowledgeAllowance {
   if (items.length === 0) return { text: 'Nothing was found.', labels: [], hits: 0, bytes: 0, candidates: 0 };
   for (let count = items.length; count > 0; count -= 1) {
     const kept = items.slice(0, count);
     const rest =
-      count === items.length ? [] : [`[${items.length - count} more do not fit into what this turn has left]`];
+      count === items.length ? [] : [`[${items.length - count} more do not fit into the limit of this turn]`];
     const text = [...kept.map((item) => item.text), ...rest].join('\n\n');
     const bytes = Buffer.byteLength(text);
     if (bytes <= left.bytes)
       return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: count, bytes, candidates: count };
   }
-  throw spent('bytes', limit);
+  throw capExceeded('bytes', limit);
 }
 
 function passageItem({ title, source, part, labels, body }: Passage, words: readonly string[]): Item {
-  return { text: `${title} (source ${source}, part ${part}${labelled(labels)})\n${snippetOf(body, words)}`, labels };
+  return { text: `${title} (source ${source}, part ${part}${labelText(labels)})\n${snippetOf(body, words)}`, labels };
 }
 
 function factItem({ key, value, own, source, at, labels }: KnowledgeFact): Item {
-  return {
-    text: `${key} = ${value}\n(${own ? 'of this user' : 'of the space'}, from ${source}, ${new Date(at).toISOString()}${labelled(labels)})`,
-    labels,
-  };
+  const owner = own ? 'of this user' : 'of the space';
+  const origin = `${owner}, from ${source}, ${new Date(at).toISOString()}${labelText(labels)}`;
+  return { text: `${key} = ${value}\n(${origin})`, labels };
 }
 
-function labelled(labels: readonly string[]): string {
+function labelText(labels: readonly string[]): string {
   return labels.length === 0 ? '' : `, labels: ${labels.join(', ')}`;
 }
 
 function snippetOf(body: string, words: readonly string[]): string {
   if (body.length <= MAX_SNIPPET) return body;
-  const begin = characterBoundary(
-    body,
-    Math.max(0, Math.min(firstTermOffset(body, words) - BEFORE, body.length - MAX_SNIPPET)),
-  );
+  const wanted = Math.min(firstTermOffset(body, words) - BEFORE, body.length - MAX_SNIPPET);
+  const begin = characterBoundary(body, Math.max(0, wanted));
   const end = characterBoundary(body, begin + MAX_SNIPPET);
   return `${begin === 0 ? '' : '…'}${body.slice(begin, end).trim()}${end >= body.length ? '' : '…'}`;
 }

@@ -1,7 +1,4 @@
-/**
- * The database of documents, memories and facts: its schema, and reading it for one scope only. Every question needs a
- * scope.
- */
+/** The database of documents, memories and facts. Every question reads the data of one scope only. */
 import { join } from 'node:path';
 import type { RunScope } from '../serve/host/host-runs.ts';
 import { type Database, openDatabase } from '../state/database.ts';
@@ -9,23 +6,28 @@ import { createKnowledgeCaps, type KnowledgeCaps } from './knowledge-caps.ts';
 import { searchExpression, searchTermsOf } from './search-terms.ts';
 
 /**
- * Every row says whose it is: `user` is empty for all users of a space, `conversation` for none in particular. The
- * index of words contains no text (FTS5, contentless tables).
+ * Every row has its owner: `user` is empty for all users of a space, `conversation` for no conversation. The index of
+ * words contains no text (FTS5, contentless tables).
  */
 const SCHEMA = {
   version: 1,
   sql: `
     CREATE TABLE source (
-      id INTEGER PRIMARY KEY, kind TEXT NOT NULL CHECK (kind IN ('document', 'memory')), space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL,
-      name TEXT NOT NULL, title TEXT NOT NULL, labels TEXT NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL, at INTEGER NOT NULL,
+      id INTEGER PRIMARY KEY, kind TEXT NOT NULL CHECK (kind IN ('document', 'memory')),
+      space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL,
+      name TEXT NOT NULL, title TEXT NOT NULL, labels TEXT NOT NULL,
+      digest TEXT NOT NULL, bytes INTEGER NOT NULL, at INTEGER NOT NULL,
       UNIQUE (kind, space, user, conversation, name)) STRICT;
     CREATE TABLE chunk (
-      id INTEGER PRIMARY KEY, source INTEGER NOT NULL, kind TEXT NOT NULL, space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL,
+      id INTEGER PRIMARY KEY, source INTEGER NOT NULL, kind TEXT NOT NULL,
+      space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL,
       part INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
     CREATE INDEX chunk_of_source ON chunk (source);
-    CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
+    CREATE VIRTUAL TABLE words USING fts5(
+      body, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
     CREATE TABLE fact (
-      space TEXT NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, source TEXT NOT NULL, labels TEXT NOT NULL, at INTEGER NOT NULL,
+      space TEXT NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+      source TEXT NOT NULL, labels TEXT NOT NULL, at INTEGER NOT NULL,
       PRIMARY KEY (space, user, key)) STRICT, WITHOUT ROWID;
     CREATE TABLE spent (
       space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL, turn TEXT NOT NULL,
@@ -52,20 +54,20 @@ export interface KnowledgeFact {
   readonly at: number;
 }
 
-/** What is asked of facts: keys, or all under a subject. */
+/** Selects facts by their keys, or all facts of a subject. */
 export interface FactQuery {
   readonly keys?: readonly string[];
   readonly subject?: string;
 }
 
-/** The store as answers use it. Every method throws STATE_FAILED. */
+/** The store as the tools use it. Every method throws STATE_FAILED. */
 export interface KnowledgeStore extends KnowledgeCaps {
   readonly database: Database;
-  /** The best first; of equal ones the older, so that the same question has the same answer. */
+  /** Returns passages, the best first. Of equal ones the older comes first, so that answers are repeatable. */
   documents(scope: RunScope, query: string, limit: number): readonly Passage[];
-  /** Those of the scope's user: of its conversation, and of no conversation. */
+  /** Returns passages of the user's memories: those of its conversation, and those of no conversation. */
   memories(scope: RunScope, query: string, limit: number): readonly Passage[];
-  /** In the order of their keys; the user's own before those of everyone. */
+  /** Returns facts in the order of their keys, the user's own before those of the space. */
   facts(scope: RunScope, query: FactQuery, limit: number): readonly KnowledgeFact[];
   close(): void;
 }
@@ -76,11 +78,12 @@ const KNOWLEDGE_FILE = 'knowledge.db';
 /** Opens `<folder>/knowledge.db`, 0600. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openKnowledgeStore(folder: string, now = Date.now()): KnowledgeStore {
   const database = openDatabase(join(folder, KNOWLEDGE_FILE), SCHEMA);
-  // The index must come first: asked once for each row, it would take much too long.
-  const search = (whose: string): ReturnType<typeof database.all<PassageRow>> =>
+  // CROSS JOIN keeps this order: the index once, not once for each row, which would take too long.
+  const search = (owner: string): ReturnType<typeof database.all<PassageRow>> =>
     database.all<PassageRow>(
-      `SELECT chunk.source, chunk.part, chunk.body, source.title, source.labels FROM words CROSS JOIN chunk ON chunk.id = words.rowid CROSS JOIN source ON source.id = chunk.source
-      WHERE words MATCH ? AND chunk.space = ? AND ${whose} ORDER BY bm25(words), chunk.id LIMIT ?`,
+      `SELECT chunk.source, chunk.part, chunk.body, source.title, source.labels
+      FROM words CROSS JOIN chunk ON chunk.id = words.rowid CROSS JOIN source ON source.id = chunk.source
+      WHERE words MATCH ? AND chunk.space = ? AND ${owner} ORDER BY bm25(words), chunk.id LIMIT ?`,
     );
   const documents = search(`chunk.kind = 'document' AND chunk.user IN ('', ?)`);
   const memories = search(`chunk.kind = 'memory' AND chunk.user = ? AND chunk.conversation IN ('', ?)`);
@@ -126,10 +129,10 @@ interface FactRow {
 }
 
 function createFacts(database: Database): KnowledgeStore['facts'] {
-  const bound = `SELECT key, value, user, source, labels, at FROM fact WHERE space = ? AND user IN ('', ?)`;
-  const byKey = database.all<FactRow>(`${bound} AND key = ? ORDER BY user DESC`);
+  const inScope = `SELECT key, value, user, source, labels, at FROM fact WHERE space = ? AND user IN ('', ?)`;
+  const byKey = database.all<FactRow>(`${inScope} AND key = ? ORDER BY user DESC`);
   const bySubject = database.all<FactRow>(
-    `${bound} AND (key = ? OR substr(key, 1, length(?) + 1) = ? || '.') ORDER BY key, user DESC LIMIT ?`,
+    `${inScope} AND (key = ? OR substr(key, 1, length(?) + 1) = ? || '.') ORDER BY key, user DESC LIMIT ?`,
   );
   return ({ space, user }, { keys = [], subject }, limit) => {
     const rows =

@@ -1,13 +1,14 @@
-/** Turns text into search words and queries, in every script. A query can only contain words. */
+/** Turns text into words of the search index, and queries into search expressions, for every script. */
 
-/** Scripts without spaces between words: each letter is a word, and a word is a phrase of letters. */
-const SPACELESS =
-  '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}';
+/** Scripts without spaces between words. Each letter is indexed as a word, and a word is searched as a phrase. */
+const SPACELESS = ['Han', 'Hiragana', 'Katakana', 'Hangul', 'Thai', 'Lao', 'Khmer', 'Myanmar']
+  .map((script) => `\\p{Script=${script}}`)
+  .join('');
 const LETTER = new RegExp(`[${SPACELESS}]`, 'gu');
 /** A sequence of such letters, or of any other word characters. */
 const RUNS = new RegExp(`[${SPACELESS}]+|(?:(?![${SPACELESS}])[\\p{L}\\p{N}\\p{M}])+`, 'gu');
 
-/** The most distinct words of one query; the rest is ignored. */
+/** The most distinct words of one query. The rest is ignored. */
 const MAX_WORDS = 32;
 /**
  * The index reduces English words to their stems. Longer words of other languages match as prefixes; short ones would
@@ -15,17 +16,17 @@ const MAX_WORDS = 32;
  */
 const INFLECTED = /[^\x00-\x7f]/;
 const MIN_PREFIX = 3;
-/** How many letters at the end of a longer word may differ in a text. */
+/** How many letters at the end of a longer word may be different in a text. */
 const MAX_ENDING = 3;
 
-/** Text as the index stores it. */
+/** Returns text as the index stores it. */
 export function indexedText(text: string): string {
   return fold(text).replace(LETTER, ' $& ');
 }
 
 /**
- * Returns the words of a query, in order, each once. Long sequences without spaces become pairs of letters, because it
- * is unknown where their words end.
+ * Returns the words of a query, in order, each once. Long sequences without spaces become pairs of letters, because the
+ * ends of their words are unknown.
  */
 export function searchTermsOf(query: string): readonly string[] {
   const runs = [...fold(query).matchAll(RUNS)].map(([run]) => run);
@@ -33,8 +34,8 @@ export function searchTermsOf(query: string): readonly string[] {
 }
 
 /**
- * Returns the words as an FTS5 expression: any of them, each a quoted string. A model's text becomes only quoted
- * strings, so NEAR, AND, NOT, columns, ^ and * in it are ordinary words, and other characters are dropped.
+ * Returns an FTS5 expression that matches any of the words. Each word is a quoted string, so a model's text cannot use
+ * operators such as NEAR, AND, NOT, columns, ^ and *.
  */
 export function searchExpression(words: readonly string[]): string {
   return words
@@ -46,7 +47,7 @@ export function searchExpression(words: readonly string[]): string {
     .join(' OR ');
 }
 
-/** Returns where in a text the first of the words is, in UTF-16 units; 0 if their forms differ too much to tell. */
+/** Returns the offset of the first of the words in a text, in UTF-16 units; 0 if none is found. */
 export function firstTermOffset(text: string, words: readonly string[]): number {
   const plain = text.toLowerCase();
   const places = words

@@ -1,6 +1,6 @@
 /**
- * The keychain of the operating system, through an optional package that is loaded when it is needed. A store that is
- * empty after a restart is not used.
+ * The keychain of the operating system, through an optional package. A store that does not survive a restart is not
+ * used.
  */
 
 /** Passwords by service and account. Methods reject if the keychain is locked or missing. */
@@ -17,11 +17,11 @@ export const KEYCHAIN_SERVICE = 'tollgate';
 const OPTIONS = { linux: { store: 'secret-service' } } as const;
 
 /**
- * Returns the keychain, or undefined if there is none: the package is missing, or no desktop stores secrets. It is
- * probed by reading, so that nothing is written before a user asks for it.
+ * Returns the keychain; undefined if the package is missing or no desktop stores secrets. It only reads, so that
+ * nothing is written before a user asks for it.
  */
 export async function openKeychain(env: Readonly<Record<string, string | undefined>>): Promise<Keychain | undefined> {
-  // Without a session bus nothing answers, and the package may wait for it.
+  // Without a session bus there is no keychain, and the package could wait for one.
   if (process.platform === 'linux' && env.DBUS_SESSION_BUS_ADDRESS === undefined) return undefined;
   try {
     const { AsyncEntry } = await import('@napi-rs/keyring');
@@ -34,7 +34,7 @@ export async function openKeychain(env: Readonly<Record<string, string | undefin
       remove: async (service, account) => void (await entry(service, account).deletePassword()),
     };
   } catch {
-    // Missing, locked or failing: callers use something else, or report it.
+    // It is missing or locked. Callers use another source, or report it.
     return undefined;
   }
 }

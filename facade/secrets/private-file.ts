@@ -33,7 +33,9 @@ export function readPrivate(file: string): string | undefined {
     if ((mode & 0o077) !== 0)
       throw new TollgateError('VAULT_FAILED', {
         detail: `${path.basename(file)} in the state folder can be read by other users.`,
-        next: 'Make it private with chmod 600, then replace the secrets in it with new ones, because they may have been read.',
+        next:
+          'Make it private with chmod 600. ' +
+          'Then replace the secrets in it with new ones, because they may have been read.',
       });
     if (process.getuid !== undefined && uid !== process.getuid())
       throw new TollgateError('VAULT_FAILED', {
@@ -47,7 +49,7 @@ export function readPrivate(file: string): string | undefined {
 }
 
 /**
- * Replaces a private file in one step: a reader, or a power failure, sees the old text or the new one. Throws
+ * Replaces a private file in one step: a reader gets the old text or the new one, even after a power failure. Throws
  * VAULT_FAILED.
  */
 export function writePrivate(file: string, text: string): void {
@@ -55,7 +57,7 @@ export function writePrivate(file: string, text: string): void {
 }
 
 /**
- * Writes a private file that does not exist yet; false, and no change, if it exists: of two processes the first wins.
+ * Creates a private file. Returns false if it exists, and then changes nothing: of two processes, the first one wins.
  * Throws VAULT_FAILED.
  */
 export function createPrivate(file: string, text: string): boolean {
@@ -68,17 +70,17 @@ export function createPrivate(file: string, text: string): boolean {
   }
 }
 
-function place(file: string, text: string, put: (aside: string, file: string) => void): void {
-  const aside = `${file}.${process.pid}.${randomBytes(6).toString('hex')}`;
+function place(file: string, text: string, put: (temporary: string, file: string) => void): void {
+  const temporary = `${file}.${process.pid}.${randomBytes(6).toString('hex')}`;
   try {
     mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
-    writeFileSync(aside, text, { mode: 0o600, flag: 'wx', flush: true });
-    put(aside, file);
+    writeFileSync(temporary, text, { mode: 0o600, flag: 'wx', flush: true });
+    put(temporary, file);
     syncFolder(path.dirname(file));
   } catch (thrown) {
     throw failure(file, 'cannot be written', thrown);
   } finally {
-    removeIfThere(aside);
+    removeIfThere(temporary);
   }
 }
 
@@ -95,7 +97,7 @@ function removeIfThere(file: string): void {
   try {
     unlinkSync(file);
   } catch {
-    // It was never made, or is in its place already.
+    // It was not created, or it was renamed.
   }
 }
 

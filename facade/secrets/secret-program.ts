@@ -1,6 +1,6 @@
 /**
- * Runs a program that prints a secret. It refuses files of the workspace and shells, limits time and output, and kills
- * what the program started.
+ * Runs a program that prints a secret, without a shell. It refuses files of the workspace, limits time and output, and
+ * kills what the program started.
  */
 import { spawn } from 'node:child_process';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -12,7 +12,7 @@ export interface SecretProgram {
   readonly name: string;
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Where agents write; no file of the program may be there. */
+  /** Agents write here, so no file of the program may be here. */
   readonly workspace?: string;
   /** From its start to the end of its output, ms; default 10 s. */
   readonly timeoutMs?: number;
@@ -22,8 +22,8 @@ const TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024;
 
 /**
- * Returns the output, without one line end at its end. Throws SECRET_MISSING. Its stderr is not read, because it may
- * contain the request.
+ * Returns the output without a final line end. Its stderr is not read, because it may contain the request. Throws
+ * SECRET_MISSING.
  */
 export async function runProgram({
   name,
@@ -34,7 +34,7 @@ export async function runProgram({
 }: SecretProgram): Promise<string> {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
   const program = programFile(written, given.PATH) ?? written;
-  // A link may have been changed since the configuration was read.
+  // A link may have changed since the configuration was read.
   if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1)
     throw new TollgateError('SECRET_MISSING', {
       detail: `The program that gives secret "${name}" was not run: it is in the workspace, where agents write.`,
@@ -81,12 +81,12 @@ export async function runProgram({
   });
 }
 
-/** It leads its own process group, with what it started. */
+/** Kills the process group of the program, which contains what it started. */
 function endGroup(pid: number | undefined): void {
   if (pid === undefined) return;
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // Nothing of it is left.
+    // The group has ended.
   }
 }

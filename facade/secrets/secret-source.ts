@@ -1,14 +1,11 @@
-/**
- * Reads one secret from its source: the vault, an entry of the keychain, a variable, or a program. Only this source is
- * tried.
- */
+/** Reads a secret from its source: the vault, the keychain, a variable, or a program. No other source is tried. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { SecretSource } from '../config/config.ts';
 import type { Keychain } from './keychain.ts';
 import { runProgram } from './secret-program.ts';
 import type { Vault } from './vault.ts';
 
-/** What sources are read with. */
+/** The objects that sources are read with. */
 export interface SecretPlaces {
   readonly vault: Vault;
   readonly keychain: () => Promise<Keychain | undefined>;

@@ -1,4 +1,4 @@
-/** Finds which servers use which secrets, by the references of the configuration. It knows no value. */
+/** Finds which servers use which secrets, from the references in the configuration. It reads no values. */
 import type { Config, SecretSource, ServerConfig } from '../config/config.ts';
 
 const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
@@ -24,8 +24,8 @@ export function secretsIn(text: string): ReadonlySet<string> {
 }
 
 /**
- * Returns a server with the sources of its secrets other than the vault, because a program among them would run with
- * its start.
+ * Returns a server with the sources of its secrets other than the vault. A program among them would run with its start,
+ * so the approval covers it.
  */
 export function withSources(server: ServerConfig, sources: ReadonlyMap<string, SecretSource>): ServerConfig {
   const own = [...secretsOf(server)]

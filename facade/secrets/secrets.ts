@@ -1,4 +1,4 @@
-/** Resolves names of secrets to values when a server starts. The redactor knows each value before it is given out. */
+/** Resolves names of secrets to values. Each value is registered with the redactor before it is returned. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Config, SecretSource } from '../config/config.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -7,38 +7,35 @@ import { readSecret, type SecretPlaces } from './secret-source.ts';
 import { Vault } from './vault.ts';
 import type { KeySources } from './vault-key.ts';
 
-/**
- * Shorter values cannot be told from other text, so results could not be searched for them (facade/output/redactor.ts).
- */
+/** Shorter values also occur in other text, so they could not be redacted (facade/output/redactor.ts). */
 export const MIN_SECRET = 6;
-/** Lines with at least this length are searched for separately, because a key file is often shown line by line. */
+/** Lines of at least this length are redacted separately, because a key file is often shown line by line. */
 const MIN_LINE = 16;
 
-/**
- * Where secrets are read from: state folder, sources of tollgate.yaml, environment. `ask` is set if a person is at a
- * terminal.
- */
+/** Where secrets are read from. */
 export interface SecretWorld {
+  /** The state folder. */
   readonly state: string;
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** Asks the person at the terminal for the passphrase. Absent without a terminal. */
   readonly ask?: () => Promise<string>;
   readonly keychain?: () => Promise<Keychain | undefined>;
 }
 
-/** The vault and the other sources of secrets. */
+/** Opens the vault and the other sources of secrets. */
 export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPlaces {
-  const reach = once(keychain ?? (() => openKeychain(env)));
+  const openOnce = once(keychain ?? (() => openKeychain(env)));
   const fromEnv = env.TOLLGATE_VAULT_PASSPHRASE || undefined;
   const sources: KeySources = {
-    keychain: reach,
+    keychain: openOnce,
     passphrase: async (when) => fromEnv ?? (when === 'needed' ? ask?.() : undefined),
   };
-  return { vault: new Vault(state, sources), keychain: reach, env };
+  return { vault: new Vault(state, sources), keychain: openOnce, env };
 }
 
 /**
- * Returns a function that resolves names of secrets by the present configuration. Each value is registered with the
- * redactor first. The function throws SECRET_MISSING for a secret that does not exist or is too short to be redacted,
+ * Returns a function that resolves names of secrets with the present configuration. It registers each value with the
+ * redactor first. It throws SECRET_MISSING for a secret that does not exist or is too short to be redacted, and
  * VAULT_FAILED.
  */
 export function openSecrets(
@@ -53,7 +50,7 @@ export function openSecrets(
     if (value === undefined) throw missing(name, source);
     if (!registerSecret(parts.redactor, value))
       throw new TollgateError('SECRET_MISSING', {
-        detail: `Secret "${name}" is shorter than ${MIN_SECRET} characters, so it could not be kept out of results.`,
+        detail: `Secret "${name}" is shorter than ${MIN_SECRET} characters, so it could not be redacted in results.`,
         next: 'Use a longer one.',
       });
     return value;
@@ -63,7 +60,7 @@ export function openSecrets(
 /** Registers a value, and its longer lines if it has several. Returns false if it is too short. */
 export function registerSecret(redactor: Redactor, value: string): boolean {
   const lines = value.split(/\r?\n/);
-  // The frame of a PEM file is no secret, and appears in many other texts.
+  // The header and footer of a PEM file are not secret, and appear in many other texts.
   if (lines.length > 1)
     for (const line of lines) if (line.length >= MIN_LINE && !line.startsWith('-----')) redactor.register(line);
   return redactor.register(value);

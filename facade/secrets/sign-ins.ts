@@ -1,4 +1,4 @@
-/** The sign-ins to remote servers, stored in the vault. A token that the redactor could not find is refused. */
+/** Stores the sign-ins to remote servers in the vault. It refuses a token that is too short to be redacted. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CredentialStore, Credentials } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -9,35 +9,36 @@ import type { BudgetClaim, State } from '../state/state-port.ts';
 import { MIN_SECRET, registerSecret } from './secrets.ts';
 import type { Vault } from './vault.ts';
 
-/** What sign-ins are stored with. `waitMs`: how long another process may take; default 30 s. */
+/** The objects that sign-ins are stored with. */
 export interface SignInPlaces {
   readonly vault: Vault;
   readonly redactor: Redactor;
   readonly state: Pick<State, 'reserve' | 'settle'>;
+  /** How long another process may take, ms. Default 30 s. */
   readonly waitMs?: number;
 }
 
-/** No name of a secret contains a colon, so no configuration can give a sign-in to another server. */
+/** Names of secrets contain no colon, so no configuration can refer to a sign-in as a secret. */
 const PREFIX = 'oauth:';
 const POLL_MS = 50;
 const WAIT_MS = 30_000;
 
-/** Returns the server of a sign-in entry of the vault; undefined for a secret. */
+/** Returns the server of an entry of the vault that is a sign-in; undefined for a secret. */
 export function signedInServer(entry: string): string | undefined {
   return entry.startsWith(PREFIX) ? entry.slice(PREFIX.length) : undefined;
 }
 
-/** See CredentialStore. Every secret in a sign-in is registered with the redactor first. */
+/** Returns the store of sign-ins. It registers every secret in a sign-in with the redactor first. */
 export function keepSignIns(places: SignInPlaces): CredentialStore {
   const { vault, redactor } = places;
   const settler = createSettler(places.state);
-  const known = (credentials: Credentials): Credentials => {
+  const registered = (credentials: Credentials): Credentials => {
     const secrets = [credentials.access, credentials.refresh, credentials.client.secret].filter(
       (secret) => secret !== undefined,
     );
     if (!secrets.every((secret) => registerSecret(redactor, secret)))
       throw new TollgateError('LOGIN_FAILED', {
-        detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`,
+        detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, too short to be redacted in results.`,
         next: 'The issuer must give longer ones.',
       });
     return credentials;
@@ -45,20 +46,21 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
   return {
     read: async (server) => {
       const text = await vault.get(PREFIX + server);
-      return text === undefined ? undefined : known(JSON.parse(text) as Credentials);
+      return text === undefined ? undefined : registered(JSON.parse(text) as Credentials);
     },
     write: async (server, credentials) => {
-      await vault.set(PREFIX + server, JSON.stringify(known(credentials)));
+      await vault.set(PREFIX + server, JSON.stringify(registered(credentials)));
     },
     remove: (server) => vault.remove(PREFIX + server),
-    withLock: (server, work) => alone(server, work, { ...places, settler }),
+    withLock: (server, work) => withLock(server, work, { ...places, settler }),
   };
 }
 
 /**
- * A slot of the state ends with its process. A lock on the vault itself would block everyone while the network is slow.
+ * Runs `work` with the only slot of a server. The state frees the slot of a process that ends. A lock on the vault
+ * would block all processes while the network is slow.
  */
-async function alone<T>(
+async function withLock<T>(
   server: string,
   work: () => Promise<T>,
   { state, settler, waitMs = WAIT_MS }: SignInPlaces & { readonly settler: Settler },

@@ -1,17 +1,14 @@
-/**
- * The format of the vault's file: a header in clear and one AES-256-GCM text. A changed file, or one of another
- * version, is refused.
- */
+/** The file format of the vault: a header in clear text, and one AES-256-GCM text. It refuses a changed file. */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** Where the key of a vault comes from. It is in clear in the file, and authenticated. */
+/** Where the key of a vault comes from. It is in clear text in the file, and authenticated. */
 export type KeyOrigin =
   | { readonly from: 'passphrase'; readonly salt: string; readonly cost: number }
   | { readonly from: 'keychain'; readonly account: string }
   | { readonly from: 'file' };
 
-/** A vault on the disk. `nonce` and `text` are base64; `text` ends with the tag of 16 bytes. */
+/** A vault on the disk. `nonce` and `text` are base64. `text` ends with the tag of 16 bytes. */
 export interface Sealed {
   readonly tollgateVault: 1;
   readonly key: KeyOrigin;
@@ -22,15 +19,15 @@ export interface Sealed {
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 /**
- * Limits of scrypt's N, as powers of two: a smaller one is too cheap to guess, a larger one would block the process
- * that opens a prepared file.
+ * The accepted values of scrypt's N. A smaller value makes guessing too cheap. A larger one in a prepared file would
+ * block the process that opens it.
  */
 const COSTS: readonly number[] = [2 ** 15, 2 ** 16, 2 ** 17, 2 ** 18];
 
 /** Encrypts with a new nonce. */
 export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
   const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(clearPart(origin));
+  const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(additionalData(origin));
   const text = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final(), cipher.getAuthTag()]);
   const sealed: Sealed = {
     tollgateVault: 1,
@@ -42,30 +39,34 @@ export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
 }
 
 /** Decrypts. Throws VAULT_FAILED for a wrong key and for a changed file, which cannot be told apart. */
-export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): string {
+export function unseal({ key: origin, nonce, text }: Sealed, secretKey: Buffer): string {
   const bytes = Buffer.from(text, 'base64');
   try {
-    const decipher = createDecipheriv('aes-256-gcm', key, Buffer.from(nonce, 'base64'), { authTagLength: TAG_BYTES })
-      .setAAD(clearPart(origin))
+    const decipher = createDecipheriv('aes-256-gcm', secretKey, Buffer.from(nonce, 'base64'), {
+      authTagLength: TAG_BYTES,
+    })
+      .setAAD(additionalData(origin))
       .setAuthTag(bytes.subarray(-TAG_BYTES));
     return Buffer.concat([decipher.update(bytes.subarray(0, -TAG_BYTES)), decipher.final()]).toString('utf8');
   } catch (cause) {
-    const what =
-      origin.from === 'passphrase'
-        ? 'The passphrase is wrong, or vault.json was changed.'
-        : `The key ${origin.from === 'file' ? 'in vault.key' : 'in the keychain'} does not open vault.json, or vault.json was changed.`;
+    const key = origin.from === 'file' ? 'in vault.key' : 'in the keychain';
+    const reset = 'remove vault.json and set the secrets again.';
     throw new TollgateError('VAULT_FAILED', {
-      detail: what,
-      next:
-        origin.from === 'passphrase'
-          ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault. If it is lost, remove vault.json and set the secrets again.'
-          : 'Restore both as they were. If one is lost, remove vault.json and set the secrets again.',
+      ...(origin.from === 'passphrase'
+        ? {
+            detail: 'The passphrase is wrong, or vault.json was changed.',
+            next: `Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault. If it is lost, ${reset}`,
+          }
+        : {
+            detail: `The key ${key} does not open vault.json, or vault.json was changed.`,
+            next: `Restore both from a backup. If one is lost, ${reset}`,
+          }),
       cause,
     });
   }
 }
 
-/** Reads the file format. Throws VAULT_FAILED if it is not one that this version writes. */
+/** Reads the file format. Throws VAULT_FAILED for a damaged file, and for one of a newer version. */
 export function readSealed(text: string): Sealed {
   const value = parse(text);
   if (typeof value?.tollgateVault === 'number' && value.tollgateVault > 1)
@@ -102,7 +103,7 @@ function isOrigin(key: Record<string, unknown> | undefined): boolean {
   return key?.from === 'file' || (key?.from === 'keychain' && typeof key.account === 'string');
 }
 
-function clearPart(origin: KeyOrigin): Buffer {
+function additionalData(origin: KeyOrigin): Buffer {
   const parts =
     origin.from === 'passphrase' ? [origin.salt, origin.cost] : origin.from === 'keychain' ? [origin.account] : [];
   return Buffer.from(JSON.stringify(['tollgate-vault', 1, origin.from, ...parts]));

@@ -1,4 +1,4 @@
-/** The key of a vault: made once, and found at each opening. Only the key that the vault names is used. */
+/** Creates the key of a new vault, and finds the key of an existing one. Only the key that the vault names is used. */
 import { randomBytes, randomUUID, scrypt } from 'node:crypto';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -20,7 +20,7 @@ export interface VaultKey {
 }
 
 const KEY_BYTES = 32;
-/** 64 MiB and about a fifth of a second for each guess. */
+/** Scrypt's N: 64 MiB and about 0.2 s for each guess. */
 const COST = 2 ** 16;
 
 /** Finds the key of an existing vault. Throws VAULT_FAILED. */
@@ -29,7 +29,7 @@ export async function findKey(folder: string, origin: KeyOrigin, sources: KeySou
     return (
       fileKey(folder) ??
       fail(
-        'The key file vault.key is gone.',
+        'The key file vault.key is missing.',
         'Restore it in the state folder. If it is lost, remove vault.json and set the secrets again.',
       )
     );
@@ -44,8 +44,8 @@ export async function findKey(folder: string, origin: KeyOrigin, sources: KeySou
 }
 
 /**
- * Makes the key of a new vault: from the passphrase if one is set, else stored in the keychain, else in a file next to
- * the vault.
+ * Creates the key of a new vault. It is derived from the passphrase if one is set, or else stored in the keychain, or
+ * else in a file next to the vault.
  */
 export async function makeKey(folder: string, sources: KeySources): Promise<VaultKey> {
   const passphrase = await sources.passphrase('if-set');
@@ -55,8 +55,8 @@ export async function makeKey(folder: string, sources: KeySources): Promise<Vaul
   }
   const key = randomBytes(KEY_BYTES);
   const account = `vault-${randomUUID()}`;
-  if (await keepInKeychain(account, key, sources)) return { key, origin: { from: 'keychain', account } };
-  // An existing key may still open a vault that someone moved away, or belong to a process that starts at the same
+  if (await storeInKeychain(account, key, sources)) return { key, origin: { from: 'keychain', account } };
+  // An existing key is kept. It may open a vault that was moved away, or belong to a process that starts at the same
   // time.
   const isNew = createPrivate(path.join(folder, 'vault.key'), `${key.toString('base64')}\n`);
   return { key: isNew ? key : (fileKey(folder) ?? key), origin: { from: 'file' } };
@@ -80,8 +80,8 @@ async function keychainKey(account: string, sources: KeySources): Promise<Buffer
     : readKey(text, 'the keychain');
 }
 
-/** Only a key that can be read back was stored. */
-async function keepInKeychain(account: string, key: Buffer, sources: KeySources): Promise<boolean> {
+/** Stores a key, and returns whether it can be read back. */
+async function storeInKeychain(account: string, key: Buffer, sources: KeySources): Promise<boolean> {
   const keychain = await sources.keychain();
   if (keychain === undefined) return false;
   const text = key.toString('base64');
@@ -98,14 +98,14 @@ function readKey(text: string, where: string): Buffer {
   return key.length === KEY_BYTES
     ? key
     : fail(
-        `What ${where} contains is not a key.`,
-        'Restore it as it was. If it is lost, remove vault.json and set the secrets again.',
+        `The content of ${where} is not a key.`,
+        'Restore it from a backup. If it is lost, remove vault.json and set the secrets again.',
       );
 }
 
 function derive(passphrase: string, { salt, cost }: { readonly salt: string; readonly cost: number }): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    // The same letters can be typed as different code points.
+    // Keyboards can produce the same letters as different code points.
     scrypt(
       passphrase.normalize('NFKC'),
       Buffer.from(salt, 'base64'),

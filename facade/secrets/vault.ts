@@ -1,4 +1,4 @@
-/** The encrypted vault in the state folder. No change of another process is lost. */
+/** The encrypted vault in the state folder. A lock prevents that processes overwrite each other's changes. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openDatabase } from '../state/database.ts';
@@ -12,7 +12,7 @@ interface Entry {
   readonly setAt: string;
 }
 
-/** What may be shown of a secret. */
+/** The part of a secret that may be shown. */
 export interface VaultItem {
   readonly name: string;
   readonly setAt: string;
@@ -33,7 +33,7 @@ export class Vault {
     this.#now = now;
   }
 
-  /** Names and times, sorted; never values. */
+  /** Returns names and times, sorted, without values. */
   async list(): Promise<readonly VaultItem[]> {
     return [...(await this.#read())]
       .map(([name, { setAt }]) => ({ name, setAt }))
@@ -44,7 +44,7 @@ export class Vault {
     return (await this.#read()).get(name)?.value;
   }
 
-  /** Sets a secret; true if it replaced one. */
+  /** Sets a secret. Returns true if it replaced one. */
   set(name: string, value: string): Promise<boolean> {
     return this.#change((entries) => ({
       entries: new Map([...entries, [name, { value, setAt: new Date(this.#now()).toISOString() }]]),
@@ -52,7 +52,7 @@ export class Vault {
     }));
   }
 
-  /** Removes a secret; false if there was none. */
+  /** Removes a secret. Returns false if there was none. */
   remove(name: string): Promise<boolean> {
     return this.#change((entries) => ({
       entries: new Map([...entries].filter(([known]) => known !== name)),
@@ -60,7 +60,7 @@ export class Vault {
     }));
   }
 
-  /** Where the key comes from; undefined while there is no vault. */
+  /** Returns where the key comes from; undefined while there is no vault. */
   origin(): KeyOrigin['from'] | undefined {
     const text = readPrivate(this.#file);
     return text === undefined ? undefined : readSealed(text).key.from;
@@ -76,7 +76,7 @@ export class Vault {
     return open(text, await this.#keyFor(text));
   }
 
-  /** The key is found before the lock is taken, because a person may be asked for it. */
+  /** Finds the key before it takes the lock, because a person may be asked for the key. */
   async #change<T>(work: (entries: Entries) => { readonly entries: Entries; readonly result: T }): Promise<T> {
     const before = readPrivate(this.#file);
     const key = before === undefined ? await makeKey(this.#folder, this.#sources) : await this.#keyFor(before);
@@ -86,8 +86,8 @@ export class Vault {
         const text = readPrivate(this.#file);
         if (text !== undefined && !sameKey(readSealed(text).key, key.origin))
           throw new TollgateError('VAULT_FAILED', {
-            detail: 'Another process made the vault at the same moment.',
-            next: 'Do it again.',
+            detail: 'Another process created the vault at the same time.',
+            next: 'Run the command again.',
           });
         const { entries, result } = work(text === undefined ? new Map() : open(text, key));
         writePrivate(this.#file, seal(JSON.stringify(Object.fromEntries(entries)), key.key, key.origin));
@@ -99,7 +99,7 @@ export class Vault {
     }
   }
 
-  /** Deriving a key takes a fifth of a second, so it is kept as long as the vault names the same one. */
+  /** Deriving a key takes about 0.2 s, so it is kept while the vault names the same one. */
   async #keyFor(text: string): Promise<VaultKey> {
     const origin = readSealed(text).key;
     if (this.#key !== undefined && sameKey(this.#key.origin, origin)) return this.#key;

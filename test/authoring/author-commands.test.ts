@@ -241,7 +241,7 @@ describe('policy fmt', () => {
     expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({
       code: EXIT.unexpected,
       out: 'policies/git/a_test.rego\npolicies/git/git.rego\n',
-      err: '2 of 2 files of Rego not formatted; 1 file of YAML left as written\n',
+      err: '2 of 2 files of Rego not formatted; 1 file of YAML not changed\n',
     });
     const diff = await cli(made, ['policy', 'fmt', '--diff', 'policies/git/git.rego']);
     expect(diff).toMatchObject({
@@ -257,7 +257,7 @@ describe('policy fmt', () => {
     expect(readFileSync(path.join(made.folder, 'policies/git/git_suite.yaml'), 'utf8')).toBe('cases:   []\n');
     expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({
       code: 0,
-      err: '2 files of Rego, all formatted; 1 file of YAML left as written\n',
+      err: '2 files of Rego, all formatted; 1 file of YAML not changed\n',
     });
   });
 
@@ -271,11 +271,11 @@ describe('policy fmt', () => {
     expect(broken.err).not.toContain(made.folder);
     expect(await cli(made, ['policy', 'fmt', '--check', '--diff'])).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('exclude one another') as string,
+      err: expect.stringContaining('cannot be used together') as string,
     });
     expect(await cli(made, ['policy', 'fmt', 'rules.yaml', '--opa', '/nowhere/opa'])).toMatchObject({
       code: 0,
-      err: '0 files of Rego, all formatted; 1 file of YAML left as written\n',
+      err: '0 files of Rego, all formatted; 1 file of YAML not changed\n',
     });
     expect(await cli(made, ['policy', 'fmt', 'none'])).toMatchObject({
       code: EXIT.usage,
@@ -342,7 +342,7 @@ describe('policy init', () => {
     made.write('policies/rules.yaml', 'rules: []\n');
     symlinkSync(path.join(made.folder, 'elsewhere'), path.join(made.folder, 'policies', 'capabilities.json'));
     const { err } = await cli(made, ['policy', 'init']);
-    expect(err).toContain('Left as they are: policies/rules.yaml, policies/capabilities.json.');
+    expect(err).toContain('Not changed: policies/rules.yaml, policies/capabilities.json.');
     expect(readFileSync(made.file, 'utf8')).toContain('\npolicies:\n  - policies/rules.yaml\n  - policies/git\n');
     expect(readFileSync(path.join(made.folder, 'policies/rules.yaml'), 'utf8')).toBe('rules: []\n');
     expect(existsSync(path.join(made.folder, 'elsewhere'))).toBe(false);
@@ -421,12 +421,12 @@ describe('policy diff', () => {
     await cli(made, ['policy', 'build', '-o', 'bundle.tgz']);
     expect(await cli(made, ['policy', 'diff', 'bundle.tgz', 'bundle.tar.gz'])).toMatchObject({
       code: 0,
-      err: 'Both say the same.\n',
+      err: 'The two policies are equal.\n',
     });
     for (const nothing of ['notes.txt', 'notes'])
       expect(await cli(made, ['policy', 'diff', 'bundle.tgz', nothing])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining(`${nothing} holds neither rules, nor Rego, nor a bundle.`) as string,
+        err: expect.stringContaining(`${nothing} contains no rules, no Rego and no bundle.`) as string,
       });
     expect(await cli(made, ['policy', 'build', '-o', 'nowhere/y.tar.gz'])).toMatchObject({
       code: EXIT.usage,
@@ -436,7 +436,7 @@ describe('policy diff', () => {
     expect(await cli(made, ['policy', 'diff', 'bundle.tar.gz', 'policies/git'])).toMatchObject({
       code: 0,
       out: '',
-      err: 'Both say the same.\n',
+      err: 'The two policies are equal.\n',
     });
     expect(await cli(made, ['policy', 'diff', 'policies/git', 'policies/git/git.rego', '--json'])).toMatchObject({
       code: 0,

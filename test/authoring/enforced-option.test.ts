@@ -74,7 +74,7 @@ describe('policy replay', () => {
   it('says that the given rules replace those of the configuration, and that there is nothing to decide', async () => {
     const { code, err } = await cli(project, ['policy', 'replay', '--against', 'policies/off.yaml', '--enforced']);
     expect(code).toBe(EXIT.unexpected);
-    expect(err).toContain('policies/off.yaml stands in for all rules of tollgate.yaml');
+    expect(err).toContain('policies/off.yaml replaces all rules of tollgate.yaml');
   });
 });
 

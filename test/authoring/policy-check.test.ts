@@ -501,11 +501,11 @@ ${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     });
     expect(await cli(bare, ['policy', 'check', 'nothing'])).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('USAGE: nothing is not there.') as string,
+      err: expect.stringContaining('USAGE: nothing does not exist.') as string,
     });
     expect(await cli(new Project(), ['policy', 'check', '.'])).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('USAGE: This folder holds neither rules, nor Rego, nor a bundle.') as string,
+      err: expect.stringContaining('USAGE: This folder contains no rules, no Rego and no bundle.') as string,
     });
   });
 

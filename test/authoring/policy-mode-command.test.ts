@@ -43,7 +43,7 @@ policies/soon.yaml   enforce  profile ci shadow
 `,
     );
     expect(err).toBe(
-      `1 rule in tollgate.yaml itself: their mode stands with each.
+      `1 rule in tollgate.yaml itself: each rule names its own mode.
 No rule in warn or shadow has fired in the last 7 days.
 `,
     );
@@ -61,7 +61,7 @@ No rule in warn or shadow has fired in the last 7 days.
     expect(first).toMatchObject({
       code: EXIT.ok,
       out: 'tollgate.yaml:6: - {path: policies/rules.yaml, mode: warn}   # the rules of everybody\n',
-      err: 'policies/rules.yaml: enforce → warn. A Tollgate that runs takes it up by itself.\n',
+      err: 'policies/rules.yaml: enforce → warn. A running Tollgate applies it without a restart.\n',
     });
     const second = await cli(project, ['policy', 'mode', 'soon.yaml', 'dryrun']);
     expect(second.out).toBe('tollgate.yaml:8: mode: shadow\n');
@@ -79,7 +79,7 @@ No rule in warn or shadow has fired in the last 7 days.
       was: 'shadow',
       lines: [{ file: 'tollgate.yaml', line: 8, text: 'mode: off' }],
     });
-    expect((await cli(project, ['policy', 'mode', 'soon.yaml', 'off'])).err).toContain('is in off already');
+    expect((await cli(project, ['policy', 'mode', 'soon.yaml', 'off'])).err).toContain('is already in off');
   });
 
   it('counts how often rules that are not enforced would have decided', async () => {
@@ -105,9 +105,9 @@ No rule in warn or shadow has fired in the last 7 days.
   it.each([
     [
       ['nowhere.yaml'],
-      'USAGE: nowhere.yaml is no source of policy.\nName one of: policies/rules.yaml, policies/soon.yaml.',
+      'USAGE: nowhere.yaml is not a source of the policy.\nName one of: policies/rules.yaml, policies/soon.yaml.',
     ],
-    [['rules.yaml', 'wran'], 'USAGE: wran is no mode.\nWrite one of enforce, warn, shadow, off, deny, dryrun.'],
+    [['rules.yaml', 'wran'], 'USAGE: wran is not a mode.\nWrite one of enforce, warn, shadow, off, deny, dryrun.'],
     [['--days', '0'], 'It is a whole number from 1'],
   ])('refuses %j', async (argv, said) => {
     project.write('tollgate.yaml', CONFIG);
@@ -156,6 +156,6 @@ describe('the change of the text', () => {
     ['policies: [a.yaml]', 4],
     ['policies: [{poll: 5m}]', 0],
   ])('does not change what it does not understand: %s', (text, index) => {
-    expect(() => setMode(text, index, 'warn')).toThrow('is not changed by a program');
+    expect(() => setMode(text, index, 'warn')).toThrow('The mode cannot be set');
   });
 });

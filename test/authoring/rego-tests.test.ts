@@ -142,7 +142,7 @@ describe('Rego tests', () => {
     expect([code, out]).toEqual([
       EXIT.unexpected,
       expect.stringMatching(
-        /FAIL lines of Rego: [\d.]+ % covered, 100 % wanted\. Not covered: .*policies\/rego\/hours\.rego:11/,
+        /FAIL lines of Rego: [\d.]+ % covered, 100 % required\. Not covered: .*policies\/rego\/hours\.rego:11/,
       ),
     ]);
   });
@@ -195,7 +195,7 @@ describe('without opa', () => {
       status: EXIT.ok,
       stderr: '',
       stdout: expect.stringMatching(
-        /^1 passed, 0 failed\. .*\nThe cases ran in the built wasm only\. opa is not installed\. To install it: brew install opa; or /,
+        /^1 passed, 0 failed\. .*\nThe cases ran in WebAssembly only\. opa is not installed\. To install it: brew install opa; or /,
       ),
     });
     expect(dataOf<{ notCompared: string }>(data?.stdout ?? '').notCompared).toContain('opa is not installed');

@@ -152,7 +152,7 @@ describe('a suite with faults', () => {
     [
       'name: a, call: {tool: read, args: {path: a}}, expect: allow',
       '',
-      'It is not said who calls, and there are several principals: mia, tom.',
+      'The case does not name its principal, and there are several: mia, tom.',
     ],
     [
       'name: a, as: {id: x, profiles: [nope]}, call: {tool: read, args: {path: a}}, expect: allow',
@@ -306,7 +306,7 @@ describe('a threshold', () => {
     expect([code, out]).toEqual([
       EXIT.unexpected,
       expect.stringContaining(
-        'FAIL YAML rules: 33.3 % covered, 50 % wanted. Not covered: no-secrets ' +
+        'FAIL YAML rules: 33.3 % covered, 50 % required. Not covered: no-secrets ' +
           '(policies/rules.yaml:7), night (policies/rules.yaml:11)\n',
       ),
     ]);

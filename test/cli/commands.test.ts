@@ -329,7 +329,7 @@ describe('tools', () => {
       expect(await cli(project, ['tools', name])).toMatchObject({
         code: EXIT.refused,
         out: '',
-        err: expect.stringContaining(`UNKNOWN_TOOL: This agent sees no tool "${name}"`) as unknown,
+        err: expect.stringContaining(`UNKNOWN_TOOL: This agent does not see a tool "${name}"`) as unknown,
       });
     expect((await cli(project, ['tools', 'story_ehco'])).err).toContain('did you mean "story_echo"');
   });

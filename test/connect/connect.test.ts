@@ -195,7 +195,7 @@ describe('a credential' + verifies('PF-11'), () => {
     expect([code, err]).toEqual([
       EXIT.usage,
       expect.stringContaining(
-        'Make it at https://www.notion.so/profile/integrations and give it with --credential NOTION_TOKEN=env:VARIABLE',
+        'Create it at https://www.notion.so/profile/integrations and give it with --credential NOTION_TOKEN=env:VARIABLE',
       ),
     ]);
   });
@@ -390,19 +390,19 @@ describe('who and what may not', () => {
   it.each([
     [['notoin'], /did you mean "notion"/],
     [['memory', '--set', 'folder'], /not given as name=value/],
-    [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nThere is: folder \(/],
+    [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nChoices: folder \(/],
     [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/],
-    [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nMake it/],
+    [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nCreate it/],
     [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere are no choices/],
     [['https://tracker.example.com', '--set', 'folder=/x'], /has no choices/],
     [['not-exist.invalid'], /The name "not-exist\.invalid" has no address/],
     [['grafana'], /Address of Grafana/],
-    [['grafana', '--set', 'url=https://user:pw@grafana.example.com'], /without user and password/],
-    [['grafana', '--set', 'url=ftp://grafana.example.com'], /an address with http or https/],
+    [['grafana', '--set', 'url=https://user:pw@grafana.example.com'], /contains a user or a password/],
+    [['grafana', '--set', 'url=ftp://grafana.example.com'], /not an http or https address/],
     [['jira', '--set', 'site=my team', '--set', 'email=a@b.c'], /letters, digits/],
     [['jira', '--set', 'site=${HOME}', '--set', 'email=a@b.c'], /letters, digits/],
     [['notion', '--name', 'Workspace!'], /cannot be called/],
-    [['https://user:pw@tracker.example.com'], /holds a user or password/],
+    [['https://user:pw@tracker.example.com'], /contains a user or a password/],
     [['https://tracker.example.com/?q=1'], /a query or a fragment/],
     [['http://tracker.example.com'], /plain http/],
     [['ftp://tracker.example.com'], /not http or https/],
@@ -446,10 +446,7 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
 
   it('at a private address is refused until the address is written out', async () => {
     const { code, err } = await connect(address, '--yes');
-    expect([code, err]).toEqual([
-      EXIT.usage,
-      expect.stringContaining('If you mean that, write it: --address 127.0.0.1.'),
-    ]);
+    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('If this is correct, add --address 127.0.0.1.')]);
   });
 
   it('is reached through our fetch server alone, with its credential from the vault', async () => {

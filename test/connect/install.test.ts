@@ -133,7 +133,7 @@ describe('an installation' + verifies('PF-13'), () => {
     stop.abort();
     await expect(running).rejects.toMatchObject({
       code: 'CANCELLED',
-      message: 'Stopped by a signal; nothing of it was kept.',
+      message: 'Stopped by a signal. Nothing was kept.',
     });
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
@@ -142,7 +142,7 @@ describe('an installation' + verifies('PF-13'), () => {
     useHelpers({ programs: { npm: path.join(place.bin, 'no-npm') }, writable: [] });
     await expect(install({ PATH: place.bin })).rejects.toMatchObject({
       code: 'INSTALL_FAILED',
-      message: expect.stringContaining('there is no npm beside Node.js') as string,
+      message: expect.stringContaining('there is no npm next to Node.js') as string,
     });
   });
 

@@ -57,7 +57,7 @@ describe('tollgate import FILE.toml' + verifies('PF-01'), () => {
     [
       'what is wrong',
       'name = "notion"\n[server]\nargs = [1]',
-      /args is no list of texts; .*; \[server\] has no command/,
+      /args is not a list of strings; .*; \[server\] has no command/,
     ],
     ['a name that cannot be', NOTION.replace('"notion"', '"No tion"'), /cannot be imported as "No tion"/],
     ['a domain that is none', NOTION.replace('api.notion.com', 'https://x/'), /CONFIG_INVALID/],
@@ -133,33 +133,33 @@ describe('a server in TOML' + verifies('PF-01'), () => {
   it('says what has no meaning here, and goes on', () => {
     expect(readServerToml('[server]\ncommand = "x"\n[sandbox]\nallow_tmp = false')).toMatchObject({
       ok: true,
-      remarks: [expect.stringContaining('every server has a /tmp of its own')],
+      remarks: [expect.stringContaining('every server has its own /tmp')],
     });
   });
 
   it.each([
-    ['no TOML', 'name = \n', /^1:\d+: the line is not TOML/],
+    ['no TOML', 'name = \n', /^1:\d+: the line is not valid TOML/],
     ['no command', 'name = "a"', /has no command/],
     [
       'an unknown key',
       '[server]\ncommand = "x"\ncommnd = "y"',
-      /unknown key "commnd" in \[server\]: .*did you mean "command"/,
+      /unknown key "commnd" in \[server\], .*did you mean "command"/,
     ],
     ['an unknown table', '[server]\ncommand = "x"\n[tools]\na = 1', /unknown key "tools" in the file/],
     [
       'a credential in clear',
       '[server]\ncommand = "x"\n[auth]\nTOKEN = "ntn_in-clear"',
-      /\[auth\] "TOKEN" is no reference/,
+      /\[auth\] "TOKEN" is not a reference/,
     ],
-    ['a reference to nothing', '[server]\ncommand = "x"\n[auth]\nTOKEN = "vault:"', /is no reference/],
+    ['a reference to nothing', '[server]\ncommand = "x"\n[auth]\nTOKEN = "vault:"', /is not a reference/],
     ['a writable system', '[server]\ncommand = "x"\n[sandbox]\nread_only_fs = false', /read_only_fs = false/],
-    ['a size that is none', '[server]\ncommand = "x"\n[sandbox]\nmemory_limit = "lots"', /memory_limit is no size/],
-    ['a server that is no table', 'server = "x"', /server is no table/],
-    ['a name that is no text', 'name = 1\n[server]\ncommand = "x"', /name is no text/],
+    ['a size that is none', '[server]\ncommand = "x"\n[sandbox]\nmemory_limit = "lots"', /memory_limit is not a size/],
+    ['a server that is no table', 'server = "x"', /server is not a table/],
+    ['a name that is no text', 'name = 1\n[server]\ncommand = "x"', /name is not a string/],
     [
       'domains that are no list',
       'allowed_domains = "a.example"\n[server]\ncommand = "x"',
-      /allowed_domains is no list/,
+      /allowed_domains is not a list/,
     ],
   ])('with %s is refused', (_name, text, words) => {
     expect(problemsOf(text)).toEqual(expect.arrayContaining([expect.stringMatching(words)]));

@@ -172,14 +172,14 @@ describe('approve without a terminal', () => {
       expect(await yes(wrong)).toMatchObject({
         code: EXIT.refused,
         out: expect.stringContaining(`start hash  ${hash}`) as string,
-        err: expect.stringContaining('The given start hash does not match what is there now.') as string,
+        err: expect.stringContaining('The given start hash does not match the present one.') as string,
       });
     await yes(hash);
     expect(await yes(hash, '0'.repeat(64))).toMatchObject({
       code: EXIT.refused,
       out: expect.stringContaining(`tools hash  ${(await look()).tools!.hash}`) as string,
       err: expect.stringContaining(
-        'The given tools hash does not match what is there now; the start hash does.',
+        'The given tools hash does not match the present one; the start hash matches.',
       ) as string,
     });
     const asData = await cli(project, ['approve', 'one', '--json', '--yes', '0'.repeat(64)]);
@@ -278,8 +278,8 @@ describe('approve without a terminal', () => {
     project.write('tollgate.yaml', yaml('x', ', env: {HOME: /tmp/other, SHELL: "${env:PLACE}", LEVEL: debug}'));
     const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: SECRET } });
     expect(out).toContain(
-      `  env      HOME = "/tmp/other"  (leads to its own settings and programs)
-  env      SHELL = "\${env:PLACE}"  (leads to its own settings and programs)
+      `  env      HOME = "/tmp/other"  (names its settings or programs)
+  env      SHELL = "\${env:PLACE}"  (names its settings or programs)
   env      LEVEL = ***
 `,
     );
@@ -313,7 +313,7 @@ describe('approve without a terminal', () => {
     inputSchema.properties.mode.enum | ["a","b"]
     outputSchema.description | `,
     );
-    expect(out).toContain('      | … (2100 characters in all)\n');
+    expect(out).toContain('      | … (2100 characters in total)\n');
     expect(out).toMatch(/"send" {2}destructive\n {4}\| Sends\. key=false\n {2}instructions/);
     expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
@@ -496,7 +496,7 @@ describe('the probe of a server', () => {
         start: { hash },
       } = await look();
       const { err } = await yes(hash);
-      expect(err).toContain('it is configured direct; this look runs in a sandbox');
+      expect(err).toContain('its isolation is direct, but this probe runs in a sandbox');
       const told = JSON.stringify((await look()).tools);
       expect(told).toContain('key=false');
       expect(existsSync(path.join(project.folder, 'ran'))).toBe(false);
@@ -545,7 +545,7 @@ for (const name of ['.git/hooks/post-checkout', 'ran']) try { writeFileSync('${a
       } = await look();
       const first = await look('--yes', hash);
       const again = await cli(project, ['approve', 'one']);
-      expect([again.code, again.err.includes('As it was seen ('), again.err.includes('Starting one')]).toEqual([
+      expect([again.code, again.err.includes('Result of the probe at '), again.err.includes('Starting one')]).toEqual([
         EXIT.approval,
         true,
         false,

@@ -32,8 +32,8 @@ describe('the obstacles to a start' + verifies('HA-29'), () => {
   it('are a package that is fetched without a network, with the command that installs it', () => {
     expect(obstacles({ command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '/srv/none'] })).toEqual(
       [
-        'it cannot start in this way: npx downloads its package at each start, and its sandbox has no network; ' +
-          'this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
+        'it cannot start like this: npx downloads its package at each start, and its sandbox has no network; ' +
+          'this installs it beforehand: tollgate connect filesystem --name one --set folder=/srv/none',
       ],
     );
     expect(obstacles({ command: 'uvx', args: ['no-such-package'] })).toEqual([
@@ -53,7 +53,7 @@ describe('the obstacles to a start' + verifies('HA-29'), () => {
   it('are a folder in the arguments that the sandbox does not show', () => {
     const folder = path.join(place.project.folder, 'work');
     expect(obstacles({ command: 'node', args: ['server.js', '${workspaceFolder}'] })).toEqual([
-      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; ` +
+      `it cannot read ${JSON.stringify(folder)}, which is one of its arguments; ` +
         `write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
     ]);
     expect(

@@ -56,7 +56,7 @@ describe('docs/cookbook.md', () => {
   it.each(recipes)('%s: passes its cases in opa and in the built wasm', async (title) => {
     const { code, out, err } = await run(read(title));
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
-    expect(out).not.toContain('built wasm only');
+    expect(out).not.toContain('WebAssembly only');
   });
 
   it.each(recipes)('%s: allows at least one call and refuses at least one', (title) => {

@@ -77,13 +77,13 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
         { name: 'missing.md', reason: 'there is no such file' },
       ],
     });
-    expect((await run('load', 'docs/nul.md', '--space', 'team')).err).toContain('Left out docs/nul.md: it is no text');
+    expect((await run('load', 'docs/nul.md', '--space', 'team')).err).toContain('Left out docs/nul.md: it is not text');
   });
 
   it('says how far it is with many files', async () => {
     for (let at = 0; at < 101; at += 1) project.write(`many/${at}.md`, `text ${at}`);
     const { err, code } = await run('load', 'many', '--space', 'team');
-    expect([code, err]).toEqual([0, '100 of 101 files\n101 added, 0 replaced, 0 unchanged; 101 passages new.\n']);
+    expect([code, err]).toEqual([0, '100 of 101 files\n101 added, 0 replaced, 0 unchanged; 101 new passages.\n']);
   });
 
   it('stores facts from the line, a file or stdin', async () => {
@@ -91,7 +91,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     const stdin = new PassThrough();
     stdin.end('from stdin\n');
     expect((await run('set', 'a.line', 'from the line', '--space', 'team')).err).toBe('Stored: "a.line".\n');
-    expect((await run('set', 'a.line', 'from the line', '--space', 'team')).err).toContain('Nothing to change');
+    expect((await run('set', 'a.line', 'from the line', '--space', 'team')).err).toContain('Not changed');
     expect(
       dataOf((await run('set', 'a.file', '@value.txt', '--space', 'team', '--user', 'agent', '--json')).out),
     ).toEqual({ key: 'a.file', kept: 'added', space: 'team', user: 'agent' });
@@ -124,9 +124,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
       ['memory', ''],
       ['memory', 'talk'],
     ]);
-    expect((await run('forget', '--conversation', 'talk', '--space', 'team')).err).toBe(
-      'Forgot 1 of what was stored.\n',
-    );
+    expect((await run('forget', '--conversation', 'talk', '--space', 'team')).err).toBe('Deleted 1 entry.\n');
   });
 
   it('forgets what is selected, and all only when that is said', async () => {
@@ -149,7 +147,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect(await listed()).toMatchObject([{ space: 'team' }, { space: 'team' }]);
     const config = readFileSync(path.join(project.folder, 'tollgate.yaml'), 'utf8');
     project.write('tollgate.yaml', config.replace('stdio: true, space: team}', 'stdio: true}'));
-    expect(await problems()).toContain('Nothing says which space');
+    expect(await problems()).toContain('names no space, and there are several');
     project.write('tollgate.yaml', config);
     expect(await problems('--space', 'teem')).toContain('team');
     expect(await problems('--space', 'other', '--user', 'agent')).toContain(

@@ -62,8 +62,8 @@ function fill(): void {
 describe('servers that ship', () => {
   it('keep the definitions that were published: a change is a new pin, written here' + verifies('CY-02'), () => {
     expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
-      [KNOWLEDGE]: 'sha256:57a17d0f0bf45f585a302318f3b3e8020bcdf974eeddea1bfdb54ae0b4c8fab9',
-      [MANAGEMENT]: 'sha256:e47a74e834eae9ca32cd2c2738a3d2714a00375c1af1ba23f03fda0477609968',
+      [KNOWLEDGE]: 'sha256:9f212abf33bc59dc10eadf140f1a667e2aabfafbecfc1910b13b69f353f79b34',
+      [MANAGEMENT]: 'sha256:bda99fecdbbf065d26979b939dd4f606f560dd6b93295038f5657e2d24d6361f',
     });
     for (const { tools, semantics } of SHIPPED.values()) {
       expect([...semantics.keys()]).toEqual(tools.map(({ name }) => name));
@@ -281,7 +281,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     const session = facade.open('alice');
     const first = await facade.call(session, 'kb_search', { query: 'harbour' });
     expect(first.text.match(/^harbour/gm)).toHaveLength(2);
-    expect(first.text).toContain('[2 more do not fit into what this turn has left]');
+    expect(first.text).toContain('[2 more do not fit into the limit of this turn]');
     expect((await facade.call(session, 'kb_search', { query: 'harbour' })).text).toContain('(knowledge.bytes)');
   });
 

@@ -122,19 +122,23 @@ describe('managing servers' + verifies('HA-20'), () => {
     const [session, other, bob] = [facade.open('alice'), facade.open('alice'), facade.open('bob')];
     const before = await names(facade, session);
     expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'stories' })).toContain(
-      'set aside for this session',
+      'disabled for this session',
     );
     expect((await names(facade, session)).filter((name) => name.startsWith('stories_'))).toEqual([]);
     const [tool = ''] = before.filter((name) => name.startsWith('stories_'));
     expect((await facade.call(session, tool, {})).code).toBe('UNKNOWN_TOOL');
-    expect(await ask(facade, session, 'list_mcp_servers')).toContain('stories: set aside by this session');
+    expect(await ask(facade, session, 'list_mcp_servers')).toContain('stories: disabled for this session');
     for (const one of [other, bob, facade.open('alice')]) expect(await names(facade, one)).toEqual(before);
-    expect(await ask(facade, session, 'manage_mcp', { action: 'enable', server: 'stories' })).toContain('is back');
+    expect(await ask(facade, session, 'manage_mcp', { action: 'enable', server: 'stories' })).toContain(
+      'is enabled: its tools',
+    );
     expect(await names(facade, session)).toEqual(before);
     expect((await facade.call(session, 'tollgate_manage_mcp', { action: 'disable', server: 'tollgate' })).code).toBe(
       'ARGS_INVALID',
     );
-    expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'workspace' })).toContain('set aside');
+    expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'workspace' })).toContain(
+      'disabled for this session',
+    );
     expect(await names(facade, session)).not.toContain('read');
   });
 
@@ -166,7 +170,7 @@ describe('managing servers' + verifies('HA-20'), () => {
     await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' });
     const tollgate = (...words: readonly string[]): Promise<Answer> => cli({ folder, home: folder } as Project, words);
     expect((await tollgate('servers')).err).toContain(
-      'An agent of alice asks for waiting: look at it with `tollgate servers info waiting`',
+      'An agent of alice asks for waiting. See `tollgate servers info waiting`',
     );
     expect(dataOf((await tollgate('servers', '--json')).out)).toMatchObject({
       requests: [{ server: 'waiting', principal: 'alice' }],

@@ -224,7 +224,7 @@ describe('the commands for recordings', () => {
     const { code, out } = await run('policy', 'why', 'last');
     expect(code).toBe(0);
     expect(out).toContain('ALLOW  read');
-    expect(out).toContain('path = src/nothing.txt  fits paths: ["src/**"]  (sources, rules.yaml:2)');
+    expect(out).toContain('path = src/nothing.txt  matches paths: ["src/**"]  (sources, rules.yaml:2)');
   });
 
   it('why ID: prints a recorded decision, also as JSON', async () => {
@@ -276,7 +276,7 @@ describe('the commands for recordings', () => {
     expect(found.out).toMatch(/^DENY {2}read {2}\(dev, /);
     expect(found.err).toContain('recording: {mode: on}');
     const none = await run('policy', 'why', '00000000-0000-4000-8000-000000000000');
-    expect([none.code, none.err]).toEqual([1, expect.stringContaining('neither recorded nor in the audit')]);
+    expect([none.code, none.err]).toEqual([1, expect.stringContaining('in the recordings or in the audit log')]);
     expect((await run('policy', 'why', 'last')).code).toBe(1);
     expect((await run('policy', 'replay')).code).toBe(1);
     expect((await run('policy', 'inputs', '--sample', '2')).code).toBe(1);
@@ -285,7 +285,7 @@ describe('the commands for recordings', () => {
 
   it('replay: finds no change under the same policy, and classifies each change under a draft', async () => {
     const same = await run('policy', 'replay', '--fail-on', 'deny-to-allow,allow-to-deny,obligations,not-replayable');
-    expect([same.code, same.out]).toEqual([0, '6 recorded calls, decided anew\nCLASS      CALLS\nunchanged  6\n']);
+    expect([same.code, same.out]).toEqual([0, '6 recorded calls, decided again\nCLASS      CALLS\nunchanged  6\n']);
     project.write(
       'draft.yaml',
       `rules:
@@ -337,11 +337,11 @@ describe('the commands for recordings', () => {
     expect(await classes('folder')).toMatchObject({ 'allow-to-deny': 1, reasons: 1, unchanged: 4 });
     expect(await classes('one.rego')).toMatchObject({ 'deny-to-allow': 2, 'ask-to-allow': 1 });
     for (const [against, what] of [
-      ['nowhere', 'is not there'],
-      ['workspace', 'holds neither rules'],
+      ['nowhere', 'does not exist'],
+      ['workspace', 'contains no rules'],
     ])
       expect((await run('policy', 'replay', '--against', against ?? '')).err).toContain(what);
-    expect((await run('policy', 'replay', '--fail-on', 'deny-to-alow')).err).toContain('Known are');
+    expect((await run('policy', 'replay', '--fail-on', 'deny-to-alow')).err).toContain('The classes are');
     expect((await run('policy', 'replay', '--since', 'yesterday')).code).toBe(2);
   }, 120_000);
 

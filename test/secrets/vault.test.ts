@@ -195,7 +195,7 @@ describe('the key', () => {
     chmodSync(file('vault.key'), 0o640);
     expect(await failure(open().get('a'))).toContain('other users');
     rmSync(file('vault.key'));
-    expect(await failure(open().get('a'))).toContain('gone');
+    expect(await failure(open().get('a'))).toContain('is missing');
     writePrivate(file('vault.key'), 'short');
     expect(await failure(open().get('a'))).toContain('not a key');
     writePrivate(file('vault.key'), Buffer.alloc(32).toString('base64'));

@@ -9,8 +9,8 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { parseDomain } from '../../catalogs/readers/domains.ts';
 import { knownNames, loadAllKnown, loadKnown } from '../../catalogs/servers/known-server.ts';
-import { serverFileText } from '../../facade/cli/connect/connected-server-file.ts';
 import { draftKnown } from '../../facade/cli/connect/connection-draft.ts';
+import { serverFileText } from '../../facade/cli/connect/connection-steps.ts';
 import { mergeProfiles } from '../../facade/config/profiles.ts';
 import { nameFault } from '../../facade/config/servers/server-names.ts';
 import { withProject } from '../config/project.ts';
@@ -47,8 +47,8 @@ describe('the catalog of known servers', () => {
       expect(readFileSync(path.join(FOLDER, `${name}.yaml`), 'utf8')).toMatch(
         /^# yaml-language-server: \$schema=\.\/schema\.json\n/,
       );
-    expect(() => loadKnown('no-such')).toThrow('No server is known by this name.');
-    expect(() => loadKnown('../primitives/server-filesystem')).toThrow('No server is known by this name.');
+    expect(() => loadKnown('no-such')).toThrow('There is no known server of this name.');
+    expect(() => loadKnown('../primitives/server-filesystem')).toThrow('There is no known server of this name.');
   });
 
   it.each(knownNames())('%s fits the schema', (name) => {

@@ -1,6 +1,6 @@
 /**
- * Runs `tollgate connect`: shows what will be done, does all of it or nothing, and then asks for the approval. It takes
- * no value from the command line.
+ * Runs `tollgate connect`: shows what it will do, does all of it or nothing, and then asks for the approval. No
+ * credential is read from the command line.
  */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -18,13 +18,19 @@ import { accepting, acceptWritten } from '../configuration/configuration-accepta
 import { commandLine, json, printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { approveConnected, type ConnectOptions, type Consented, reachLines, reachOf } from './connect-consent.ts';
-import { collect, openConnectVault, readSources, secretPlaceOf, tellOrigin, unlike } from './connect-credentials.ts';
+import {
+  collectCredentials,
+  openConnectVault,
+  readSources,
+  secretPlaceOf,
+  tellOrigin,
+  unusualCredentials,
+} from './connect-credentials.ts';
 import { findTarget } from './connect-target.ts';
 import { runUndo } from './connect-undo.ts';
-import { previewOf, serverFileText } from './connected-server-file.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 import { readJournal, readServerFile } from './connection-journal.ts';
-import { carryOut, type Done, textFor } from './connection-steps.ts';
+import { carryOut, type Done, serverFileText, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
 
 /** One run. */
@@ -35,8 +41,8 @@ interface Run {
 }
 
 /**
- * Connects a service. Exit code 7 if only its approval is missing, 5 if it could not be looked at. Throws USAGE,
- * IDENTITY, CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED; then nothing of it was left behind.
+ * Connects a service. Exit code 7 if only its approval is missing, 5 if the probe failed. Throws USAGE, IDENTITY,
+ * CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED, and then has changed nothing.
  */
 export async function runConnect(
   options: ConnectOptions & { readonly undo?: true },
@@ -59,24 +65,26 @@ export async function runConnect(
     throw new TollgateError('USAGE', {
       detail: `${draft.name} takes no credential ${unused}.`,
       next:
-        draft.secrets.length === 0
-          ? 'Leave --credential out.'
-          : `It takes ${draft.secrets.map(secretPlaceOf).join(', ')}.`,
+        draft.secrets.length === 0 ? 'Omit --credential.' : `It takes ${draft.secrets.map(secretPlaceOf).join(', ')}.`,
     });
   const former = checkFree(draft, config) ? config.servers.get(draft.name)?.source : undefined;
   const places = { state: config.state, folder: config.folder };
   const text = textFor(draft, places);
-  // A file that would not load is reported before anything is asked or installed.
+  // Reports a file that would not load before it asks or installs anything.
   if (!config.servers.has(draft.name) || former !== undefined)
     loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
   const preview = previewOf(readServerFile(places, draft.name), text);
   if (options.json !== true) io.stderr(planText(draft, preview, { known: vault.names, former }));
-  const isAgreed = await confirmWrite(options, io, 'Do this?');
-  if (!isAgreed) return told({ options, io, wiring }, draft, { preview, text });
-  const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
-  for (const place of unlike(draft.secrets, values))
+  if (!(await confirmWrite(options, io, 'Do this?'))) {
+    if (options.json === true) io.stdout(json({ server: draft.name, written: false, preview, text }));
+    else io.stderr('Nothing was done.\n');
+    return EXIT.ok;
+  }
+  const values = await collectCredentials({ secrets: draft.secrets, sources, known: vault.names }, io);
+  for (const place of unusualCredentials(draft.secrets, values))
     io.stderr(
-      `${place} does not have the form of a credential of ${draft.title}. If it is another key, connect again with --credential.\n`,
+      `${place} does not have the form of a credential of ${draft.title}.\n` +
+        'If it is another key, connect again with --credential.\n',
     );
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
@@ -99,17 +107,17 @@ export async function runConnect(
 }
 
 /**
- * An existing name, or a file that someone else wrote, stays unchanged. The same package, imported or in an included
- * file, is replaced: the preview shows the former file, and undoing restores it. Returns true then.
+ * Throws USAGE for an existing name, and for a file that connect did not write. Returns true if the existing server is
+ * the same service, imported or in an included file. It is then replaced, and undoing restores it.
  */
 function checkFree({ name, ...draft }: ConnectionDraft, { servers, state, folder, file }: Config): boolean {
-  const there = servers.get(name);
+  const existing = servers.get(name);
   const own = `${SERVER_FOLDER}/${name}.yaml`;
-  const isSame = there !== undefined && isSameService(draft, there);
-  if (there !== undefined && there.source !== own && (!isSame || there.source === path.basename(file)))
+  const isSame = existing !== undefined && isSameService(draft, existing);
+  if (existing !== undefined && existing.source !== own && (!isSame || existing.source === path.basename(file)))
     throw new TollgateError('USAGE', {
-      detail: `There is a server ${name} already, in ${path.basename(there.source)}.`,
-      next: 'Give this one another name with --name.',
+      detail: `There is a server ${name} already, in ${path.basename(existing.source)}.`,
+      next: 'Give the new one another name with --name.',
     });
   const text = readServerFile({ state, folder }, name);
   if (text === undefined) return isSame;
@@ -127,21 +135,17 @@ function planText(
   { known, former }: { readonly known: ReadonlySet<string>; readonly former: string | undefined },
 ): string {
   const reach = entry.sandbox?.network?.allowedDomains ?? (entry.url === undefined ? [] : [new URL(entry.url).host]);
+  const isStored = ({ name: secret }: { readonly name: string }): string =>
+    known.has(secret) ? ' (there already)' : '';
+  const same = pkg === undefined ? 'address' : 'package';
   const lines = [
     `${title} becomes the server ${name}:`,
     ...(pkg === undefined
       ? []
       : [`  installs ${pkg.name} ${pkg.version} into the state folder, without running its scripts`]),
-    ...secrets.map(
-      (secret) =>
-        `  stores ${secretPlaceOf(secret)} in the vault as ${secret.name}${known.has(secret.name) ? ' (there already)' : ''}`,
-    ),
+    ...secrets.map((secret) => `  stores ${secretPlaceOf(secret)} in the vault as ${secret.name}${isStored(secret)}`),
     `  reaches ${reach.length === 0 ? 'no network' : reach.join(', ')}`,
-    ...(former === undefined
-      ? []
-      : [
-          `  replaces ${name} from ${former}, the same ${pkg === undefined ? 'address' : 'package'}; undoing restores that`,
-        ]),
+    ...(former === undefined ? [] : [`  replaces ${name} from ${former}, the same ${same}; undoing restores that`]),
     ...notes.map((note) => `  note: ${note}`),
     ...(preview.some((line) => !line.startsWith(' '))
       ? [`  writes ${SERVER_FOLDER}/${name}.yaml:`, ...preview.map((line) => `    ${line}`)]
@@ -150,58 +154,69 @@ function planText(
   return `${lines.map(printable).join('\n')}\n`;
 }
 
-function told(
-  { options, io }: Run,
-  { name }: ConnectionDraft,
-  { preview, text }: { readonly preview: readonly string[]; readonly text: string },
-): number {
-  if (options.json === true) io.stdout(json({ server: name, written: false, preview, text }));
-  else io.stderr('Nothing was done.\n');
-  return EXIT.ok;
-}
-
 async function finish(run: Run, draft: ConnectionDraft, done: Done): Promise<number> {
   const { options, io } = run;
-  const { name } = draft;
+  const { name, title, entry } = draft;
   if (draft.login === true) return awaitLogin(run, draft, done);
   const consented = await approveConnected(draft, run);
-  const reach = consented.code === EXIT.ok ? await reachOf(name, run) : undefined;
+  const approved = consented.code === EXIT.ok;
+  const reach = approved ? await reachOf(name, run) : undefined;
   if (options.json === true)
-    io.stdout(
-      json({
-        server: name,
-        ...done,
-        approved: consented.code === EXIT.ok,
-        ...consented,
-        ...(reach !== undefined && { reach }),
-      }),
-    );
-  else if (reach !== undefined)
-    io.stderr(
-      `${[`Connected: ${draft.title} is the server ${name}. Its results are labelled ${(draft.entry.labels ?? []).join(', ')}.`, ...reachLines(name, reach)].map(printableLines).join('\n')}\n`,
-    );
-  else io.stderr(openEnd(run, draft, consented));
+    io.stdout(json({ server: name, ...done, approved, ...consented, ...(reach !== undefined && { reach }) }));
+  else if (reach === undefined) io.stderr(unapprovedText(run, draft, consented));
+  else {
+    const labels = (entry.labels ?? []).join(', ');
+    const summary = `Connected: ${title} is the server ${name}. Its results are labelled ${labels}.`;
+    io.stderr([summary, ...reachLines(name, reach)].map((line) => `${printable(line)}\n`).join(''));
+  }
   return consented.code;
 }
 
-/** What was done stays, and starts nothing. The person is told how to continue and how to undo. */
-function openEnd({ io, options }: Run, { name, package: pkg, entry }: ConnectionDraft, { failure }: Consented): string {
+/** Tells how to continue and how to undo. The configured server starts nothing until it is approved. */
+function unapprovedText(
+  { io, options }: Run,
+  { name, package: pkg, entry }: ConnectionDraft,
+  { failure }: Consented,
+): string {
+  const done = pkg === undefined ? 'configured' : 'installed and configured';
   const verb = entry.command === undefined ? 'is not reached' : 'starts nothing';
   const command = (...words: string[]): string =>
     commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]);
-  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is ${pkg === undefined ? '' : 'installed and '}configured, and ${verb} until it is approved.\n  continue: ${command('approve', name)}\n  undo:     ${command('connect', '--undo', name)}\n`;
+  return [
+    ...(failure === undefined ? [] : [printable(failure)]),
+    `${name} is ${done}, and ${verb} until it is approved.`,
+    `  continue: ${command('approve', name)}`,
+    `  undo:     ${command('connect', '--undo', name)}`,
+    '',
+  ].join('\n');
 }
 
 function awaitLogin({ options, io }: Run, { name }: ConnectionDraft, done: Done): number {
   const next = [commandLine([...io.self, 'login', name]), commandLine([...io.self, 'approve', name, '--with-secrets'])];
   if (options.json === true) io.stdout(json({ server: name, ...done, approved: false, next }));
-  else
-    io.stderr(
-      `${name} is configured, and needs a sign-in before it lists its tools:\n${next.map((line) => `  ${line}\n`).join('')}`,
-    );
+  else {
+    const lines = [
+      `${name} is configured, and needs a sign-in before it lists its tools:`,
+      ...next.map((one) => `  ${one}`),
+    ];
+    io.stderr(`${lines.join('\n')}\n`);
+  }
   return EXIT.approval;
 }
 
-function printableLines(text: string): string {
-  return text.split('\n').map(printable).join('\n');
+/** Returns the change line by line: `+` is added, `-` is removed, two spaces stay. */
+function previewOf(before: string | undefined, after: string): readonly string[] {
+  const old = before === undefined ? [] : before.trimEnd().split('\n');
+  const fresh = after.trimEnd().split('\n');
+  let head = 0;
+  while (head < old.length && head < fresh.length && old[head] === fresh[head]) head += 1;
+  let tail = 0;
+  while (tail < old.length - head && tail < fresh.length - head && old.at(-1 - tail) === fresh.at(-1 - tail)) tail += 1;
+  const same = (lines: readonly string[]): readonly string[] => lines.map((line) => `  ${line}`);
+  return [
+    ...same(old.slice(0, head)),
+    ...old.slice(head, old.length - tail).map((line) => `- ${line}`),
+    ...fresh.slice(head, fresh.length - tail).map((line) => `+ ${line}`),
+    ...same(old.slice(old.length - tail)),
+  ];
 }

@@ -1,4 +1,4 @@
-/** The last part of connecting: the two consents on the screens of `approve`, and what agents can do then. */
+/** The last part of connecting: the approval on the screens of `approve`, and what agents can do then. */
 import { UpstreamError } from '../../../adapters/port.ts';
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
@@ -9,19 +9,29 @@ import { plural } from '../print.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
 import { withOwnerContext } from '../server-consent/owner-context.ts';
 import type { Wiring } from '../wiring.ts';
-import type { Asked } from './connect-target.ts';
+import type { ConnectRequest } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 
-/** The result: an exit code, the data of `approve`, and a line if something failed. */
+/** Options of the command. */
+export interface ConnectOptions extends CommonOptions, ConnectRequest {
+  readonly as?: string;
+  readonly credential?: readonly string[];
+  /** Hashes of what is approved, as `approve --yes` takes them. */
+  readonly approve?: readonly string[];
+}
+
+/** The result of the approval. */
 export interface Consented {
   readonly code: number;
+  /** What `approve --json` prints. */
   readonly data?: unknown;
+  /** Why nothing was approved. */
   readonly failure?: string;
 }
 
 /**
- * Shows both screens of `approve`. If the catalog saw the server list only with its secrets, they are asked for. A
- * refusal is reported, not thrown, because what was written can be approved later.
+ * Shows both screens of `approve`. A server that lists its tools only with its secrets gets them for the probe. A
+ * refusal is returned, not thrown, because the written server can be approved later.
  */
 export async function approveConnected(
   draft: ConnectionDraft,
@@ -29,13 +39,12 @@ export async function approveConnected(
 ): Promise<Consented> {
   let data = '';
   const inner: Io = options.json === true ? { ...io, stdout: (text) => void (data += text) } : io;
-  const more = draft.openness ?? {};
   try {
     const code = await runApproveServer(
       {
         config: options.config,
         name: draft.name,
-        ...more,
+        ...draft.openness,
         ...(options.json === true && { json: true }),
         ...(options.as !== undefined && { as: options.as }),
         ...(options.approve !== undefined && { yes: options.approve }),
@@ -65,21 +74,21 @@ export async function withdraw(
   name: string,
   { io, wiring }: { readonly io: Io; readonly wiring: Wiring },
 ): Promise<void> {
-  await withOwnerContext(options, { io, wiring }, async (desk) => {
-    if (await desk.consents.revoke(name)) desk.record({ event: 'revoked', server: name, outcome: 'deny' });
+  await withOwnerContext(options, { io, wiring }, async ({ consents, record }) => {
+    if (await consents.revoke(name)) record({ event: 'revoked', server: name, outcome: 'deny' });
     return EXIT.ok;
   });
 }
 
-/** What the policy says about a server's tools, before any argument. */
+/** The policy's decision on a server's tools, without arguments. */
 export interface Reach {
   readonly runs: readonly string[];
-  /** Asked about, or allowed for some arguments. */
+  /** A person is asked, or the decision depends on the arguments. */
   readonly asks: readonly string[];
   readonly closed: readonly string[];
 }
 
-/** Returns what the principal's agent can do with a server now. Reads the approved list. Throws as `assemble`. */
+/** Returns what the principal's agent can do with a server. It reads the approved tools. Throws as `assemble`. */
 export async function reachOf(
   name: string,
   { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
@@ -103,25 +112,20 @@ export async function reachOf(
   return reach;
 }
 
-/** The reach in lines for a person. */
+/** Returns the reach in lines for a person. */
 export function reachLines(name: string, { runs, asks, closed }: Reach): readonly string[] {
-  const some = (what: readonly string[]): string =>
-    `${plural(what.length, 'tool')} (${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''})`;
+  const some = (tools: readonly string[]): string =>
+    `${plural(tools.length, 'tool')} (${tools.slice(0, 6).join(', ')}${tools.length > 6 ? ', …' : ''})`;
   return [
     ...(runs.length === 0 ? [] : [`  runs at once: ${some(runs)}`]),
     ...(asks.length === 0 ? [] : [`  asks a person, or depends on the arguments or the run: ${some(asks)}`]),
-    ...(closed.length === 0 ? [] : [`  closed by policy: ${some(closed)}`]),
+    ...(closed.length === 0 ? [] : [`  denied by policy: ${some(closed)}`]),
     ...(runs.length + asks.length > 0
       ? []
       : [
-          `  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`,
+          '  No rule allows any of them. With these rules, reads run and writes ask:',
+          `    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}`,
+          `    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`,
         ]),
   ];
-}
-/** Options of the command. */
-export interface ConnectOptions extends CommonOptions, Asked {
-  readonly as?: string;
-  readonly credential?: readonly string[];
-  /** Hashes of what is approved, as `approve --yes` takes them. */
-  readonly approve?: readonly string[];
 }

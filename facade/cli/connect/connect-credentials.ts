@@ -1,7 +1,4 @@
-/**
- * Reads credentials for the vault while connecting: from a hidden prompt, a file or a variable, never from the command
- * line.
- */
+/** Reads the credentials of a service: from a hidden prompt, a file or a variable, never from the command line. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Config } from '../../config/config.ts';
@@ -13,13 +10,13 @@ import { KEY_WORDS } from '../configuration/secret-actions.ts';
 import { askHidden, isInteractive } from '../terminal-prompt.ts';
 import type { NeededSecret } from './connection-draft.ts';
 
-/** Where the value of a credential comes from, by the variable or header that it is for. */
+/** Where the values of credentials come from, by the variable or header that each is for. */
 export type Sources = ReadonlyMap<string, string>;
 
 const MAX_BYTES = 64 * 1024;
 
 /**
- * Reads `NAME=env:VARIABLE` and `NAME=@FILE`. Throws USAGE for everything else. It may be a value, so it is not shown.
+ * Reads `NAME=env:VARIABLE` and `NAME=@FILE`. Throws USAGE for other texts, without repeating them: they may be values.
  */
 export function readSources(given: readonly string[]): Sources {
   return new Map(
@@ -28,15 +25,18 @@ export function readSources(given: readonly string[]): Sources {
       if (name === '')
         throw new TollgateError('USAGE', {
           detail:
-            'A credential is not given as NAME=env:VARIABLE or NAME=@FILE. Values must not be on the command line, where every user of the machine can read them.',
-          next: 'Name a variable or a file. If you gave a value, replace it with a new one, because it is in your shell history.',
+            'A credential is not given as NAME=env:VARIABLE or NAME=@FILE. ' +
+            'Values must not be on the command line, where every user of the machine can read them.',
+          next:
+            'Name a variable or a file. ' +
+            'If you gave a value, replace it with a new one, because it is in your shell history.',
         });
       return [name, source];
     }),
   );
 }
 
-/** The vault and what is in it already. */
+/** Opens the vault, and returns the names of the secrets that have a value or a source. */
 export async function openConnectVault(
   config: Config,
   io: Io,
@@ -50,8 +50,8 @@ export async function openConnectVault(
   return { places, names };
 }
 
-/** What is asked of `collect`. */
-export interface Collecting {
+/** Which credentials to collect. */
+export interface CredentialRequest {
   readonly secrets: readonly NeededSecret[];
   readonly sources: Sources;
   /** Names that have a value already; it stays unless another is given. */
@@ -59,10 +59,13 @@ export interface Collecting {
 }
 
 /**
- * Returns the new values by the name of the secret; nothing is stored yet. Throws USAGE if one is missing and no one
- * can be asked, CANCELLED.
+ * Returns the new values by the name of the secret, and stores nothing. Throws USAGE if one is missing and there is no
+ * terminal, CANCELLED.
  */
-export async function collect({ secrets, sources, known }: Collecting, io: Io): Promise<ReadonlyMap<string, string>> {
+export async function collectCredentials(
+  { secrets, sources, known }: CredentialRequest,
+  io: Io,
+): Promise<ReadonlyMap<string, string>> {
   const values = new Map<string, string>();
   for (const secret of secrets) {
     const source = sources.get(secretPlaceOf(secret));
@@ -72,7 +75,7 @@ export async function collect({ secrets, sources, known }: Collecting, io: Io): 
   return values;
 }
 
-/** The variable or header that a credential is for. */
+/** Returns the variable or header that a credential is for. */
 export function secretPlaceOf({ env, header }: Pick<NeededSecret, 'env' | 'header'>): string {
   return env ?? header ?? '';
 }
@@ -100,19 +103,14 @@ async function ask(secret: NeededSecret, io: Io): Promise<string> {
   const place = secretPlaceOf(secret);
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: `${secret.title} (${place}) is missing, and no one can be asked here.`,
-      next: `Make it at ${secret.get} and give it with --credential ${place}=env:VARIABLE or ${place}=@FILE.`,
+      detail: `${secret.title} (${place}) is missing, and there is no terminal to ask for it.`,
+      next: `Create it at ${secret.get} and give it with --credential ${place}=env:VARIABLE or ${place}=@FILE.`,
     });
-  io.stderr(
-    `${secret.title} (${place}). Where to get it: ${secret.get}\n${secret.hint === undefined ? '' : `  ${secret.hint}\n`}`,
-  );
+  io.stderr(`${secret.title} (${place}). Where to get it: ${secret.get}\n`);
+  if (secret.hint !== undefined) io.stderr(`  ${secret.hint}\n`);
   return askHidden(io, 'Value (not shown): ');
 }
 
-/**
- * A credential of another form is reported, because it is mostly a wrong key. It is accepted, because providers change
- * forms.
- */
 function checked(secret: NeededSecret, value: string): string {
   const fault =
     value.length < MIN_SECRET
@@ -128,14 +126,20 @@ function checked(secret: NeededSecret, value: string): string {
   return value;
 }
 
-/** Tells where the key of a new vault is stored; `before` is the former result of `origin`. */
+/** Prints where the key of a new vault is stored. `before`: the result of `origin` before the change. */
 export function tellOrigin(places: SecretPlaces, before: ReturnType<SecretPlaces['vault']['origin']>, io: Io): void {
   const origin = places.vault.origin();
   if (before === undefined && origin !== undefined) io.stderr(`${KEY_WORDS[origin]}\n`);
 }
 
-/** Credentials whose values do not look like those that the provider gives. */
-export function unlike(secrets: readonly NeededSecret[], values: ReadonlyMap<string, string>): readonly string[] {
+/**
+ * Returns the credentials whose values do not have the form that the provider gives. They are accepted, because
+ * providers change forms.
+ */
+export function unusualCredentials(
+  secrets: readonly NeededSecret[],
+  values: ReadonlyMap<string, string>,
+): readonly string[] {
   return secrets
     .filter(
       ({ name, form }) => form !== undefined && values.has(name) && !new RegExp(form).test(values.get(name) ?? ''),

@@ -1,6 +1,6 @@
 /**
- * Finds what a person means by the service: a known server, an MCP server at an address, or another service there.
- * Ambiguous addresses are refused.
+ * Finds the service that a person names: a known server, an MCP server at an address, or another service there. It
+ * refuses addresses that can be read in two ways.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -21,8 +21,8 @@ import { askYes, isInteractive } from '../terminal-prompt.ts';
 import type { Sources } from './connect-credentials.ts';
 import { type ConnectionDraft, draftKnown, draftRemote, draftService, type Wish } from './connection-draft.ts';
 
-/** What was asked for. */
-export interface Asked {
+/** What the user asks for. */
+export interface ConnectRequest {
   readonly service: string;
   readonly name?: string;
   readonly profile: string;
@@ -34,7 +34,7 @@ export interface Asked {
   readonly yes?: true;
 }
 
-/** What finding out needs. */
+/** The objects that the search needs. */
 export interface TargetSearch {
   readonly io: Io;
   readonly sources: Sources;
@@ -43,79 +43,85 @@ export interface TargetSearch {
   readonly probe: AddressProbe;
 }
 
-/** Returns what connecting will do. Throws USAGE. */
-export async function findTarget(asked: Asked, finding: TargetSearch): Promise<ConnectionDraft> {
-  const { service, name = '' } = asked;
-  const choices = readChoices(asked.set ?? []);
+/** Returns what connecting this service will do. Throws USAGE. */
+export async function findTarget(request: ConnectRequest, search: TargetSearch): Promise<ConnectionDraft> {
+  const { service, name = '' } = request;
+  const choices = readChoices(request.set ?? []);
   if (knownNames().includes(service)) {
-    const wish = wishOf(asked, name === '' ? service : name, choices);
+    const wish = wishOf(request, name === '' ? service : name, choices);
     const given = new Set([
-      ...finding.sources.keys(),
-      ...[...finding.known]
+      ...search.sources.keys(),
+      ...[...search.known]
         .filter((secret) => secret.startsWith(`${wish.name}.`))
         .map((secret) => secret.slice(wish.name.length + 1)),
     ]);
     const known = loadKnown(service);
-    refuseAbsent(known, choices);
+    refuseMissingFolder(known, choices);
     return draftKnown(known, { ...wish, given });
   }
   const url = readAddress(service);
   if (url === undefined)
     throw new TollgateError('USAGE', {
       detail: `${quote(service)} is neither a known server nor an address.`,
-      next: `Give an address such as tracker.example.com; of the known servers (\`tollgate known\`), ${didYouMean(service, knownNames())}`,
+      next:
+        'Give an address such as tracker.example.com, or a known server (`tollgate known`): ' +
+        didYouMean(service, knownNames()),
     });
   if (choices.size > 0)
     throw new TollgateError('USAGE', {
-      detail: 'A service by its address has no choices.',
+      detail: 'A service that is named by its address has no choices.',
       next: 'Omit --set; `tollgate connect --help` shows the options of an address.',
     });
-  return byAddress(url, asked, finding);
+  return draftByAddress(url, request, search);
 }
 
-/** A missing folder would only be reported by the sandbox, at the first start. Throws USAGE. */
-function refuseAbsent({ choices = [] }: KnownServer, given: ReadonlyMap<string, string>): void {
+/** Otherwise the sandbox would report a missing folder at the first start. Throws USAGE. */
+function refuseMissingFolder({ choices = [] }: KnownServer, given: ReadonlyMap<string, string>): void {
   for (const { name, kind } of choices) {
     const value = given.get(name);
     if (kind !== 'folder' || value === undefined || !path.isAbsolute(value) || existsSync(value)) continue;
     throw new TollgateError('USAGE', {
       detail: `There is no folder ${quote(value)}, so nothing was done.`,
-      next: `Make it, or give another with --set ${name}=PATH.`,
+      next: `Create it, or give another with --set ${name}=PATH.`,
     });
   }
 }
 
-async function byAddress(
+async function draftByAddress(
   url: URL,
-  asked: Asked,
+  request: ConnectRequest,
   { io, sources, known, probe }: TargetSearch,
 ): Promise<ConnectionDraft> {
-  const { address, header } = asked;
+  const { address, header } = request;
   if (!isConfidential(url) && address === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'Others on the network can read and change plain http.',
-      next: 'Use https; within your own network, write the private address with --address.',
+      detail: 'The address is plain http, which others on the network can read and change.',
+      next: 'Use https. For a service in your own network, write its private address with --address.',
     });
   const wish = wishOf(
-    asked,
-    asked.name ?? toSlug(url.hostname.replace(/^(www|api)\./, '').split('.')[0] ?? ''),
+    request,
+    request.name ?? toSlug(url.hostname.replace(/^(www|api)\./, '').split('.')[0] ?? ''),
     new Map(),
   );
   io.stderr(`Asking ${url.host} what it is …\n`);
   const probed = await probe(url.href, address === undefined ? [] : [address]);
   if (probed.kind === 'private')
     throw new TollgateError('USAGE', {
-      detail: `${url.host} is at ${probed.addresses.join(', ') || 'a private address'}: on this machine or in its networks, where other services listen too.`,
-      next: `If you mean that, write it: --address ${probed.addresses[0] ?? 'IP'}.`,
+      detail:
+        `${url.host} has the address ${probed.addresses.join(', ') || 'of a private network'}. ` +
+        'It is on this machine or in its networks, where other services listen too.',
+      next: `If this is correct, add --address ${probed.addresses[0] ?? 'IP'}.`,
     });
-  // A mistyped name may belong to someone else later.
+  // Someone else may register a mistyped name later.
   if (probed.kind === 'unknown' && address === undefined)
     throw new TollgateError('USAGE', {
       detail: `The name ${quote(url.hostname)} has no address.`,
-      next: 'Check its spelling and the network. If only another network knows the host, write its address: --address IP.',
+      next:
+        'Check its spelling and the network. ' +
+        'If only another network knows the host, write its address: --address IP.',
     });
   const login = probed.kind === 'mcp' && probed.login;
-  const credential = login ? undefined : await credentialOf(readHeader(header), { wish, asked, io, sources, known });
+  const credential = login ? undefined : await credentialOf(readHeader(header), { wish, request, io, sources, known });
   if (probed.kind === 'mcp') {
     io.stderr(`${url.host} answers as an MCP server, so it is connected as one.\n`);
     return draftRemote(url, { login, ...(credential !== undefined && { header: credential }) }, wish);
@@ -129,26 +135,24 @@ async function byAddress(
     wish,
   );
   if (probed.kind === 'web') return draft;
-  return {
-    ...draft,
-    notes: [`It did not answer just now: ${probed.kind === 'unknown' ? 'its name is not known here.' : probed.why}`],
-  };
+  const why = probed.kind === 'unknown' ? 'its name has no address here.' : probed.why;
+  return { ...draft, notes: [`It did not answer just now: ${why}`] };
 }
 
-/** Whether the service gets a credential: when one is given or in the vault, or when the person says so. */
+/** Returns the header for a credential if one is given or stored, or if the person at the terminal says so. */
 async function credentialOf(
   header: KnownCredential,
   {
     wish,
-    asked,
+    request,
     io,
     sources,
     known,
-  }: Pick<TargetSearch, 'io' | 'sources' | 'known'> & { readonly wish: Wish; readonly asked: Asked },
+  }: Pick<TargetSearch, 'io' | 'sources' | 'known'> & { readonly wish: Wish; readonly request: ConnectRequest },
 ): Promise<KnownCredential | undefined> {
   const place = header.header ?? '';
   if (sources.has(place) || known.has(`${wish.name}.${place}`)) return header;
-  if (!isInteractive(io) || asked.dryRun === true || asked.yes === true) return undefined;
+  if (!isInteractive(io) || request.dryRun === true || request.yes === true) return undefined;
   return (await askYes(io, `Does it need a credential (sent as header ${place})?`)) ? header : undefined;
 }
 
@@ -169,7 +173,10 @@ function readHeader(text: string): KnownCredential {
   };
 }
 
-/** An address, or a host with a dot or a port; the rest of what URLs can hold is refused. */
+/**
+ * Reads an address, or a host with a dot or a port. Throws USAGE for a URL with a user, a query or a fragment. Returns
+ * undefined for other texts.
+ */
 function readAddress(text: string): URL | undefined {
   const full = /^[a-z]+:\/\//i.test(text)
     ? text
@@ -185,18 +192,18 @@ function readAddress(text: string): URL | undefined {
     });
   if (url.username !== '' || url.password !== '' || full.includes('@'))
     throw new TollgateError('USAGE', {
-      detail: 'The address holds a user or password.',
-      next: `Give it with --credential. If you gave a password there, replace it, because it is in your shell history.`,
+      detail: 'The address contains a user or a password.',
+      next: 'Give it with --credential. Replace the password, because it is in your shell history.',
     });
   if (url.search !== '' || url.hash !== '')
     throw new TollgateError('USAGE', {
       detail: 'The address has a query or a fragment.',
-      next: 'Omit it: connect takes a service, and calls say what they want of it.',
+      next: 'Omit it. Calls name their own paths and queries.',
     });
   return url;
 }
 
-function wishOf({ profile }: Asked, name: string, choices: ReadonlyMap<string, string>): Wish {
+function wishOf({ profile }: ConnectRequest, name: string, choices: ReadonlyMap<string, string>): Wish {
   const fault = nameFault(name);
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
@@ -209,13 +216,13 @@ function wishOf({ profile }: Asked, name: string, choices: ReadonlyMap<string, s
 function readChoices(set: readonly string[]): ReadonlyMap<string, string> {
   return new Map(
     set.map((text) => {
-      const at = text.indexOf('=');
-      if (at < 1)
+      const equals = text.indexOf('=');
+      if (equals < 1)
         throw new TollgateError('USAGE', {
           detail: 'A choice is not given as name=value.',
-          next: '`tollgate known NAME` shows what there is to choose.',
+          next: '`tollgate known NAME` shows the choices.',
         });
-      return [text.slice(0, at), text.slice(at + 1)] as const;
+      return [text.slice(0, equals), text.slice(equals + 1)] as const;
     }),
   );
 }

@@ -11,6 +11,8 @@ import { openConnectVault } from './connect-credentials.ts';
 import { connectedNames, readJournal } from './connection-journal.ts';
 import { removePackages, takeBack } from './connection-steps.ts';
 
+const REVOKE = 'Revoke them at the provider too if no one else uses them.';
+
 /** Undoes what connect did. Throws USAGE, IDENTITY, VAULT_FAILED, STATE_FAILED. */
 export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
@@ -22,11 +24,10 @@ export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): 
     const names = connectedNames(places);
     throw new TollgateError('USAGE', {
       detail: `${quote(name)} was not connected here, so there is nothing to undo.`,
-      next:
-        names.length === 0 ? 'Servers in tollgate.yaml must be removed there.' : `Connected are: ${names.join(', ')}.`,
+      next: names.length === 0 ? 'Remove servers of tollgate.yaml there.' : `Connected servers: ${names.join(', ')}.`,
     });
   }
-  // First, so that no call reaches it from here on, even if a later step fails.
+  // The consent goes first, so that no call reaches the server even if a later step fails.
   await withdraw(options, name, { io, wiring });
   const { places: secrets } = await openConnectVault(config, io);
   await takeBack(journal, { ...places, vault: secrets.vault });
@@ -35,9 +36,9 @@ export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): 
     signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
   ]);
   if (options.json === true) io.stdout(json({ undone: name, secrets: journal.secrets, package: removed }));
-  else
-    io.stderr(
-      `Undone: ${name} is no longer connected.${journal.secrets.length === 0 ? '' : ` Deleted: ${journal.secrets.join(', ')}. Revoke them at the provider too if no one else uses them.`}\n`,
-    );
+  else {
+    const deleted = journal.secrets.length === 0 ? '' : ` Deleted: ${journal.secrets.join(', ')}. ${REVOKE}`;
+    io.stderr(`Undone: ${name} is no longer connected.${deleted}\n`);
+  }
   return EXIT.ok;
 }

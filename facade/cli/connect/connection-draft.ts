@@ -1,5 +1,4 @@
-/** The draft of a connection: the server's file, its package and its secrets. It changes nothing. */
-
+/** Drafts a connection: the server's file, its package and its secrets. It changes nothing. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
 import type {
@@ -27,7 +26,7 @@ export interface ConnectionDraft {
   readonly secrets: readonly NeededSecret[];
   readonly package?: KnownPackage & { readonly asOf: string };
   readonly notes: readonly string[];
-  /** What listing its tools needs, as options of `approve`. */
+  /** What the probe needs, as options of `approve`. */
   readonly openness?: Pick<ProbeOpenings, 'withSecrets' | 'withNetwork'>;
   /** It needs a sign-in (`tollgate login`) before it can list its tools. */
   readonly login?: true;
@@ -43,7 +42,7 @@ export interface Wish {
   readonly given: ReadonlySet<string>;
 }
 
-/** Where an installed package is, as the server's file says it. */
+/** The folder of installed packages, as a server's file names it. */
 const PACKAGES = '${stateFolder}/packages';
 
 /** Returns the draft of a known server. Throws USAGE for a choice that is missing, not possible or unknown. */
@@ -79,9 +78,7 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
 function notesOf(known: KnownServer): string[] {
   return [
     ...(known.note === undefined ? [] : [known.note]),
-    ...(listsAlone(known)
-      ? []
-      : ['It lists its tools only with its secrets and its network, so both are given to the look at them.']),
+    ...(listsAlone(known) ? [] : ['It lists its tools only with its secrets and its network, so the probe gets both.']),
   ];
 }
 
@@ -136,8 +133,8 @@ function sandboxEntry(
 }
 
 /**
- * A remote server lists its tools to everyone with the credential. A program that did not list without its secrets when
- * it was verified gets them.
+ * A remote server lists its tools only with the credential. A program gets its secrets for the probe if it listed
+ * nothing without them when it was verified.
  */
 function opennessOf({ url, ...known }: KnownServer, hasSecrets: boolean): Pick<ConnectionDraft, 'openness'> {
   if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
@@ -148,7 +145,7 @@ function listsAlone({ verified }: Pick<KnownServer, 'verified'>): boolean {
   return verified?.lists !== false;
 }
 
-/** What a fetch does, by its method. */
+/** The semantics of the fetch tool, by the HTTP method. */
 export const FETCH_SEMANTICS: Semantics = {
   verb: 'read',
   urls: ['url'],
@@ -162,7 +159,7 @@ export const FETCH_SEMANTICS: Semantics = {
 export interface Service {
   readonly origin: URL;
   readonly address?: string;
-  /** The header with the credential; absent: none is sent. */
+  /** The header with the credential. Absent: none is sent. */
   readonly header?: KnownCredential;
 }
 
@@ -240,7 +237,7 @@ function checkNames({ title, choices = [] }: KnownServer, given: Wish['choices']
     next:
       names.length === 0
         ? 'There are no choices; omit --set.'
-        : `There is: ${choices.map(({ name, title: what }) => `${name} (${what})`).join(', ')}.`,
+        : `Choices: ${choices.map(({ name, title: meaning }) => `${name} (${meaning})`).join(', ')}.`,
   });
 }
 
@@ -258,7 +255,7 @@ function readChoice(
   const fault = choiceFault(kind, value);
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
-      detail: `${title}: the value is refused (${fault}).`,
+      detail: `${title}: the value is refused, because ${fault}.`,
       next: `Give another with --set ${name}=VALUE${hint}.`,
     });
   return value;
@@ -267,17 +264,17 @@ function readChoice(
 /** The value is written to a file that expands ${…}, so only a folder may contain it. */
 function choiceFault(kind: KnownChoice['kind'], value: string): string | undefined {
   if (kind === 'url') return urlFault(value);
-  if (kind === 'text') return /^[\w.@+-]{1,200}$/.test(value) ? undefined : 'letters, digits and . @ + - only';
-  return /[\0\n]/.test(value) ? 'a path' : undefined;
+  if (kind === 'text') return /^[\w.@+-]{1,200}$/.test(value) ? undefined : 'use letters, digits and . @ + - only';
+  return /[\0\n]/.test(value) ? 'it is not a path' : undefined;
 }
 
 function urlFault(value: string): string | undefined {
   const url = URL.canParse(value) ? new URL(value) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol) || /[$\s]/.test(value))
-    return 'an address with http or https';
-  if (url.username !== '' || url.password !== '') return 'an address without user and password';
+    return 'it is not an http or https address';
+  if (url.username !== '' || url.password !== '') return 'it contains a user or a password';
   const domain = parseDomain(hostOf(value));
-  return 'fault' in domain ? 'an address of a host' : undefined;
+  return 'fault' in domain ? 'it names no host' : undefined;
 }
 
 /** The host of an address as an allowed domain. */

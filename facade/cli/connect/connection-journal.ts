@@ -1,6 +1,6 @@
 /**
- * The journal of what connecting has done, step by step, so that it can be continued or undone. A file that someone has
- * edited since is not overwritten.
+ * The journal of what connecting has done, so that it can be continued or undone. A file that was edited since it was
+ * written is not overwritten.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -9,34 +9,34 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { captureWrite, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 
-/** What was done for one server. */
+/** What connecting has done for one server. */
 export interface Journal {
   readonly server: string;
-  /** The file before, null where there was none. */
+  /** The text of the file before; null if there was none. */
   readonly before: string | null;
   /** SHA-256 of the file as it was written, hex. */
   readonly after: string;
-  /** The folder of server files was made for it. */
+  /** Whether the folder of server files was created for it. */
   readonly madeFolder: boolean;
   /** Secrets that were not in the vault before. */
   readonly secrets: readonly string[];
   readonly version?: string;
 }
 
-/** Where journals and files lie. */
+/** The folders of journals and server files. */
 export interface Places {
   readonly state: string;
   /** Folder of tollgate.yaml. */
   readonly folder: string;
 }
 
-/** What was done for a server; undefined where nothing was. */
+/** Returns the journal of a server; undefined if it was not connected. */
 export function readJournal({ state }: Places, server: string): Journal | undefined {
   const file = journalFile(state, server);
   return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Journal) : undefined;
 }
 
-/** Names of the servers that were connected. */
+/** Returns the names of the connected servers, sorted. */
 export function connectedNames({ state }: Places): readonly string[] {
   const folder = path.join(state, 'connected');
   return existsSync(folder)
@@ -57,19 +57,18 @@ export function isUntouched(journal: Journal, text: string | undefined): boolean
   return text !== undefined && digestOf(text) === journal.after;
 }
 
-/** What is about to be done. `text`: the file; `secrets`: names that are not in the vault yet. */
-export interface Plan {
+/** What connecting is about to do. */
+export interface ConnectionPlan {
   readonly server: string;
+  /** The server's file. */
   readonly text: string;
+  /** Names that are not in the vault yet. */
   readonly secrets: readonly string[];
   readonly version?: string;
 }
 
-/**
- * Stores what is needed to undo, before anything is done, so that there is always a way back. What an earlier run has
- * stored stays. Throws USAGE.
- */
-export function beginJournal(places: Places, { server, text, secrets, version }: Plan): void {
+/** Stores what undoing needs, before anything is done. What an earlier run has stored stays. Throws USAGE. */
+export function beginJournal(places: Places, { server, text, secrets, version }: ConnectionPlan): void {
   checkFolder(places);
   const known = readJournal(places, server);
   const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
@@ -85,8 +84,8 @@ export function beginJournal(places: Places, { server, text, secrets, version }:
   });
 }
 
-/** Writes the file of a server, after its journal was begun. */
-export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'server' | 'text'>): void {
+/** Writes the file of a server. Call `beginJournal` before it. */
+export function writeServerFile(places: Places, { server, text }: Pick<ConnectionPlan, 'server' | 'text'>): void {
   replaceFile(serverFileOf(places.folder, server), text);
 }
 
@@ -96,7 +95,7 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
     throw new TollgateError('USAGE', {
       detail: `servers/${journal.server}.yaml was edited after connect wrote it, so nothing was undone.`,
-      next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.`,
+      next: `Remove the file, then call \`tollgate connect --undo ${journal.server}\` again.`,
     });
   }
   checkFolder(places);
@@ -106,19 +105,19 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
 }
 
-/** Deletes the journal; the last step of undoing. */
+/** Deletes the journal. This is the last step of undoing. */
 export function dropJournal({ state }: Places, server: string): void {
   const file = journalFile(state, server);
   rmSync(file, { force: true });
   removeIfEmpty(path.dirname(file));
 }
 
-/** A project that is cloned may bring the folder as a link to anywhere. */
+/** A cloned project may contain the folder as a link to any place. */
 function checkFolder({ folder }: Places): void {
   if (lstatSync(path.join(folder, SERVER_FOLDER), { throwIfNoEntry: false })?.isSymbolicLink() !== true) return;
   throw new TollgateError('USAGE', {
     detail: `The folder ${SERVER_FOLDER} is a link, so the file would be written elsewhere.`,
-    next: 'Make it a folder next to tollgate.yaml.',
+    next: 'Replace the link with a folder next to tollgate.yaml.',
   });
 }
 

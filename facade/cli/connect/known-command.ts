@@ -13,7 +13,7 @@ export interface KnownOptions {
 export function runKnown({ name, json: asJson }: KnownOptions, io: Io): number {
   if (name !== undefined) {
     const known = loadKnown(name);
-    io.stdout(asJson === true ? json(known) : wholeOf(known));
+    io.stdout(asJson === true ? json(known) : knownText(known));
     return EXIT.ok;
   }
   const all = loadAllKnown();
@@ -23,13 +23,13 @@ export function runKnown({ name, json: asJson }: KnownOptions, io: Io): number {
       table(
         io,
         ['NAME', 'NEEDS', 'WHAT IT IS'],
-        all.map((known) => [known.name, needsOf(known), known.description]),
+        all.map((known) => [known.name, needsText(known), known.description]),
       ),
     );
   return EXIT.ok;
 }
 
-function needsOf({ credentials = [], choices = [], login }: KnownServer): string {
+function needsText({ credentials = [], choices = [], login }: KnownServer): string {
   const needed = credentials.filter(({ optional }) => optional !== true).length;
   const parts = [
     ...(login === true ? ['sign-in'] : []),
@@ -39,21 +39,9 @@ function needsOf({ credentials = [], choices = [], login }: KnownServer): string
   return parts.length === 0 ? 'nothing' : parts.join(', ');
 }
 
-function wholeOf(known: KnownServer): string {
-  const {
-    title,
-    description,
-    note,
-    package: pkg,
-    url,
-    license,
-    homepage,
-    domains = [],
-    labels,
-    choices = [],
-    credentials = [],
-    verified,
-  } = known;
+function knownText(known: KnownServer): string {
+  const { title, description, note, package: pkg, url, license, homepage, labels, choices = [], login } = known;
+  const { credentials = [], verified } = known;
   const lines: readonly (readonly [string, string])[] = [
     [title, description],
     ...(note === undefined ? [] : [['note', note] as const]),
@@ -65,35 +53,37 @@ function wholeOf(known: KnownServer): string {
           ['integrity', pkg.integrity] as const,
         ]),
     ...(url === undefined ? [] : [['address', url] as const]),
-    [
-      'reaches',
-      domains.length === 0 && url === undefined && !choices.some(({ kind }) => kind === 'url')
-        ? 'nothing: it has no network'
-        : [
-            ...domains,
-            ...choices.filter(({ kind }) => kind === 'url').map(({ name }) => `the host of ${name}`),
-            ...(url === undefined ? [] : [new URL(url).host]),
-          ].join(', '),
-    ],
+    ['reaches', reachText(known)],
     ['labels', labels.join(', ')],
     ...choices.map(
-      ({ name, title: what, default: preset }) =>
-        ['choose', `--set ${name}=…: ${what}${preset === undefined ? '' : ` (${preset})`}`] as const,
+      ({ name, title: meaning, default: preset }) =>
+        ['choose', `--set ${name}=…: ${meaning}${preset === undefined ? '' : ` (${preset})`}`] as const,
     ),
-    ...credentials.map(
-      ({ env, header, title: what, get, hint, optional }) =>
-        [
-          'credential',
-          `${env ?? header ?? ''}: ${what}${optional === true ? ' (optional)' : ''}, from ${get}${hint === undefined ? '' : `\n${' '.repeat(14)}${hint}`}`,
-        ] as const,
-    ),
-    ...(known.login === true ? [['sign-in', `tollgate login ${known.name}, in a browser`] as const] : []),
-    [
-      'verified',
-      verified === undefined
-        ? 'its provider publishes its address; it was not tried for this catalog'
-        : `${verified.date}: it installs${verified.lists === undefined ? '' : verified.lists ? `, and lists ${verified.tools ?? 0} tools without a network` : ', and lists nothing without a network'}`,
-    ],
+    ...credentials.flatMap(({ env, header, title: meaning, get, hint, optional }) => [
+      [
+        'credential',
+        `${env ?? header ?? ''}: ${meaning}${optional === true ? ' (optional)' : ''}, from ${get}`,
+      ] as const,
+      ...(hint === undefined ? [] : [['', hint] as const]),
+    ]),
+    ...(login === true ? [['sign-in', `tollgate login ${known.name}, in a browser`] as const] : []),
+    ['verified', verifiedText(verified)],
   ];
   return lines.map(([key, value]) => `${key.padEnd(12)}  ${value}\n`).join('');
+}
+
+function reachText({ domains = [], choices = [], url }: KnownServer): string {
+  const hosts = [
+    ...domains,
+    ...choices.filter(({ kind }) => kind === 'url').map(({ name }) => `the host of ${name}`),
+    ...(url === undefined ? [] : [new URL(url).host]),
+  ];
+  return hosts.length === 0 ? 'nothing: it has no network' : hosts.join(', ');
+}
+
+function verifiedText(verified: KnownServer['verified']): string {
+  if (verified === undefined) return 'its provider publishes its address; it was not tried for this catalog';
+  const { date, lists, tools = 0 } = verified;
+  if (lists === undefined) return `${date}: it installs`;
+  return `${date}: it installs, and lists ${lists ? `${tools} tools` : 'nothing'} without a network`;
 }

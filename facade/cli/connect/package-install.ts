@@ -38,8 +38,8 @@ export interface InstallWorld {
 }
 
 /** The variables that npm receives. It gets no others, because a variable may contain a credential. */
-const PASSED =
-  /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
+const SYSTEM_VARIABLES = /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|(https?|no|all)_proxy)$/i;
+const NPM_SETTINGS = /^npm_config_(?!.*(?:_auth|token|password))/i;
 const TICK_MS = 5000;
 /** A partial installation that has not changed for this time was killed, ms. */
 const ABANDONED_MS = 86_400_000;
@@ -88,13 +88,15 @@ function checkInstalled(folder: string, { name, version, integrity, bin }: Known
   const entry = lock.packages?.[`node_modules/${name}`];
   if (entry?.version !== version || entry.integrity !== integrity) {
     throw new TollgateError('INSTALL_FAILED', {
-      detail: `The archive of ${name} ${version} is not the one that was verified: its digest differs from the catalog's. Nothing of it was run.`,
-      next: 'Do not use it. Look at the package, and ask its authors or the registry what happened.',
+      detail:
+        `The archive of ${name} ${version} is not the one that was verified: its digest differs from the catalog's. ` +
+        'None of its code was run.',
+      next: 'Do not use it. Examine the package, and ask its authors or the registry what happened.',
     });
   }
   if (!existsSync(path.join(folder, 'node_modules', name, bin)))
     throw new TollgateError('INSTALL_FAILED', {
-      detail: `${name} ${version} is not there as it was installed: it has no ${bin}.`,
+      detail: `The installation of ${name} ${version} is incomplete: it has no ${bin}.`,
       next: `Remove the folder packages/${path.basename(path.dirname(folder))} in the state folder, and connect again.`,
     });
 }
@@ -154,7 +156,9 @@ function runNpm(
   { package: { name, version }, asOf }: Installation,
   { env, say, signal }: InstallWorld,
 ): Promise<void> {
-  const passed = Object.fromEntries(Object.entries(env).filter(([key]) => PASSED.test(key)));
+  const passed = Object.fromEntries(
+    Object.entries(env).filter(([key]) => SYSTEM_VARIABLES.test(key) || NPM_SETTINGS.test(key)),
+  );
   const began = Date.now();
   return new Promise((resolve, reject) => {
     const ticker = setInterval(
@@ -187,7 +191,7 @@ function runNpm(
       else
         fail({
           why: `npm ended with ${code ?? 'a signal'}${reasonOf(errors)}`,
-          next: 'Mend what npm names, such as the network or the registry, and connect again.',
+          next: 'Correct what npm reports, such as the network or the registry, and connect again.',
         });
     });
   });
@@ -201,19 +205,19 @@ interface NpmFailure {
 function startFailure(thrown: NodeJS.ErrnoException): NpmFailure {
   return thrown.code === 'ENOENT'
     ? {
-        why: 'there is no npm beside Node.js or in the folders of the system',
+        why: 'there is no npm next to Node.js or in the system folders',
         next: 'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.',
       }
     : {
         why: `npm could not be started (${thrown.code ?? 'unknown'})`,
-        next: 'Connect again; what is done already is kept.',
+        next: 'Connect again. Finished steps are kept.',
       };
 }
 
 function cancelled(): TollgateError {
   return new TollgateError('CANCELLED', {
-    detail: 'Stopped by a signal; nothing of it was kept.',
-    next: 'Connect again when you want it.',
+    detail: 'Stopped by a signal. Nothing was kept.',
+    next: 'Run it again when you want it.',
   });
 }
 

@@ -1,41 +1,41 @@
-/** Owns whether a server that is there already is the service that is to be connected; refuses to take the likeness of a name for it. */
+/** Recognizes a configured server as a known service: by its package or its host, never by a similar name. */
 import type { KnownServer } from '../../../catalogs/servers/known-server.ts';
 import type { ClientEntry } from '../../clients/client-entry.ts';
 import { fetchedPackage, hostOf } from '../../clients/client-entry-view.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 
-type Started = Pick<ClientEntry, 'command' | 'args' | 'url'>;
+type ServerStart = Pick<ClientEntry, 'command' | 'args' | 'url'>;
 
-/** The same package, fetched at each start, or the same host. */
+/** Returns whether a server runs the same package, downloaded at each start, or is at the same host. */
 export function isSameService(
   { package: pkg, entry }: Pick<ConnectionDraft, 'package' | 'entry'>,
-  there: Started,
+  server: ServerStart,
 ): boolean {
-  return isOf(
+  return runsService(
     { ...(pkg !== undefined && { package: pkg }), ...(entry.url !== undefined && { url: entry.url }) },
-    there,
+    server,
   );
 }
 
-/** The words that connect an entry as the known server that it is, under the name that it has; undefined when it is none. */
+/** Returns the arguments that connect an entry as a known server under its present name; undefined if it is not one. */
 export function connectWords(
   catalog: readonly KnownServer[],
-  entry: Started & Pick<ClientEntry, 'name'>,
+  entry: ServerStart & Pick<ClientEntry, 'name'>,
 ): readonly string[] | undefined {
-  const known = catalog.find((one) => isOf(one, entry));
+  const known = catalog.find((one) => runsService(one, entry));
   if (known === undefined) return undefined;
-  const choices = chosen(known, entry.args);
-  return ['connect', known.name, ...(known.name === entry.name ? [] : ['--name', entry.name]), ...choices];
+  const name = known.name === entry.name ? [] : ['--name', entry.name];
+  return ['connect', known.name, ...name, ...choicesIn(known, entry.args)];
 }
 
-function isOf({ package: pkg, url }: Pick<KnownServer, 'package' | 'url'>, there: Started): boolean {
-  const fetched = fetchedPackage(there);
+function runsService({ package: pkg, url }: Pick<KnownServer, 'package' | 'url'>, server: ServerStart): boolean {
+  const fetched = fetchedPackage(server);
   if (fetched !== undefined && fetched === pkg?.name) return true;
-  return there.url !== undefined && url !== undefined && hostOf(there.url) === hostOf(url);
+  return server.url !== undefined && url !== undefined && hostOf(server.url) === hostOf(url);
 }
 
-/** What stood behind the package, where the catalog has a choice for exactly that. */
-function chosen(
+/** Returns --set options for the arguments after the package that are choices in the catalog. */
+function choicesIn(
   { package: pkg, args: wanted = [], choices = [] }: KnownServer,
   args: readonly string[],
 ): readonly string[] {

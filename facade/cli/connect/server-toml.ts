@@ -1,16 +1,20 @@
-/** Owns the reading of one server written in TOML, as other agents keep them in a file each; refuses keys that mean nothing here, and credentials in clear. */
+/**
+ * Reads a server from a TOML file of another agent. It refuses keys that have no meaning here, and credentials in clear
+ * text.
+ */
 import { createRequire } from 'node:module';
 import { listNames, nearest, quote } from '../../config/config-problems.ts';
 import type { WrittenServer } from '../../config/written-config.ts';
 
 const require = createRequire(import.meta.url);
 
-/** The server in our own words, or what is wrong with the file, a line each; no line holds a value of `[auth]`. */
+/** The server as an entry of tollgate.yaml, or one line for each problem. No line contains a value of `[auth]`. */
 export type ServerToml =
   | {
       readonly ok: true;
       readonly name?: string;
-      readonly entry: WrittenServer /** Names of the secrets that it refers to. */;
+      readonly entry: WrittenServer;
+      /** Names of the secrets that it refers to. */
       readonly secrets: readonly string[];
       readonly remarks: readonly string[];
     }
@@ -23,15 +27,18 @@ const SERVER = ['command', 'args'] as const;
 const SANDBOX = ['memory_limit', 'read_only_fs', 'allow_tmp'] as const;
 const MEGABYTES: Readonly<Record<string, number>> = { k: 1 / 1024, m: 1, g: 1024 };
 
-/** Reads `name`, `description`, `label`, `allowed_domains`, `[server]`, `[auth]` and `[sandbox]`; `vault:NAME` becomes `${secret:NAME}`. Never throws. */
+/**
+ * Reads `name`, `description`, `label`, `allowed_domains`, `[server]`, `[auth]` and `[sandbox]`. `vault:NAME` becomes
+ * `${secret:NAME}`. Never throws.
+ */
 export function readServerToml(text: string): ServerToml {
   const { parse } = require('smol-toml') as typeof import('smol-toml');
   try {
     return new Reader(parse(text)).run();
   } catch (thrown) {
-    // The parser quotes the file, which may hold secrets.
+    // The parser's message quotes the file, which may contain secrets.
     const { line = 1, column = 1 } = thrown as { line?: number; column?: number };
-    return { ok: false, problems: [`${line}:${column}: the line is not TOML; correct it`] };
+    return { ok: false, problems: [`${line}:${column}: the line is not valid TOML; correct it`] };
   }
 }
 
@@ -46,9 +53,9 @@ class Reader {
   }
 
   run(): ServerToml {
-    this.#known(this.#root, ROOT, 'the file');
+    this.#checkKeys(this.#root, ROOT, 'the file');
     const server = this.#table('server');
-    this.#known(server, SERVER, '[server]');
+    this.#checkKeys(server, SERVER, '[server]');
     const name = this.#text(this.#root, 'name');
     const [description, label, command] = [
       this.#text(this.#root, 'description'),
@@ -56,7 +63,7 @@ class Reader {
       this.#text(server, 'command'),
     ];
     const [domains, args] = [this.#texts(this.#root, 'allowed_domains'), this.#texts(server, 'args')];
-    if (command === undefined) this.#problems.push('[server] has no command, so nothing could be started; add it');
+    if (command === undefined) this.#problems.push('[server] has no command, so the server cannot start; add it');
     const [env, limits] = [this.#env(), this.#limits()];
     const sandbox = {
       ...(domains !== undefined && { network: { allowedDomains: domains } }),
@@ -65,8 +72,8 @@ class Reader {
     if (this.#problems.length > 0) return { ok: false, problems: this.#problems };
     const entry: WrittenServer = {
       ...(description !== undefined && { description }),
-      ...(command !== undefined && { command: plain(command) }),
-      ...(args !== undefined && { args: args.map(plain) }),
+      ...(command !== undefined && { command: escaped(command) }),
+      ...(args !== undefined && { args: args.map(escaped) }),
       ...(Object.keys(env).length > 0 && { env }),
       ...(label !== undefined && { labels: [label] }),
       ...(Object.keys(sandbox).length > 0 && { sandbox }),
@@ -74,14 +81,15 @@ class Reader {
     return { ok: true, ...(name !== undefined && { name }), entry, secrets: this.#secrets, remarks: this.#remarks };
   }
 
-  /** References only: a value in the file would stand in every copy of it. */
+  /** Accepts references only, because a value would be in every copy of the file. */
   #env(): Record<string, string> {
     const entries = Object.entries(this.#table('auth')).flatMap(([variable, value]) => {
       const [, secret] = /^vault:([A-Za-z_][\w.-]*)$/.exec(typeof value === 'string' ? value : '') ?? [];
       if (secret !== undefined) this.#secrets.push(secret);
       else
         this.#problems.push(
-          `[auth] ${quote(variable)} is no reference; store the value with \`tollgate secret set NAME\`, and write "vault:NAME"`,
+          `[auth] ${quote(variable)} is not a reference; ` +
+            'store the value with `tollgate secret set NAME`, and write "vault:NAME"',
         );
       return secret === undefined ? [] : [[variable, `\${secret:${secret}}`] as const];
     });
@@ -90,17 +98,20 @@ class Reader {
 
   #limits(): { readonly memoryMb: number } | undefined {
     const sandbox = this.#table('sandbox');
-    this.#known(sandbox, SANDBOX, '[sandbox]');
+    this.#checkKeys(sandbox, SANDBOX, '[sandbox]');
     if (sandbox.read_only_fs === false)
       this.#problems.push(
-        '[sandbox] read_only_fs = false would let the server write everywhere; remove it, and name folders in sandbox.filesystem.allowWrite of the file that is made',
+        '[sandbox] read_only_fs = false would let the server write everywhere; ' +
+          'remove it, and name folders in sandbox.filesystem.allowWrite of the new file',
       );
     if (sandbox.allow_tmp === false)
-      this.#remarks.push('[sandbox] allow_tmp = false: every server has a /tmp of its own here, which is gone with it');
+      this.#remarks.push(
+        '[sandbox] allow_tmp = false: here every server has its own /tmp, which is deleted when it ends',
+      );
     const limit = sandbox.memory_limit;
     if (limit === undefined) return undefined;
     const [, digits, unit = ''] = /^(\d{1,7})([kmg])b?$/i.exec(String(limit)) ?? [];
-    if (digits === undefined) this.#problems.push('[sandbox] memory_limit is no size; write for example "256m"');
+    if (digits === undefined) this.#problems.push('[sandbox] memory_limit is not a size; write for example "256m"');
     return digits === undefined
       ? undefined
       : { memoryMb: Math.ceil(Number(digits) * (MEGABYTES[unit.toLowerCase()] ?? 1)) };
@@ -110,35 +121,34 @@ class Reader {
     const value = this.#root[key];
     if (value === undefined) return {};
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Table;
-    this.#problems.push(`${key} is no table; write [${key}] and its keys below it`);
+    this.#problems.push(`${key} is not a table; write [${key}] and its keys below it`);
     return {};
   }
 
   #text(table: Table, key: string): string | undefined {
     const value = table[key];
     if (value === undefined || typeof value === 'string') return value;
-    this.#problems.push(`${key} is no text; put it into quotes`);
+    this.#problems.push(`${key} is not a string; put it into quotes`);
     return undefined;
   }
 
   #texts(table: Table, key: string): readonly string[] | undefined {
     const value = table[key];
     if (value === undefined || (Array.isArray(value) && value.every((item) => typeof item === 'string'))) return value;
-    this.#problems.push(`${key} is no list of texts; write for example ["one"]`);
+    this.#problems.push(`${key} is not a list of strings; write for example ["one"]`);
     return undefined;
   }
 
-  #known(table: Table, known: readonly string[], where: string): void {
+  #checkKeys(table: Table, known: readonly string[], where: string): void {
     for (const key of Object.keys(table).filter((one) => !known.includes(one))) {
-      const meant = nearest(key, known);
-      this.#problems.push(
-        `unknown key ${quote(key)} in ${where}: nothing would read it; ${meant === undefined ? `known are ${listNames(known)}` : `did you mean ${quote(meant)}?`}`,
-      );
+      const similar = nearest(key, known);
+      const hint = similar === undefined ? `the keys are ${listNames(known)}` : `did you mean ${quote(similar)}?`;
+      this.#problems.push(`unknown key ${quote(key)} in ${where}, which would have no effect; ${hint}`);
     }
   }
 }
 
-/** In our files `$` begins a variable. */
-function plain(text: string): string {
+/** In tollgate.yaml, `$` begins a variable. */
+function escaped(text: string): string {
   return text.replaceAll('$', '$$$$');
 }

@@ -1,4 +1,4 @@
-/** Owns how the commands of knowledge get at the store: for an owner, with names that the configuration knows, and a record of what was done; refuses everybody else. */
+/** Opens the knowledge store for an owner's command, and checks the space, user and labels that the command names. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { KNOWLEDGE } from '../../../catalogs/servers/shipped-servers.ts';
 import { openAuditOnDemand } from '../../audit/audit-log.ts';
@@ -11,32 +11,42 @@ import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts'
 import type { Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
 
-/** What a command works with. */
+/** Options of every command under `knowledge`. */
+export interface KnowledgeOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
+  readonly space?: string;
+  readonly user?: string;
+}
+
+/** The objects that a command works with. */
 export interface KnowledgeContext {
   readonly config: Config;
-  readonly shelf: KnowledgeCollection;
+  readonly collection: KnowledgeCollection;
   /** The space that the owner's principal names, if it names one. */
   readonly own?: string;
-  /** Called before anything is changed: what could not be recorded is not begun. Throws AUDIT_FAILED. */
+  /** Called before a change, because a change that cannot be recorded is not made. Throws AUDIT_FAILED. */
   begin(): void;
-  /** Writes down how many entries were added, changed or taken out; never which. */
+  /** Records the number of entries that were added, changed or deleted, without their names. */
   record(
     event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten',
     facts: { readonly count: number; readonly whose: Partial<RunScope> },
   ): void;
 }
 
-/** Labels of design §1, which rules may speak of always. */
+/** The labels that rules may always name. */
 const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 
-/** Opens log and store for an owner. Throws CONFIG_INVALID, IDENTITY, AUDIT_FAILED, STATE_FAILED, and what `work` throws. */
+/**
+ * Opens the store and the audit log for an owner, and closes them. Throws CONFIG_INVALID, IDENTITY, AUDIT_FAILED,
+ * STATE_FAILED, and what `work` throws.
+ */
 export async function withKnowledgeContext(
   options: KnowledgeOptions,
   io: Io,
-  work: (desk: KnowledgeContext) => number | Promise<number>,
+  work: (context: KnowledgeContext) => number | Promise<number>,
 ): Promise<number> {
   const config = readConfig(options, io);
-  const by = readOwner(config, { as: options.as, act: 'fills the store or looks into it' }, io);
+  const by = readOwner(config, { as: options.as, act: 'reads or changes the knowledge store' }, io);
   const own = config.principals.find(({ id }) => id === by)?.space;
   const audit = openAuditOnDemand(config.audit);
   try {
@@ -45,7 +55,7 @@ export async function withKnowledgeContext(
       return await work({
         config,
         ...(own !== undefined && { own }),
-        shelf: createKnowledgeCollection(store.database),
+        collection: createKnowledgeCollection(store.database),
         begin: () => audit.begin(),
         record: (event, facts) =>
           audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)),
@@ -58,67 +68,50 @@ export async function withKnowledgeContext(
   }
 }
 
-/** The space and user that the options name, else the owner's own space or the only one there is. A name that nobody has would hide what is loaded for ever. Throws USAGE. */
+/**
+ * Returns the space and user that the options name. The default is the owner's own space, or the only space. An unknown
+ * name is refused, because no one could ever see what is stored under it. Throws USAGE.
+ */
 export function knowledgeOwnerOf(
-  { config: { principals }, own: mine }: Pick<KnowledgeContext, 'config' | 'own'>,
-  { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>,
+  { config: { principals }, own }: Pick<KnowledgeContext, 'config' | 'own'>,
+  { space, user = '' }: Pick<KnowledgeOptions, 'space' | 'user'>,
 ): { readonly space: string; readonly user: string } {
   const spaces = new Map<string, string[]>();
-  for (const { id, space: own = id } of principals) spaces.set(own, [...(spaces.get(own) ?? []), id]);
+  for (const { id, space: name = id } of principals) spaces.set(name, [...(spaces.get(name) ?? []), id]);
   const only = spaces.size === 1 ? [...spaces.keys()][0] : undefined;
-  const chosen = space ?? mine ?? only;
+  const chosen = space ?? own ?? only;
   if (chosen === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'Nothing says which space this is for.',
+      detail: 'The command names no space, and there are several.',
       next: `Add --space with one of: ${listNames(spaces.keys())}.`,
     });
   const users = spaces.get(chosen);
   if (users === undefined)
     throw new TollgateError('USAGE', {
       detail: `No principal has the space ${quote(chosen)}; ${didYouMean(chosen, spaces.keys())}`,
-      next: 'A principal has the space that its `space` names, else one of its own, named like it.',
+      next: 'The space of a principal is its `space` in tollgate.yaml; by default it is its id.',
     });
-  if (user !== undefined && !users.includes(user))
+  if (user !== '' && !users.includes(user))
     throw new TollgateError('USAGE', {
       detail: `No principal ${quote(user)} has the space ${quote(chosen)}; ${didYouMean(user, users)}`,
       next: 'Name a principal of this space.',
     });
-  return { space: chosen, user: user ?? '' };
+  return { space: chosen, user };
 }
 
-/** Labels in order, each once. One that no rule can speak of guards nothing. Throws USAGE. */
+/** Returns the labels sorted, each once. A label that no rule can name would protect nothing. Throws USAGE. */
 export function labelsOf({ servers }: Config, labels: readonly string[] = []): readonly string[] {
   const known = new Set<string>([...LABELS, ...[...servers.values()].flatMap((server) => server.labels)]);
   const unknown = labels.find((label) => !known.has(label));
   if (unknown !== undefined)
     throw new TollgateError('USAGE', {
-      detail: `Label ${quote(unknown)} is none that rules know; ${didYouMean(unknown, known)}`,
+      detail: `${quote(unknown)} is not a label that rules know; ${didYouMean(unknown, known)}`,
       next: `Use one of: ${listNames(known)}.`,
     });
   return [...new Set(labels)].sort();
 }
 
-/** What a record says of an owner; nobody in particular is left out. */
-export function scopeOfFact({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
+/** Returns the scope as a record shows it, without an empty user. */
+export function recordedScope({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
   return user === '' ? { space } : { space, user };
-}
-/** What every command under `knowledge` takes. */
-export interface KnowledgeOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-  readonly space?: string;
-  readonly user?: string;
-}
-
-/** What `forget` selects by. */
-export interface ForgetOptions extends KnowledgeOptions {
-  readonly kind?: 'document' | 'memory' | 'fact';
-  readonly conversation?: string;
-  readonly all?: true;
-}
-
-/** What may be loaded beside a document of the space. */
-export interface LoadOptions extends KnowledgeOptions {
-  readonly label?: readonly string[];
-  readonly memory?: true;
-  readonly conversation?: string;
 }

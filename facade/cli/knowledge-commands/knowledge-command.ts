@@ -2,10 +2,10 @@
 import { Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
 
-const OWNER = 'the owner who does it';
+const OWNER = 'the owner who runs the command';
 const SPACE = [
-  new Option('--space <name>', 'the space; not needed where there is only one, or for your own principal'),
-  new Option('--user <id>', 'the only user who may see this; without it every user of the space may'),
+  new Option('--space <name>', 'the space; default: the space of the owner, or the only one'),
+  new Option('--user <id>', 'the only user who may see this; default: every user of the space'),
 ];
 const LABEL = new Option('--label <label...>', 'labels that results will carry');
 
@@ -40,7 +40,7 @@ export const KNOWLEDGE_COMMANDS: CommandDefinition = {
     },
     {
       usage: 'list',
-      about: 'show what is stored: names, sizes and labels, never texts',
+      about: 'show names, sizes and labels of what is stored, never texts',
       as: OWNER,
       options: SPACE,
       load: async () => (await import('./knowledge-facts.ts')).runList,

@@ -1,4 +1,4 @@
-/** Owns `knowledge set`, `list` and `forget`: facts in, names out, and what is to go; refuses to show a text, or to forget all of something by an omission. */
+/** Runs `knowledge set`, `list` and `forget`. No text is shown, and `forget` needs a name, a conversation or --all. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { KNOWLEDGE } from '../../../catalogs/servers/shipped-servers.ts';
@@ -9,131 +9,143 @@ import { EXIT, type Io } from '../command-io.ts';
 import { json, table } from '../print.ts';
 import { readPiped } from '../terminal-prompt.ts';
 import {
-  type ForgetOptions,
   type KnowledgeOptions,
   knowledgeOwnerOf,
-  type LoadOptions,
   labelsOf,
-  scopeOfFact,
+  recordedScope,
   withKnowledgeContext,
 } from './knowledge-access.ts';
 
+/** Characters. */
 const MAX_KEY = 200;
+/** Bytes. */
 const MAX_VALUE = 16 * 1024;
 
+interface SetOptions extends KnowledgeOptions {
+  readonly key: string;
+  readonly value: string;
+  readonly label?: readonly string[];
+}
+
 /** Stores a fact. Throws USAGE, IDENTITY, AUDIT_FAILED, STATE_FAILED, CONFIG_INVALID. */
-export async function runSet(
-  options: LoadOptions & { readonly key: string; readonly value: string },
-  io: Io,
-): Promise<number> {
+export async function runSet(options: SetOptions, io: Io): Promise<number> {
   const { key } = options;
   if (key.length > MAX_KEY || key.trim() !== key || key === '' || /\p{Cc}/u.test(key))
     throw new TollgateError('USAGE', {
-      detail: `A key is one line of at most ${MAX_KEY} characters, without blanks around it.`,
-      next: 'Take a key like team.lead.',
+      detail: `A key is one line of at most ${MAX_KEY} characters, without spaces at its ends.`,
+      next: 'Write a key such as team.lead.',
     });
-  const value = await valueOf(options.value, io);
-  return withKnowledgeContext(options, io, (desk) => {
-    const owner = knowledgeOwnerOf(desk, options);
-    const labels = labelsOf(desk.config, options.label);
-    desk.begin();
-    const kept = desk.shelf.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
-    if (kept !== 'unchanged') desk.record('knowledge.set', { count: 1, whose: scopeOfFact(owner) });
-    if (options.json === true) io.stdout(json({ key, kept, ...scopeOfFact(owner) }));
-    else
-      io.stderr(
-        `${kept === 'unchanged' ? 'Nothing to change' : kept === 'added' ? 'Stored' : 'Replaced'}: ${quote(key)}.\n`,
-      );
+  const value = await readValue(options.value, io);
+  return withKnowledgeContext(options, io, (context) => {
+    const owner = knowledgeOwnerOf(context, options);
+    const labels = labelsOf(context.config, options.label);
+    context.begin();
+    const kept = context.collection.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
+    if (kept !== 'unchanged') context.record('knowledge.set', { count: 1, whose: recordedScope(owner) });
+    const verb = { unchanged: 'Not changed', added: 'Stored', replaced: 'Replaced' }[kept];
+    if (options.json === true) io.stdout(json({ key, kept, ...recordedScope(owner) }));
+    else io.stderr(`${verb}: ${quote(key)}.\n`);
     return EXIT.ok;
   });
 }
 
-/** Prints what is stored, or what of a space and a user. Throws IDENTITY, AUDIT_FAILED, STATE_FAILED, CONFIG_INVALID, USAGE. */
+/**
+ * Prints what is stored for a space and a user, or for all. Throws IDENTITY, AUDIT_FAILED, STATE_FAILED,
+ * CONFIG_INVALID, USAGE.
+ */
 export async function runList(options: KnowledgeOptions, io: Io): Promise<number> {
-  return withKnowledgeContext(options, io, ({ config, shelf }) => {
-    // A space that no principal has any more is shown here still, so that it can be seen and forgotten.
-    const entries = shelf.list(selected(options)).map(({ at, labels, ...entry }) => ({
+  return withKnowledgeContext(options, io, ({ config, collection }) => {
+    // Includes spaces that no principal has any more, so that they can be deleted.
+    const entries = collection.list(selected(options)).map(({ at, labels, ...entry }) => ({
       ...entry,
       labels: labels === '' ? [] : labels.split(','),
       at: new Date(at).toISOString(),
     }));
-    const reached = [...config.profiles.values()].some(({ servers }) => servers.includes(KNOWLEDGE));
     if (options.json === true) io.stdout(json({ entries }));
-    else if (entries.length === 0) io.stderr('Nothing is stored. Begin with: tollgate knowledge load PATH\n');
-    else
-      io.stdout(
-        table(
-          io,
-          ['KIND', 'SPACE', 'USER', 'NAME', 'BYTES', 'LABELS', 'SINCE'],
-          entries.map((entry) => [
-            entry.kind,
-            entry.space,
-            entry.user === '' ? 'all' : entry.user,
-            entry.conversation === '' ? entry.name : `${entry.name} (${entry.conversation})`,
-            String(entry.bytes),
-            entry.labels.join(', '),
-            entry.at.slice(0, 16),
-          ]),
-        ),
-      );
-    if (entries.length > 0 && !reached)
+    else if (entries.length === 0) io.stderr('Nothing is stored. To store documents: tollgate knowledge load PATH\n');
+    else {
+      const rows = entries.map((entry) => [
+        entry.kind,
+        entry.space,
+        entry.user === '' ? 'all' : entry.user,
+        entry.conversation === '' ? entry.name : `${entry.name} (${entry.conversation})`,
+        String(entry.bytes),
+        entry.labels.join(', '),
+        entry.at.slice(0, 16),
+      ]);
+      io.stdout(table(io, ['KIND', 'SPACE', 'USER', 'NAME', 'BYTES', 'LABELS', 'SINCE'], rows));
+    }
+    const isListed = [...config.profiles.values()].some(({ servers }) => servers.includes(KNOWLEDGE));
+    if (entries.length > 0 && !isListed)
       io.stderr(
-        'No profile lists the server knowledge, so no agent sees any of it: write profiles: {default: {servers: [knowledge]}} and expose its tools.\n',
+        'No profile lists the server knowledge, so no agent can read this. Write into tollgate.yaml:\n' +
+          '  profiles: {default: {servers: [knowledge]}}\n' +
+          'and expose its tools.\n',
       );
     return EXIT.ok;
   });
 }
 
-/** Takes out what is named, or with --all everything that the options select. Throws USAGE for a name of nothing, IDENTITY, AUDIT_FAILED, STATE_FAILED. */
-export async function runForget(options: ForgetOptions & { readonly name?: string }, io: Io): Promise<number> {
-  const { name, kind, conversation, all } = options;
+interface ForgetOptions extends KnowledgeOptions {
+  readonly name?: string;
+  readonly kind?: 'document' | 'memory' | 'fact';
+  readonly conversation?: string;
+  readonly all?: true;
+}
+
+/**
+ * Deletes the named entry, or with --all every entry that the options select. Throws USAGE for an unknown name,
+ * IDENTITY, AUDIT_FAILED, STATE_FAILED.
+ */
+export async function runForget(options: ForgetOptions, io: Io): Promise<number> {
+  const { name, kind, conversation, all, user } = options;
   if (name === undefined && conversation === undefined && all !== true)
     throw new TollgateError('USAGE', {
-      detail: 'Nothing says what to forget.',
+      detail: 'The command does not say what to forget.',
       next: 'Write a name that `tollgate knowledge list` shows, or --conversation, or --all.',
     });
-  return withKnowledgeContext(options, io, (desk) => {
-    const { shelf, begin, record } = desk;
-    const space = options.space ?? knowledgeOwnerOf(desk, options).space;
-    const selection: Selection = {
+  return withKnowledgeContext(options, io, (context) => {
+    const space = options.space ?? knowledgeOwnerOf(context, options).space;
+    context.begin();
+    const count = context.collection.forget({
       ...selected({ ...options, space }),
-      ...(name === undefined ? {} : { name }),
-      ...(kind === undefined ? {} : { kind }),
-      ...(conversation === undefined ? {} : { conversation }),
-    };
-    begin();
-    const count = shelf.forget(selection);
+      ...(name !== undefined && { name }),
+      ...(kind !== undefined && { kind }),
+      ...(conversation !== undefined && { conversation }),
+    });
     if (count === 0 && name !== undefined)
       throw new TollgateError('USAGE', {
-        detail: `Nothing of the name ${quote(name)} is stored there.`,
-        next: '`tollgate knowledge list` shows the names, as they are to be written.',
+        detail: `Nothing is stored there under the name ${quote(name)}.`,
+        next: 'Write a name exactly as `tollgate knowledge list` shows it.',
       });
-    if (count > 0) record('knowledge.forgotten', { count, whose: scopeOfFact({ space, user: options.user ?? '' }) });
+    if (count > 0) context.record('knowledge.forgotten', { count, whose: recordedScope({ space, user: user ?? '' }) });
     if (options.json === true) io.stdout(json({ forgotten: count }));
-    else io.stderr(`Forgot ${count} of what was stored.\n`);
+    else io.stderr(`Deleted ${count === 1 ? '1 entry' : `${count} entries`}.\n`);
     return EXIT.ok;
   });
 }
 
 function selected({ space, user }: Pick<KnowledgeOptions, 'space' | 'user'>): Selection {
-  return { ...(space === undefined ? {} : { space }), ...(user === undefined ? {} : { user }) };
+  return { ...(space !== undefined && { space }), ...(user !== undefined && { user }) };
 }
 
-/** The value itself, a file's text for `@FILE`, stdin for `-`. */
-async function valueOf(written: string, io: Io): Promise<string> {
-  const value =
-    written === '-'
+/** Returns the value itself, the text of a file for `@FILE`, or stdin for `-`. */
+async function readValue(written: string, io: Io): Promise<string> {
+  const value = written.startsWith('@')
+    ? fileText(path.resolve(io.cwd, written.slice(1)))
+    : written === '-'
       ? await readPiped(io)
-      : written.startsWith('@')
-        ? fileText(path.resolve(io.cwd, written.slice(1)))
-        : written;
+      : written;
   if (Buffer.byteLength(value) > MAX_VALUE)
     throw new TollgateError('USAGE', {
-      detail: 'A fact is at most 16 KiB.',
-      next: 'Load it as a document: tollgate knowledge load FILE',
+      detail: 'The fact is larger than 16 KiB.',
+      next: 'Store it as a document: tollgate knowledge load FILE',
     });
   if (value.includes('\0') || value.trim() === '')
-    throw new TollgateError('USAGE', { detail: 'A fact is text, and not empty.', next: 'Write what is to be known.' });
+    throw new TollgateError('USAGE', {
+      detail: 'The fact is empty, or it is not text.',
+      next: 'Write a text.',
+    });
   return value;
 }
 

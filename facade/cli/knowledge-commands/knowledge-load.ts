@@ -1,58 +1,66 @@
-/** Owns `knowledge load`: which files become documents; refuses what is no text, what is too large, and links that lead elsewhere. */
+/** Runs `knowledge load`: stores files as documents. It refuses binary and large files, and links to other places. */
 import { readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { readText, realPath } from '../../config/reading/text-files.ts';
-import type { DocumentChange } from '../../internal-servers/knowledge-collection.ts';
+import type { Document, DocumentChange } from '../../internal-servers/knowledge-collection.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
 import {
   type KnowledgeContext,
+  type KnowledgeOptions,
   knowledgeOwnerOf,
-  type LoadOptions,
   labelsOf,
-  scopeOfFact,
+  recordedScope,
   withKnowledgeContext,
 } from './knowledge-access.ts';
 
 const TEXTS = /\.(md|markdown|txt)$/i;
+/** Bytes. */
 const MAX_FILE = 5 * 1024 * 1024;
 const MAX_TOTAL = 256 * 1024 * 1024;
 const MAX_FILES = 10_000;
-/** Files between two words to a waiting person. */
+/** Files between two progress messages. */
 const PROGRESS = 100;
 
-/** What became of one file; the reason names no folder. */
+interface LoadOptions extends KnowledgeOptions {
+  readonly paths: readonly string[];
+  readonly label?: readonly string[];
+  readonly memory?: true;
+  readonly conversation?: string;
+}
+
+/** The result for one file. The reason contains no path. */
 type Loaded = { readonly name: string; readonly chunks: number } & (
   | { readonly kept: DocumentChange }
   | { readonly refused: string }
 );
 
 /**
- * Takes in files. What was taken in before and has not changed is left alone; a file that is refused keeps no other from being
- * taken in, and makes the exit code 3. Throws USAGE, IDENTITY, AUDIT_FAILED, STATE_FAILED, CONFIG_INVALID.
+ * Stores files, except those that are stored already and have not changed. A refused file does not stop the others;
+ * it makes the exit code 3. Throws USAGE, IDENTITY, AUDIT_FAILED, STATE_FAILED, CONFIG_INVALID.
  */
-export async function runLoad(options: LoadOptions & { readonly paths: readonly string[] }, io: Io): Promise<number> {
-  return withKnowledgeContext(options, io, (desk) => {
-    const owner = knowledgeOwnerOf(desk, options);
-    const labels = labelsOf(desk.config, options.label);
+export async function runLoad(options: LoadOptions, io: Io): Promise<number> {
+  return withKnowledgeContext(options, io, (context) => {
+    const owner = knowledgeOwnerOf(context, options);
+    const labels = labelsOf(context.config, options.label);
     if (options.memory === true && owner.user === '')
-      throw new TollgateError('USAGE', { detail: 'A memory belongs to somebody.', next: 'Add --user.' });
+      throw new TollgateError('USAGE', { detail: 'A memory belongs to one user.', next: 'Add --user.' });
     if (options.conversation !== undefined && options.memory !== true)
       throw new TollgateError('USAGE', {
         detail: 'Only memories belong to a conversation.',
-        next: 'Add --memory, or leave --conversation out.',
+        next: 'Add --memory, or omit --conversation.',
       });
     const files = options.paths.flatMap((written) => filesOf(path.resolve(io.cwd, written)));
     if (files.length > MAX_FILES)
       throw new TollgateError('USAGE', {
-        detail: `${files.length} files are more than the ${MAX_FILES} that are taken in at once.`,
-        next: 'Load folder by folder.',
+        detail: `There are ${files.length} files; one command loads at most ${MAX_FILES}.`,
+        next: 'Load one folder after another.',
       });
-    desk.begin();
+    context.begin();
     const loaded = loadAll(files, {
-      desk,
+      context,
       io,
       make: (name, text) => ({
         kind: options.memory === true ? 'memory' : 'document',
@@ -65,31 +73,34 @@ export async function runLoad(options: LoadOptions & { readonly paths: readonly 
       }),
     });
     const changed = loaded.filter((one) => 'kept' in one && one.kept !== 'unchanged');
-    if (changed.length > 0) desk.record('knowledge.loaded', { count: changed.length, whose: scopeOfFact(owner) });
-    return answer(loaded, { io, isJson: options.json === true });
+    if (changed.length > 0) context.record('knowledge.loaded', { count: changed.length, whose: recordedScope(owner) });
+    return report(loaded, { io, isJson: options.json === true });
   });
 }
 
-type Make = (name: string, text: string) => Parameters<KnowledgeContext['shelf']['keep']>[0];
-
 function loadAll(
   files: readonly string[],
-  { desk, io, make }: { readonly desk: KnowledgeContext; readonly io: Io; readonly make: Make },
+  {
+    context: { config, collection },
+    io,
+    make,
+  }: { readonly context: KnowledgeContext; readonly io: Io; readonly make: (name: string, text: string) => Document },
 ): readonly Loaded[] {
   let total = 0;
   return files.map((file, index) => {
     if (index > 0 && index % PROGRESS === 0) io.stderr(`${index} of ${files.length} files\n`);
-    const name = isPathWithin(file, desk.config.folder) ? path.relative(desk.config.folder, file) : file;
+    const name = isPathWithin(file, config.folder) ? path.relative(config.folder, file) : file;
+    const refuse = (refused: string): Loaded => ({ name, chunks: 0, refused });
     const read = readText(file, MAX_FILE);
-    if (!read.ok) return { name, chunks: 0, refused: read.reason };
-    if (read.text.includes('\0')) return { name, chunks: 0, refused: 'it is no text: it holds a NUL character' };
+    if (!read.ok) return refuse(read.reason);
+    if (read.text.includes('\0')) return refuse('it is not text: it contains a NUL character');
     total += Buffer.byteLength(read.text);
-    if (total > MAX_TOTAL) return { name, chunks: 0, refused: `together the files are larger than ${MAX_TOTAL} bytes` };
-    return { name, ...desk.shelf.keep(make(name, read.text)) };
+    if (total > MAX_TOTAL) return refuse(`the files together are larger than ${MAX_TOTAL} bytes`);
+    return { name, ...collection.keep(make(name, read.text)) };
   });
 }
 
-/** The file itself, or what a folder holds of texts, in order; what begins with a dot is left out, and links in it are not followed. */
+/** Returns the file, or the text files below a folder, sorted. It skips hidden names and does not follow links. */
 function filesOf(named: string): readonly string[] {
   if (statSync(named, { throwIfNoEntry: false })?.isDirectory() !== true) return [realPath(named)];
   return readdirSync(named, { withFileTypes: true })
@@ -102,16 +113,18 @@ function filesOf(named: string): readonly string[] {
     });
 }
 
-function answer(loaded: readonly Loaded[], { io, isJson }: { readonly io: Io; readonly isJson: boolean }): number {
-  const of = (kept: DocumentChange): number => loaded.filter((one) => 'kept' in one && one.kept === kept).length;
+function report(loaded: readonly Loaded[], { io, isJson }: { readonly io: Io; readonly isJson: boolean }): number {
+  const count = (kept: DocumentChange): number => loaded.filter((one) => 'kept' in one && one.kept === kept).length;
+  const [added, replaced, unchanged] = [count('added'), count('replaced'), count('unchanged')];
   const chunks = loaded.reduce((sum, one) => sum + one.chunks, 0);
   const refused = loaded.flatMap((one) => ('refused' in one ? [{ name: one.name, reason: one.refused }] : []));
-  if (isJson)
-    io.stdout(json({ added: of('added'), replaced: of('replaced'), unchanged: of('unchanged'), chunks, refused }));
-  else
-    io.stderr(
-      `${of('added')} added, ${of('replaced')} replaced, ${of('unchanged')} unchanged; ${plural(chunks, 'passage')} new.${loaded.length === 0 ? ' Folders are searched for .md, .markdown and .txt.' : ''}\n`,
-    );
-  if (!isJson) for (const { name, reason } of refused) io.stderr(`Left out ${printable(name)}: ${reason}.\n`);
-  return refused.length > 0 ? EXIT.refused : EXIT.ok;
+  const code = refused.length > 0 ? EXIT.refused : EXIT.ok;
+  if (isJson) {
+    io.stdout(json({ added, replaced, unchanged, chunks, refused }));
+    return code;
+  }
+  io.stderr(`${added} added, ${replaced} replaced, ${unchanged} unchanged; ${plural(chunks, 'new passage')}.\n`);
+  if (loaded.length === 0) io.stderr('In a folder, only .md, .markdown and .txt files are loaded.\n');
+  for (const { name, reason } of refused) io.stderr(`Left out ${printable(name)}: ${reason}.\n`);
+  return code;
 }

@@ -1,10 +1,11 @@
-/** Owns a policy as if all of it were enforced: what warn and shadow would decide; what is off stays off, and no file changes. */
+/** Changes a policy so that rules in `warn` and `shadow` are enforced, for a test or a replay. It changes no file. */
 import type { PolicyParts } from '../../../policies/authoring/authoring-port.ts';
 import { MODE_NAMES } from '../../../policies/port.ts';
 
-type Modes = keyof typeof MODE_NAMES;
-
-/** The same sources, each in `enforce` for everybody, and so each of their rules. With `enforced` absent they stay as they are. */
+/**
+ * Returns the policy with every source and rule in `enforce`, for every caller. What is `off` stays off. Without
+ * `enforced` it returns the policy unchanged.
+ */
 export function asEnforced(parts: PolicyParts, { enforced }: { readonly enforced?: true }): PolicyParts {
   if (enforced !== true) return parts;
   return {
@@ -21,21 +22,21 @@ export function asEnforced(parts: PolicyParts, { enforced }: { readonly enforced
   };
 }
 
-/** A document without the modes of its rules. What is no list of rules is told by the schema, and stays. */
+/** A value that is not a list of rules stays unchanged; the schema reports it. */
 function enforceRules(value: unknown): unknown {
   const { rules } = (value ?? {}) as { readonly rules?: unknown };
   if (!Array.isArray(rules)) return value;
   return {
     ...(value as object),
-    rules: rules.map((rule: unknown) => (isBeside(rule) ? { ...rule, mode: 'enforce' } : rule)),
+    rules: rules.map((rule: unknown) => (isInTrial(rule) ? { ...rule, mode: 'enforce' } : rule)),
   };
 }
 
-function isBeside(rule: unknown): rule is Readonly<Record<string, unknown>> {
+function isInTrial(rule: unknown): rule is Readonly<Record<string, unknown>> {
   const { mode } = (rule ?? {}) as { readonly mode?: unknown };
   return (
     typeof mode === 'string' &&
     Object.hasOwn(MODE_NAMES, mode) &&
-    ['warn', 'shadow'].includes(MODE_NAMES[mode as Modes])
+    ['warn', 'shadow'].includes(MODE_NAMES[mode as keyof typeof MODE_NAMES])
   );
 }

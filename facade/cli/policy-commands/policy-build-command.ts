@@ -1,8 +1,7 @@
-/** Owns `policy build`: which Rego becomes a bundle, where it is written, and with which key it is signed; no key ever stands on the command line. */
+/** Runs `policy build`: builds a bundle of Rego, and signs it if a key is named. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { BuildRequest } from '../../../policies/authoring/authoring-port.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { writeAsked } from '../output-file.ts';
 import { plural } from '../print.ts';
@@ -12,40 +11,44 @@ import { type PathOptions, partsOf } from './written-policy.ts';
 interface BuildOptions extends PathOptions {
   readonly output: string;
   readonly revision?: string;
+  /** A file: a key on the command line would be visible to other users. */
   readonly signingKey?: string;
   readonly signingAlg: 'RS256' | 'ES256' | 'HS256';
 }
 
-/** Writes the bundle whole or not at all. Throws USAGE where there is no Rego, no key, or no place for it, and what `Authoring.build` throws. */
+/**
+ * Writes the complete bundle, or nothing. Throws USAGE without Rego or key, or for a file that cannot be written, and
+ * what `Authoring.build` throws.
+ */
 export async function runPolicyBuild(
   options: BuildOptions,
   io: Io,
   { authoring }: Pick<Wiring, 'authoring'>,
 ): Promise<number> {
+  const { output, opa, revision, signingAlg, signingKey } = options;
   const parts = partsOf(options, io);
   const rego = parts.sources.filter(({ kind }) => kind === 'rego');
   if (rego.length === 0)
     throw new TollgateError('USAGE', {
-      detail: 'There is no Rego to build: rules in YAML need no bundle.',
-      next: 'Name files or folders of Rego, here or under `policies` of tollgate.yaml.',
+      detail: 'There is no Rego to build. Rules in YAML need no bundle.',
+      next: 'Name files or folders of Rego, here or under `policies` in tollgate.yaml.',
     });
-  const request: BuildRequest = {
+  const signing = signingKey === undefined ? undefined : { algorithm: signingAlg, key: readKey(options, io) };
+  const { bytes, ...built } = await authoring.build({
     sources: rego.map(({ path: file }) => ({ path: file, shown: path.relative(parts.folder, file) || '.' })),
     cache: parts.cache,
-    ...(options.opa === undefined ? {} : { opa: options.opa }),
-    ...(options.revision === undefined ? {} : { revision: options.revision }),
-    ...(options.signingKey === undefined
-      ? {}
-      : { signing: { algorithm: options.signingAlg, key: readKey(options, io) } }),
-  };
-  const { bytes, ...built } = await authoring.build(request);
-  writeAsked({ file: path.resolve(io.cwd, options.output), shown: options.output, content: bytes, isBeside: true });
-  if (options.json === true)
-    io.stdout(`${JSON.stringify({ file: options.output, bytes: bytes.byteLength, ...built })}\n`);
-  else
-    io.stdout(
-      `${options.output}: ${plural(built.rules, 'rule')} of ${built.packages.map((name) => `policy.${name}`).join(', ') || 'no package'}, revision ${built.revision.slice(0, 12)}${built.signed ? ', signed' : ''}\n`,
-    );
+    ...(opa !== undefined && { opa }),
+    ...(revision !== undefined && { revision }),
+    ...(signing !== undefined && { signing }),
+  });
+  writeAsked({ file: path.resolve(io.cwd, output), shown: output, content: bytes, isBeside: true });
+  if (options.json === true) {
+    io.stdout(`${JSON.stringify({ file: output, bytes: bytes.byteLength, ...built })}\n`);
+    return EXIT.ok;
+  }
+  const packages = built.packages.map((name) => `policy.${name}`).join(', ') || 'no package';
+  const revised = `revision ${built.revision.slice(0, 12)}${built.signed ? ', signed' : ''}`;
+  io.stdout(`${output}: ${plural(built.rules, 'rule')} of ${packages}, ${revised}\n`);
   return EXIT.ok;
 }
 
@@ -56,7 +59,7 @@ function readKey({ signingKey = '', signingAlg }: BuildOptions, io: Io): string 
   } catch (cause) {
     throw new TollgateError('USAGE', {
       detail: 'The signing key cannot be read.',
-      next: 'Name a file that holds the private key in PEM, or the secret of HS256.',
+      next: 'Name a file that contains the private key in PEM, or the secret of HS256.',
       cause,
     });
   }

@@ -1,4 +1,4 @@
-/** Declares `tollgate policy` and its commands, for authors of rules. */
+/** Declares `tollgate policy` and its commands. */
 import { Argument, InvalidArgumentError, Option } from 'commander';
 import { type CommandDefinition, readCount } from '../command-definition.ts';
 
@@ -11,7 +11,7 @@ const COUNT = readCount(99_999);
 const WRITTEN: readonly CommandDefinition[] = [
   {
     usage: 'test',
-    about: 'run suites and Rego tests, in opa and in the built wasm',
+    about: 'run suites and Rego tests, in opa and in WebAssembly',
     shared: SHARED,
     arguments: [new Argument('[paths...]', 'suites, Rego tests, or folders of them')],
     options: [new Option('--threshold <percent>', 'fail if the tests cover less').argParser(readPercent), ENFORCED],
@@ -22,7 +22,7 @@ const WRITTEN: readonly CommandDefinition[] = [
   },
   {
     usage: 'check',
-    about: 'show every error and warning of YAML and Rego at once',
+    about: 'show every error and warning of YAML and Rego',
     shared: SHARED,
     arguments: [
       new Argument('[paths...]', 'rules, Rego, or folders of them; default: those that the configuration names'),
@@ -34,7 +34,7 @@ const WRITTEN: readonly CommandDefinition[] = [
   },
   {
     usage: 'build',
-    about: 'build a bundle of Rego that needs no opa at the start',
+    about: 'build a bundle of Rego, which needs no opa at the start',
     shared: SHARED,
     arguments: [new Argument('[paths...]', 'files or folders of Rego; default: those that the configuration names')],
     options: [
@@ -65,11 +65,11 @@ const WRITTEN: readonly CommandDefinition[] = [
   },
   {
     usage: 'init [folder]',
-    about: 'write a folder to begin a policy in; overwrites nothing',
+    about: 'write a first policy folder; overwrites nothing',
     shared: SHARED,
     options: [
-      new Option('--rego', 'with Rego, even if no opa is found'),
-      new Option('--no-rego', 'only rules in YAML'),
+      new Option('--rego', 'write Rego, even if no opa is found'),
+      new Option('--no-rego', 'write rules in YAML only'),
     ],
     examples: `Examples:
   $ tollgate policy init
@@ -93,11 +93,11 @@ Exit code 1 if they differ:
 const IN_FORCE: readonly CommandDefinition[] = [
   {
     usage: 'mode [source] [mode]',
-    about: 'show the mode of each policy, and how often the others would have decided; or change a mode',
+    about: 'show the mode of each policy and what rules in trial would have decided, or set a mode',
     shared: SHARED,
-    options: [new Option('--days <number>', 'how many days back to count').argParser(COUNT).default(7)],
-    examples: `Modes: enforce, warn (tells the caller what it would have done),
-shadow (only records it), off.
+    options: [new Option('--days <number>', 'count the decisions of this many days').argParser(COUNT).default(7)],
+    examples: `Modes: enforce, warn (tells the caller what it would decide),
+shadow (only records that), off.
   $ tollgate policy mode
   $ tollgate policy mode policies/rules.yaml warn`,
     editsConfiguration: true,
@@ -115,7 +115,7 @@ shadow (only records it), off.
   },
   {
     usage: 'replay',
-    about: 'decide recorded calls again, under a draft',
+    about: 'decide recorded calls again with another policy',
     shared: SHARED,
     options: [
       new Option(
@@ -123,7 +123,7 @@ shadow (only records it), off.
         'a tollgate.yaml, rules, Rego or a bundle; default: the configuration as it is now',
       ),
       SINCE,
-      new Option('--fail-on <classes>', 'exit code 3 if one of these classes occurs'),
+      new Option('--fail-on <classes>', 'exit code 3 if one of these classes occurs, separated by commas'),
       ENFORCED,
     ],
     examples: `Examples:

@@ -1,4 +1,4 @@
-/** Owns `policy diff`: which two policies are compared, and how the differences are shown. */
+/** Runs `policy diff`: compares two policies, and prints the differences. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Difference, DiffSide } from '../../../policies/authoring/authoring-port.ts';
@@ -7,7 +7,7 @@ import { readYaml } from '../../config/reading/yaml-document.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type Cell, type Colour, table } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
-import { isConfiguration, sourcesAt } from './replay-target.ts';
+import { isConfiguration, sourcesAt } from './written-policy.ts';
 
 interface DiffOptions {
   /** Relative to the current folder. */
@@ -19,34 +19,27 @@ interface DiffOptions {
 
 const COLOURS: Readonly<Record<Difference['change'], Colour>> = { added: 'green', removed: 'red', changed: 'yellow' };
 
-/** Exit code 0 when both say the same, 1 when not. Throws what `Authoring.diff` throws, USAGE and CONFIG_INVALID. */
+/** Exit code 1 if the two policies differ. Throws USAGE, CONFIG_INVALID, and what `Authoring.diff` throws. */
 export async function runPolicyDiff(
-  options: DiffOptions,
+  { before, after, opa, json }: DiffOptions,
   io: Io,
   { authoring }: Pick<Wiring, 'authoring'>,
 ): Promise<number> {
-  const [before, after] = [readSide(options.before, io), readSide(options.after, io)];
   const differences = await authoring.diff({
-    before,
-    after,
+    before: readSide(before, io),
+    after: readSide(after, io),
     readYaml,
-    ...(options.opa === undefined ? {} : { opa: options.opa }),
+    ...(opa !== undefined && { opa }),
   });
-  if (options.json === true) io.stdout(`${JSON.stringify({ same: differences.length === 0, differences })}\n`);
-  else if (differences.length > 0)
-    io.stdout(table(io, ['CHANGE', 'WHAT', 'NAME', 'PLACE', 'DETAIL'], differences.map(row)));
-  else io.stderr('Both say the same.\n');
+  if (json === true) io.stdout(`${JSON.stringify({ same: differences.length === 0, differences })}\n`);
+  else if (differences.length === 0) io.stderr('The two policies are equal.\n');
+  else io.stdout(table(io, ['CHANGE', 'WHAT', 'NAME', 'PLACE', 'DETAIL'], differences.map(rowOf)));
   return differences.length === 0 ? EXIT.ok : EXIT.unexpected;
 }
 
-function row({ kind, change, name, file, line, detail }: Difference): readonly Cell[] {
-  return [
-    { text: change, colour: COLOURS[change] },
-    kind,
-    name,
-    file === undefined ? '' : `${file}:${line ?? 1}`,
-    detail ?? '',
-  ];
+function rowOf({ kind, change, name, file, line, detail }: Difference): readonly Cell[] {
+  const place = file === undefined ? '' : `${file}:${line ?? 1}`;
+  return [{ text: change, colour: COLOURS[change] }, kind, name, place, detail ?? ''];
 }
 
 function readSide(shown: string, io: Io): DiffSide {
@@ -56,7 +49,7 @@ function readSide(shown: string, io: Io): DiffSide {
       sources: sourcesAt(file, shown).map(({ kind, at }) => ({ kind, path: at, shown: nameIn(file, at, kind) })),
     };
   const config = loadConfig(file, { env: io.env, home: io.home });
-  // As it is written, so that defaults are no differences, and variables are not filled in.
+  // The text as written: without defaults, and with variables not replaced.
   const { value } = readYaml(shown, readFileSync(file, 'utf8'));
   const { rules: _rules, policies: _policies, ...settings } = (value ?? {}) as Readonly<Record<string, unknown>>;
   const sources = config.policies
@@ -70,7 +63,7 @@ function readSide(shown: string, io: Io): DiffSide {
   return { settings, sources: [{ path: file, kind: 'yaml', shown: path.basename(file) }, ...sources] };
 }
 
-/** The same in both, wherever they lie. */
+/** Returns a name that is the same on both sides, whatever their folders are. */
 function nameIn(top: string, file: string, kind: string): string {
   return path.relative(top, file) || (kind === 'rego' && !file.endsWith('.rego') ? '' : path.basename(file));
 }

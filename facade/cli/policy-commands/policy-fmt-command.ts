@@ -1,4 +1,4 @@
-/** Owns `policy fmt`: which files are formatted, and what is said of those that are not. */
+/** Runs `policy fmt`: formats Rego, or reports which files are not formatted. */
 import { lstatSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -15,55 +15,52 @@ interface FmtOptions extends PathOptions {
   readonly diff?: true;
 }
 
-/** Exit code 1 when `check` or `diff` finds what is not formatted. Throws what `Authoring.format` throws. */
+/**
+ * Exit code 1 if `--check` or `--diff` finds a file that is not formatted. Throws USAGE, and what `Authoring.format`
+ * throws.
+ */
 export async function runPolicyFmt(
   options: FmtOptions,
   io: Io,
   { authoring }: Pick<Wiring, 'authoring'>,
 ): Promise<number> {
-  if (options.check === true && options.diff === true)
+  const { check, diff, opa } = options;
+  if (check === true && diff === true)
     throw new TollgateError('USAGE', {
-      detail: '--check and --diff exclude one another.',
-      next: 'Use --diff alone: its exit code says the same.',
+      detail: '--check and --diff cannot be used together.',
+      next: 'Use --diff alone. Its exit code is the same.',
     });
-  const how = options.check === true ? 'check' : options.diff === true ? 'diff' : 'text';
-  const named = options.paths.map((shown) => path.resolve(io.cwd, shown));
-  const paths =
-    named.length > 0
-      ? named
-      : readConfig(options, io)
-          .policies.filter(({ kind }) => kind !== 'bundle')
-          .map((source) => source.path);
-  const report = await authoring.format({ paths, how, ...(options.opa === undefined ? {} : { opa: options.opa }) });
+  const how = check === true ? 'check' : diff === true ? 'diff' : 'text';
+  const report = await authoring.format({ paths: pathsOf(options, io), how, ...(opa !== undefined && { opa }) });
   for (const { file, text } of report.texts)
     replaceFile(lstatSync(file).isSymbolicLink() ? realpathSync(file) : file, text);
-  const names = (files: readonly string[]): readonly string[] => files.map((file) => path.relative(io.cwd, file));
-  const [changed, left] = [names(report.changed), names(report.left)];
-  const code = how !== 'text' && report.changed.length > 0 ? EXIT.unexpected : EXIT.ok;
+  const shown = (file: string): string => path.relative(io.cwd, file);
+  const [changed, left] = [report.changed.map(shown), report.left.map(shown)];
+  const code = how !== 'text' && changed.length > 0 ? EXIT.unexpected : EXIT.ok;
   if (options.json === true) {
     io.stdout(`${JSON.stringify({ changed, left, files: report.files })}\n`);
     return code;
   }
-  const text =
+  const lines =
     how === 'diff'
-      ? report.diffs.map((one) => showDiff(path.relative(io.cwd, one.file), one.lines, io))
-      : changed.map((file) => `${printable(file)}\n`);
-  io.stdout(text.join(''));
-  const count =
-    changed.length === 0
-      ? `${plural(report.files, 'file')} of Rego, all formatted`
-      : `${changed.length} of ${plural(report.files, 'file')} of Rego ${how === 'text' ? 'formatted' : 'not formatted'}`;
-  io.stderr(`${count}${left.length === 0 ? '' : `; ${plural(left.length, 'file')} of YAML left as written`}\n`);
+      ? report.diffs.flatMap((one) => [printable(shown(one.file)), ...one.lines.map((line) => diffLine(line, io))])
+      : changed.map(printable);
+  io.stdout(lines.map((line) => `${line}\n`).join(''));
+  const files = `${plural(report.files, 'file')} of Rego`;
+  const verb = how === 'text' ? 'formatted' : 'not formatted';
+  const count = changed.length === 0 ? `${files}, all formatted` : `${changed.length} of ${files} ${verb}`;
+  io.stderr(`${count}${left.length === 0 ? '' : `; ${plural(left.length, 'file')} of YAML not changed`}\n`);
   return code;
+}
+
+function pathsOf(options: FmtOptions, io: Io): readonly string[] {
+  if (options.paths.length > 0) return options.paths.map((shown) => path.resolve(io.cwd, shown));
+  const { policies } = readConfig(options, io);
+  return policies.filter(({ kind }) => kind !== 'bundle').map((source) => source.path);
 }
 
 const COLOURS = { '-': 'red', '+': 'green', ' ': 'dim' } as const;
 
-function showDiff(file: string, lines: FormatReport['diffs'][number]['lines'], io: Io): string {
-  return [
-    `${printable(file)}\n`,
-    ...lines.map(
-      ({ sign, line, text }) => `${paint(io, COLOURS[sign], `${String(line).padStart(5)} ${sign} ${text}`)}\n`,
-    ),
-  ].join('');
+function diffLine({ sign, line, text }: FormatReport['diffs'][number]['lines'][number], io: Io): string {
+  return paint(io, COLOURS[sign], `${String(line).padStart(5)} ${sign} ${text}`);
 }

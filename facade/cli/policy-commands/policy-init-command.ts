@@ -1,4 +1,4 @@
-/** Owns `policy init`: a folder to begin a policy in, and a tollgate.yaml that names it where there is none; refuses to overwrite anything, and to open a policy that works. */
+/** Runs `policy init`: writes a first policy folder, and names it in tollgate.yaml. It overwrites nothing. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -22,10 +22,16 @@ interface InitOptions {
   readonly opa?: string;
 }
 
-/** What tollgate.yaml is to the new folder: made for it, made to name it, or left to a person, with the words to write. */
-type Named = 'written' | 'added' | 'there' | 'left';
+/**
+ * What was done with tollgate.yaml: it was written, the new sources were added to it, it had them already, or it was
+ * left for the user to edit.
+ */
+type ConfigEdit = 'written' | 'added' | 'there' | 'left';
 
-/** Writes what is not there yet, and says what to do next. Throws USAGE for a place where nothing can be written, and for a folder that cannot be a project. */
+/**
+ * Writes the missing files, and prints what to do next. Throws USAGE for a place where nothing can be written, and for
+ * a folder that cannot be a project.
+ */
 export async function runPolicyInit(
   options: InitOptions,
   io: Io,
@@ -35,43 +41,38 @@ export async function runPolicyInit(
   const file = path.resolve(io.cwd, options.config);
   const shown = path.relative(io.cwd, folder) || '.';
   refuseFolder(file, io);
+  const { rego, opa } = options;
   const { files, sources } = await authoring.draft({
     folder: shown,
-    ...(options.rego === undefined ? {} : { rego: options.rego }),
-    ...(options.opa === undefined ? {} : { opa: options.opa }),
+    ...(rego !== undefined && { rego }),
+    ...(opa !== undefined && { opa }),
   });
   const [written, kept]: [string[], string[]] = [[], []];
   for (const [name, text] of files) {
-    // Cases for rules of somebody else would fail.
+    // The cases of a suite would fail with rules that the user wrote.
     if (kept.includes(path.join(shown, name.replace(/_suite(?=\.yaml$)/, '')))) continue;
-    (writeAsked({ file: path.join(folder, name), shown: path.join(shown, name), content: text, isNew: true })
-      ? written
-      : kept
-    ).push(path.join(shown, name));
+    const named = path.join(shown, name);
+    const isWritten = writeAsked({ file: path.join(folder, name), shown: named, content: text, isNew: true });
+    (isWritten ? written : kept).push(named);
   }
   const policies = sources.map((source) => path.posix.join(path.relative(path.dirname(file), folder), source));
-  const named = nameIn(file, options.config, policies);
-  if (named === 'written') written.push(options.config);
+  const edit = nameIn(file, options.config, policies);
+  if (edit === 'written') written.push(options.config);
   const more = options.config === 'tollgate.yaml' ? [] : ['--config', options.config];
+  const check = ['policy', 'check'];
   const commands =
-    named === 'left'
-      ? [['policy', 'check', ...sources.map((source) => path.join(shown, source))]]
-      : [
-          ['policy', 'check'],
-          ['policy', 'test'],
-        ];
+    edit === 'left' ? [[...check, ...sources.map((source) => path.join(shown, source))]] : [check, ['policy', 'test']];
   const next = commands.map((words) => commandLine([...io.self, ...words, ...more]));
-  if (options.json === true) io.stdout(`${JSON.stringify({ written, kept, policies, config: named, next })}\n`);
-  else io.stderr(report({ written, kept, policies, named, config: options.config, next, hasRego: sources.length > 1 }));
+  if (options.json === true) io.stdout(`${JSON.stringify({ written, kept, policies, config: edit, next })}\n`);
+  else io.stderr(report({ written, kept, policies, edit, config: options.config, next, hasRego: sources.length > 1 }));
   return EXIT.ok;
 }
 
-/** As `tollgate init`, where a tollgate.yaml is to be made. */
+/** Applies the checks of `tollgate init` if there is no tollgate.yaml yet. */
 function refuseFolder(file: string, { home }: Pick<Io, 'home'>): void {
   if (existsSync(file)) return;
-  const fault = existsSync(path.dirname(file))
-    ? workspaceFault(realPath(path.dirname(file)), home)
-    : 'there is no such folder';
+  const folder = path.dirname(file);
+  const fault = existsSync(folder) ? workspaceFault(realPath(folder), home) : 'there is no such folder';
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
       detail: `This folder cannot be a project: ${fault}.`,
@@ -80,19 +81,17 @@ function refuseFolder(file: string, { home }: Pick<Io, 'home'>): void {
 }
 
 /**
- * A configuration without any rule denies everything, so that naming new ones is what is meant. Where there are rules, more that allow would open
- * what works: a person names them.
+ * Adds the new sources only to a configuration without rules, which denies everything. Next to existing rules they
+ * could allow more, so the user must add them.
  */
-function nameIn(file: string, shown: string, policies: readonly string[]): Named {
+function nameIn(file: string, shown: string, policies: readonly string[]): ConfigEdit {
   if (writeAsked({ file, shown, content: projectFile({ policies }), isNew: true })) return 'written';
   const text = readFileSync(file, 'utf8');
   const { value, problems } = readYaml(path.basename(file), text);
-  const { policies: there, rules } = (value ?? {}) as { readonly policies?: unknown; readonly rules?: unknown };
-  const known = Array.isArray(there)
-    ? (there as readonly unknown[]).map((entry) =>
-        typeof entry === 'string' ? entry : (entry as { path?: unknown } | null)?.path,
-      )
-    : [];
+  const { policies: named, rules } = (value ?? {}) as { readonly policies?: unknown; readonly rules?: unknown };
+  const known = (Array.isArray(named) ? (named as readonly unknown[]) : []).map((entry) =>
+    typeof entry === 'string' ? entry : (entry as { path?: unknown } | null)?.path,
+  );
   const isNamed = (policy: string): boolean =>
     known.some((one) => typeof one === 'string' && path.normalize(one) === path.normalize(policy));
   if (policies.every(isNamed)) return 'there';
@@ -105,25 +104,26 @@ interface Report {
   readonly written: readonly string[];
   readonly kept: readonly string[];
   readonly policies: readonly string[];
-  readonly named: Named;
+  readonly edit: ConfigEdit;
   readonly config: string;
   readonly next: readonly string[];
   readonly hasRego: boolean;
 }
 
-function report({ written, kept, policies, named, config, next, hasRego }: Report): string {
+function report({ written, kept, policies, edit, config, next, hasRego }: Report): string {
   const list = `policies: [${policies.join(', ')}]`;
-  const names: Readonly<Record<Named, string>> = {
+  const edits: Readonly<Record<ConfigEdit, string>> = {
     written: '',
     there: '',
     added: `Added to ${config}:\n  ${list}\n`,
     left: `${config} names rules already. To use the new ones too:\n  ${list}\n`,
   };
   return [
-    `Wrote ${plural(written.length, 'file')}${written.length === 0 ? '' : `: ${written.join(', ')}`}.\n`,
-    kept.length === 0 ? '' : `Left as they are: ${kept.join(', ')}.\n`,
+    `Wrote ${plural(written.length, 'file')}${written.length === 0 ? '.' : ':'}\n`,
+    ...written.map((name) => `  ${name}\n`),
+    kept.length === 0 ? '' : `Not changed: ${kept.join(', ')}.\n`,
     hasRego ? '' : 'Rules in YAML only. For Rego: install opa, then call this again with --rego.\n',
-    names[named],
+    edits[edit],
     `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
   ].join('');
 }

@@ -1,4 +1,7 @@
-/** Owns `tollgate policy inputs`: recorded calls as fixtures for tests, without secrets; leaves out what would be decided otherwise without them. */
+/**
+ * Runs `policy inputs`: makes test fixtures from recorded calls, without secrets. A call that is decided differently
+ * without its secrets is left out.
+ */
 import path from 'node:path';
 import { stringify } from 'yaml';
 import type { Authoring } from '../../../policies/authoring/authoring-port.ts';
@@ -14,14 +17,16 @@ import { json, plural } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { noTraffic, readTraffic } from './recorded-traffic.ts';
 
-/** `sample`: how many; `out`: a folder for files, else the suite is printed. */
+/** Options of `policy inputs`. */
 export interface InputsOptions extends CommonOptions {
+  /** How many calls. */
   readonly sample: number;
+  /** A folder for files. Default: the suite is printed. */
   readonly out?: string;
   readonly since?: string;
 }
 
-/** A recorded call that was decided, cleaned of secrets. */
+/** A recorded call with a decision, and its input without secrets. */
 interface Fixture {
   readonly recording: Decided;
   readonly input: CallInput;
@@ -31,11 +36,15 @@ type Decided = WholeRecording & { readonly decision: NonNullable<WholeRecording[
 
 const SCHEMA = 'yaml-language-server: $schema=../node_modules/tollgate/dist/policies/schemas/suite.json';
 
-/** Exit code 1 when nothing was recorded. Throws USAGE for a folder that cannot be written, STATE_FAILED for recordings without a key. */
+/**
+ * Exit code 1 if nothing was recorded. Throws USAGE for a folder that cannot be written, STATE_FAILED if the key of the
+ * recordings is missing.
+ */
 export async function runInputs(options: InputsOptions, io: Io, { authoring }: Wiring): Promise<number> {
+  const { out } = options;
   const config = readConfig(options, io);
   const traffic = readTraffic(config, options.since, io);
-  const sample = sampleRecordings(whole(traffic.recordings), options.sample);
+  const sample = sampleRecordings(decidedIn(traffic.recordings), options.sample);
   traffic.tell();
   if (sample.length === 0) {
     io.stderr(noTraffic(config));
@@ -43,22 +52,21 @@ export async function runInputs(options: InputsOptions, io: Io, { authoring }: W
   }
   const conceal = createConceal(config);
   const cleaned = sample.map((recording): Fixture => ({ recording, input: clean(recording.input, conceal) }));
-  const fixtures = await withoutChanged(cleaned, (calls) =>
-    authoring.replay(policyParts(config, options.opa === undefined ? {} : { opa: options.opa }), calls),
-  );
-  if (fixtures.length < cleaned.length)
-    io.stderr(
-      `${plural(cleaned.length - fixtures.length, 'call')} left out: without the secret in it the decision would be another.\n`,
-    );
+  const fixtures = await withoutChanged(cleaned, (calls) => authoring.replay(policyParts(config, options), calls));
+  const omitted = cleaned.length - fixtures.length;
+  if (omitted > 0)
+    io.stderr(`${plural(omitted, 'call')} left out: the policy decides differently without the secret.\n`);
   const suite = { cases: fixtures.map(caseOf) };
-  if (options.out === undefined) io.stdout(options.json === true ? json(suite) : suiteText(suite));
-  else await writeAll(path.resolve(io.cwd, options.out), { out: options.out, fixtures, suite, authoring });
-  if (options.out !== undefined)
-    io.stderr(`${plural(fixtures.length, 'case')} in ${options.out}: recorded_suite.yaml, and inputs/ for opa.\n`);
+  if (out === undefined) {
+    io.stdout(options.json === true ? json(suite) : suiteText(suite));
+    return EXIT.ok;
+  }
+  await writeAll(path.resolve(io.cwd, out), { out, fixtures, suite, authoring });
+  io.stderr(`${plural(fixtures.length, 'case')} in ${out}: recorded_suite.yaml, and inputs/ for opa.\n`);
   return EXIT.ok;
 }
 
-function* whole(recordings: Iterable<Recording>): Generator<Decided> {
+function* decidedIn(recordings: Iterable<Recording>): Generator<Decided> {
   for (const recording of recordings)
     if (isWhole(recording) && recording.decision !== undefined) yield recording as Decided;
 }
@@ -68,50 +76,54 @@ function clean(input: CallInput, conceal: Conceal): CallInput {
   return { ...rest, effect: conceal(effect), argsText: JSON.stringify(conceal(JSON.parse(argsText) as unknown)) };
 }
 
-/** Only those that were cleaned can differ; both forms are asked of the policy of today, whatever decided then. */
+/**
+ * Removes the fixtures whose decision depends on a secret. Today's policy decides both forms of each input that was
+ * changed; the recorded decision does not matter.
+ */
 async function withoutChanged(
   fixtures: readonly Fixture[],
   replay: (calls: Iterable<Decided>) => ReturnType<Authoring['replay']>,
 ): Promise<readonly Fixture[]> {
-  const touched = fixtures.filter(
+  const cleaned = fixtures.filter(
     ({ recording, input }) =>
       JSON.stringify(JSON.parse(recording.input.argsText)) !== input.argsText ||
       JSON.stringify(recording.input.effect) !== JSON.stringify(input.effect),
   );
-  if (touched.length === 0) return fixtures;
-  const classes: string[] = [];
-  for await (const one of replay(touched.flatMap(({ recording, input }) => [recording, { ...recording, input }])))
-    classes.push(JSON.stringify([one.class, one.after]));
-  const changed = new Set(touched.filter((_, at) => classes[2 * at] !== classes[2 * at + 1]));
+  if (cleaned.length === 0) return fixtures;
+  const decisions: string[] = [];
+  for await (const one of replay(cleaned.flatMap(({ recording, input }) => [recording, { ...recording, input }])))
+    decisions.push(JSON.stringify([one.class, one.after]));
+  const changed = new Set(cleaned.filter((_, at) => decisions[2 * at] !== decisions[2 * at + 1]));
   return fixtures.filter((one) => !changed.has(one));
 }
 
-/** The facts themselves: a call of a tool could be lowered otherwise by then. */
+/** Writes the facts of the effect, because a later version may lower the same call differently. */
 function caseOf({ recording, input }: Fixture): Readonly<Record<string, unknown>> {
   const { principal, labels, time, run, plan, effect, argsText } = input;
   const { verb, server, tool, paths, urls, command, spill } = effect;
   const { outcome, reasons } = recording.decision;
+  const rule = reasons[0]?.id;
   return {
-    name: `${recording.exposed} ${outcome} by ${reasons[0]?.id ?? 'nothing'} (${recording.id})`,
+    name: `${recording.exposed} ${outcome} by ${rule ?? 'nothing'} (${recording.id})`,
     as: principal,
     time,
     run,
-    ...(labels.length === 0 ? {} : { labels }),
-    ...(plan === undefined || plan === 'none' ? {} : { plan }),
+    ...(labels.length > 0 && { labels }),
+    ...(plan !== undefined && plan !== 'none' && { plan }),
     effect: {
       verb,
       server,
       tool,
-      ...(paths.length === 0 ? {} : { paths }),
-      ...(urls.length === 0 ? {} : { urls: urls.map(({ argument, url, host }) => ({ argument, url, host })) }),
-      ...(command === undefined
-        ? {}
-        : { command: { text: command.text, opaque: command.opaque, words: command.words } }),
-      ...(spill === true ? { spill } : {}),
+      ...(paths.length > 0 && { paths }),
+      ...(urls.length > 0 && { urls: urls.map(({ argument, url, host }) => ({ argument, url, host })) }),
+      ...(command !== undefined && {
+        command: { text: command.text, opaque: command.opaque, words: command.words },
+      }),
+      ...(spill === true && { spill }),
       args: JSON.parse(argsText) as unknown,
     },
     expect: outcome,
-    ...(reasons[0] === undefined ? {} : { reason: reasons[0].id }),
+    ...(rule !== undefined && { reason: rule }),
   };
 }
 
@@ -121,7 +133,12 @@ function suiteText(suite: unknown): string {
 
 async function writeAll(
   folder: string,
-  made: {
+  {
+    out,
+    fixtures,
+    suite,
+    authoring,
+  }: {
     readonly out: string;
     readonly fixtures: readonly Fixture[];
     readonly suite: unknown;
@@ -129,13 +146,11 @@ async function writeAll(
   },
 ): Promise<void> {
   const documents = await Promise.all(
-    made.fixtures.map(
-      async ({ recording, input }) => [`${recording.id}.json`, await made.authoring.inputText(input)] as const,
-    ),
+    fixtures.map(async ({ recording, input }) => [`${recording.id}.json`, await authoring.inputText(input)] as const),
   );
   const write = (name: string, content: string): boolean =>
-    writeAsked({ file: path.join(folder, name), shown: path.join(made.out, name), content });
-  write('recorded_suite.yaml', suiteText(made.suite));
+    writeAsked({ file: path.join(folder, name), shown: path.join(out, name), content });
+  write('recorded_suite.yaml', suiteText(suite));
   for (const [name, text] of documents)
     write(path.join('inputs', name), `${JSON.stringify(JSON.parse(text), null, 2)}\n`);
 }

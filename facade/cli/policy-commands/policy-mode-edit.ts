@@ -1,4 +1,4 @@
-/** Owns the change of one policy's mode in the text of tollgate.yaml: every other byte, comments too, stays; refuses text that it does not understand. */
+/** Changes the mode of one source in the text of tollgate.yaml. Every other byte stays, comments included. */
 import { isDeepStrictEqual } from 'node:util';
 import { isMap, isScalar, isSeq, type Pair, parseDocument, type Scalar, type YAMLMap } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -10,7 +10,7 @@ interface Edit {
   readonly text: string;
 }
 
-/** The text with `policies[index].mode` set, and the lines that it changed. Throws USAGE when only a person can. */
+/** Returns the text with `policies[index].mode` set. Throws USAGE for an entry that it cannot change safely. */
 export function setMode(text: string, index: number, mode: Mode): string {
   const policies = parseDocument(text).get('policies', true);
   const entry = isSeq(policies) ? policies.items[index] : undefined;
@@ -26,7 +26,7 @@ function intoMap(entry: Scalar, text: string, mode: Mode): Edit | undefined {
   if (entry.range == null) return undefined;
   const [from, to] = entry.range;
   const written = text.slice(from, to);
-  // What is plain text in a list may end a word within braces.
+  // A plain scalar of a list may contain characters that end a scalar in braces.
   const path = entry.type === 'PLAIN' && /[,[\]{}#]|: /.test(written) ? JSON.stringify(entry.value) : written;
   return { from, to, text: `{path: ${path}, mode: ${mode}}` };
 }
@@ -61,7 +61,7 @@ function expected(value: unknown, index: number, mode: Mode): unknown {
 
 function unclear(): TollgateError {
   return new TollgateError('USAGE', {
-    detail: 'The entry is written in a way that is not changed by a program.',
-    next: 'Write its mode into tollgate.yaml by hand.',
+    detail: 'The mode cannot be set: the entry has a form that this command does not change.',
+    next: 'Write the mode into tollgate.yaml by hand.',
   });
 }

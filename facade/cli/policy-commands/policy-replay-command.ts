@@ -1,4 +1,6 @@
-/** Owns `tollgate policy replay`: recorded traffic decided anew under a draft, what changed by class, and the exit code for a gate; starts nothing. */
+/**
+ * Runs `policy replay`: decides recorded calls again with another policy, and counts what changes. It starts no server.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Replayed } from '../../../policies/authoring/authoring-port.ts';
 import type { Recording } from '../../audit/recording/decision-recording.ts';
@@ -9,17 +11,21 @@ import { type Colour, json, plural, printable, table } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { asEnforced } from './enforced-policy.ts';
 import { noTraffic, readTraffic } from './recorded-traffic.ts';
-import { partsAgainst } from './replay-target.ts';
+import { partsAgainst } from './written-policy.ts';
 
-/** `failOn`: classes, joined by commas. `enforced`: what is in warn or shadow counts too. */
+/** Options of `policy replay`. */
 export interface ReplayOptions extends CommonOptions {
   readonly against?: string;
   readonly since?: string;
+  /** Classes, separated by commas. */
   readonly failOn?: string;
   readonly enforced?: true;
 }
 
-/** Every class, in the order of the table; the first two change nothing. */
+/** How the decision on a call changed. */
+type ChangeClass = Replayed['class'];
+
+/** Every class, in the order of the table. In the first two, the outcome is the same. */
 const CLASSES = [
   'unchanged',
   'reasons',
@@ -31,8 +37,8 @@ const CLASSES = [
   'allow-to-deny',
   'obligations',
   'not-replayable',
-] as const satisfies readonly Replayed['class'][];
-const COLOURS: Readonly<Partial<Record<Replayed['class'], Colour>>> = {
+] as const satisfies readonly ChangeClass[];
+const COLOURS: Readonly<Partial<Record<ChangeClass, Colour>>> = {
   'deny-to-allow': 'red',
   'deny-to-ask': 'yellow',
   'ask-to-allow': 'red',
@@ -42,29 +48,31 @@ const COLOURS: Readonly<Partial<Record<Replayed['class'], Colour>>> = {
   obligations: 'yellow',
   'not-replayable': 'dim',
 };
-/** Calls of a class that the table shows; JSON has all. */
+/** How many calls of a class the text shows; JSON has all. */
 const EXAMPLES = 5;
 
 /** A changed call with what was called. */
-interface Changed extends Replayed {
+interface ChangedCall extends Replayed {
   readonly tool: string;
   readonly principal: string;
   readonly exposed: string;
 }
 
-/** What a replay came to. */
-interface Outcome {
-  readonly counts: ReadonlyMap<Replayed['class'], number>;
-  /** All that are not unchanged; for a table, the first of each class. */
-  readonly changed: readonly Changed[];
+interface ReplayResult {
+  readonly counts: ReadonlyMap<ChangeClass, number>;
+  /** The calls that are not unchanged, up to a number for each class. */
+  readonly changed: readonly ChangedCall[];
   readonly total: number;
 }
 
-/** Exit code 3 when a class of --fail-on occurs, 1 when there is nothing to replay. Throws USAGE, and what refuses the draft. */
+/**
+ * Exit code 3 if a class of --fail-on occurs, 1 if there is nothing to replay. Throws USAGE, and what the load of the
+ * draft throws.
+ */
 export async function runReplay(options: ReplayOptions, io: Io, { authoring }: Wiring): Promise<number> {
   const failOn = readClasses(options.failOn);
   const config = readConfig(options, io);
-  const parts = asEnforced(partsAgainst(config, { draft: options.against, opa: options.opa }, io), options);
+  const parts = asEnforced(partsAgainst(config, options, io), options);
   const traffic = readTraffic(config, options.since, io);
   const asJson = options.json === true;
   const { counts, changed, total } = await gather(
@@ -78,33 +86,27 @@ export async function runReplay(options: ReplayOptions, io: Io, { authoring }: W
     return EXIT.unexpected;
   }
   const failing = failOn.filter((name) => counts.has(name));
-  const shown = { counts, total, changed: createConceal(config)(changed) };
+  const concealed = createConceal(config)(changed);
+  const classes = Object.fromEntries(CLASSES.map((name) => [name, counts.get(name) ?? 0]));
   io.stdout(
     asJson
-      ? json({
-          calls: total,
-          unreadable,
-          classes: Object.fromEntries(CLASSES.map((name) => [name, counts.get(name) ?? 0])),
-          failing,
-          changed: shown.changed,
-        })
-      : replayText(io, shown),
+      ? json({ calls: total, unreadable, classes, failing, changed: concealed })
+      : replayText(io, { counts, total, changed: concealed }),
   );
-  if (failing.length > 0)
-    io.stderr(
-      `Failed: there are calls of the class ${failing.map((name) => `${name} (${counts.get(name)})`).join(', ')}.\n`,
-    );
-  return failing.length > 0 ? EXIT.refused : EXIT.ok;
+  if (failing.length === 0) return EXIT.ok;
+  const found = failing.map((name) => `${name} (${counts.get(name)})`).join(', ');
+  io.stderr(`Failed: there are calls of the class ${found}.\n`);
+  return EXIT.refused;
 }
 
-/** One recording at a time is in memory. */
+/** Keeps one recording at a time in memory. `most`: how many changed calls of a class it returns. */
 async function gather(
   replay: (calls: Iterable<Recording>) => AsyncIterable<Replayed>,
   recordings: Iterable<Recording>,
   most: number,
-): Promise<Outcome> {
-  const counts = new Map<Replayed['class'], number>();
-  const changed: Changed[] = [];
+): Promise<ReplayResult> {
+  const counts = new Map<ChangeClass, number>();
+  const changed: ChangedCall[] = [];
   let current: Recording | undefined;
   const calls = function* (): Generator<Recording> {
     for (const recording of recordings) yield (current = recording);
@@ -114,66 +116,52 @@ async function gather(
     counts.set(one.class, count);
     if (one.class === 'unchanged' || current === undefined || count > most) continue;
     const { exposed, input } = current;
-    changed.push({
-      ...one,
-      exposed,
-      principal: input.principal.id,
-      tool: `${input.effect.server}.${input.effect.tool}`,
-    });
+    const { server, tool } = input.effect;
+    changed.push({ ...one, exposed, principal: input.principal.id, tool: `${server}.${tool}` });
   }
   return { counts, changed, total: [...counts.values()].reduce((sum, count) => sum + count, 0) };
 }
 
-function replayText(io: Io, { counts, changed, total }: Outcome): string {
-  const rows = CLASSES.filter((name) => counts.has(name)).map((name) => [coloured(name), String(counts.get(name))]);
+function replayText(io: Io, { counts, changed, total }: ReplayResult): string {
+  const rows = CLASSES.filter((name) => counts.has(name)).map((name) => {
+    const colour = COLOURS[name];
+    return [colour === undefined ? name : { text: name, colour }, String(counts.get(name))];
+  });
   const lists = CLASSES.flatMap((name) => {
     const some = changed.filter((one) => one.class === name);
     if (some.length === 0) return [];
-    const head = [
-      'ID',
-      'CALL',
-      ...(name === 'not-replayable'
-        ? ['WHY']
-        : name === 'obligations'
-          ? ['RULES', 'WHAT']
-          : ['PRINCIPAL', 'BEFORE', 'AFTER']),
-    ];
-    const left = (counts.get(name) ?? 0) - some.length;
-    return [`\n${name}\n${table(io, head, some.map(rowOf))}${left > 0 ? `and ${left} more; --json has all\n` : ''}`];
+    const more = (counts.get(name) ?? 0) - some.length;
+    const list = table(io, ['ID', 'CALL', ...headOf(name)], some.map(rowOf));
+    return [`\n${name}\n${list}${more > 0 ? `and ${more} more; --json shows all\n` : ''}`];
   });
-  return `${plural(total, 'recorded call')}, decided anew\n${table(io, ['CLASS', 'CALLS'], rows)}${lists.join('')}`;
+  return `${plural(total, 'recorded call')}, decided again\n${table(io, ['CLASS', 'CALLS'], rows)}${lists.join('')}`;
 }
 
-function rowOf(one: Changed): readonly string[] {
+function headOf(name: ChangeClass): readonly string[] {
+  if (name === 'not-replayable') return ['WHY'];
+  return name === 'obligations' ? ['RULES', 'WHAT'] : ['PRINCIPAL', 'BEFORE', 'AFTER'];
+}
+
+function rowOf(one: ChangedCall): readonly string[] {
   const rules = (decided: Replayed['before']): string =>
     `${decided?.outcome ?? ''} ${(decided?.reasons ?? []).map(({ id }) => id).join(', ')}`;
   const start = [one.id, printable(one.exposed)];
-  if (one.obligations !== undefined)
-    return [
-      ...start,
-      rules(one.after),
-      Object.entries(one.obligations)
-        .map(([name, [before, after]]) => `${name}: ${JSON.stringify(before)} to ${JSON.stringify(after)}`)
-        .join(', '),
-    ];
-  return one.class === 'not-replayable'
-    ? [...start, one.why ?? '']
-    : [...start, one.principal, rules(one.before), rules(one.after)];
+  if (one.class === 'not-replayable') return [...start, one.why ?? ''];
+  if (one.obligations === undefined) return [...start, one.principal, rules(one.before), rules(one.after)];
+  const changes = Object.entries(one.obligations).map(
+    ([name, [before, after]]) => `${name}: ${JSON.stringify(before)} to ${JSON.stringify(after)}`,
+  );
+  return [...start, rules(one.after), changes.join(', ')];
 }
 
-function coloured(name: Replayed['class']): { readonly text: string; readonly colour: Colour } | string {
-  const colour = COLOURS[name];
-  return colour === undefined ? name : { text: name, colour };
-}
-
-function readClasses(text: string | undefined): readonly Replayed['class'][] {
+function readClasses(text: string | undefined): readonly ChangeClass[] {
   const names = text?.split(',').map((name) => name.trim()) ?? [];
   const known: readonly string[] = CLASSES.slice(1);
-  const wrong = names.find((name) => !known.includes(name));
-  if (wrong !== undefined)
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined)
     throw new TollgateError('USAGE', {
-      detail: `There is no class ${printable(wrong)}.`,
-      next: `Known are ${known.join(', ')}.`,
+      detail: `There is no class ${printable(unknown)}.`,
+      next: `The classes are ${known.join(', ')}.`,
     });
-  return names as readonly Replayed['class'][];
+  return names as readonly ChangeClass[];
 }

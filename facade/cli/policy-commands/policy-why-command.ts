@@ -1,8 +1,8 @@
-/** Owns `tollgate policy why`: finds the call that is meant, and has its decision explained; prints no secret and starts no call. */
+/** Runs `policy why`: explains the decision on a call, recorded or written by the user. It makes no call. */
 import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Explanation, PolicyParts } from '../../../policies/authoring/authoring-port.ts';
-import type { CallDecision, CallInput, Principal } from '../../../policies/port.ts';
+import type { CallInput, Principal } from '../../../policies/port.ts';
 import { AUDIT_INDEX } from '../../audit/audit-index.ts';
 import { type IndexedRecord, openAuditReader } from '../../audit/audit-reader.ts';
 import { isWhole, type Recording } from '../../audit/recording/decision-recording.ts';
@@ -21,15 +21,16 @@ import { parseArgs } from '../serving/try-command.ts';
 import type { Wiring } from '../wiring.ts';
 import { auditText, explanationText } from './policy-why-view.ts';
 
-/** `call` is a tool's name, `last`, or a decision id. */
+/** Options of `policy why`. */
 export interface WhyOptions extends CommonOptions {
+  /** The name of a tool, `last`, or a decision id. */
   readonly call: string;
   readonly args?: string;
   readonly as?: string;
 }
 
-/** What the parts of the command share. */
-interface Asking {
+/** One run of the command. */
+interface WhyRun {
   readonly options: WhyOptions;
   readonly config: Config;
   readonly parts: PolicyParts;
@@ -39,65 +40,48 @@ interface Asking {
 
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** Exit code 0 whatever the decision was, 1 where there is none of that id. Throws as `try`, STATE_FAILED for recordings without a key. */
+/**
+ * Exit code 0 for every decision, 1 if there is no decision with this id. Throws as `try`, and STATE_FAILED if the key
+ * of the recordings is missing.
+ */
 export async function runWhy(options: WhyOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
-  const asking: Asking = {
-    options,
-    config,
-    io,
-    wiring,
-    parts: policyParts(config, options.opa === undefined ? {} : { opa: options.opa }),
-  };
+  const run: WhyRun = { options, config, io, wiring, parts: policyParts(config, options) };
   const from: Recordings = { state: config.state, settings: config.recording, now: Date.now() };
-  if (options.call === 'last') return whyRecorded(asking, readLast(from));
-  if (!ID.test(options.call)) return whyWritten(asking);
+  if (options.call === 'last') return whyRecorded(run, readLast(from));
+  if (!ID.test(options.call)) return whyWritten(run);
   const recording = findRecording(from, options.call);
-  return recording === undefined ? whyAudited(asking) : whyRecorded(asking, recording);
+  return recording === undefined ? whyAudited(run) : whyRecorded(run, recording);
 }
 
-async function whyWritten(asking: Asking): Promise<number> {
-  const { options, config, io, wiring } = asking;
+async function whyWritten(run: WhyRun): Promise<number> {
+  const { options, config, io, wiring } = run;
   const principal = askedPrincipal(config, options, io);
-  const { input, remarks } = await withAssembled(asking, async (assembled) => lower(assembled, { principal, options }));
-  const explanation = await wiring.authoring.explain(asking.parts, input);
-  return show(asking, { call: options.call, explanation, remarks });
-}
-
-async function withAssembled<T>(
-  { config, options, io, wiring }: Asking,
-  work: (assembled: AssembledFacade) => Promise<T>,
-): Promise<T> {
-  let answer: T | undefined;
-  await withFacade({ config, options, io, assemble: wiring.assemble }, async (assembled) => {
-    answer = await work(assembled);
-    return EXIT.ok;
+  return withFacade({ config, options, io, assemble: wiring.assemble }, async (assembled) => {
+    const { input, remarks } = await lower(assembled, { principal, options });
+    const explanation = await wiring.authoring.explain(run.parts, input);
+    return show(run, { call: options.call, explanation, remarks });
   });
-  return answer as T;
 }
 
-/** By the stages of a real call. A tool that is hidden from this principal is explained all the same: that is what one would ask. */
+/** Lowers the call by the stages of a real call. A tool that is hidden from the principal is explained too. */
 async function lower(
   assembled: AssembledFacade,
   { principal, options }: { readonly principal: Principal; readonly options: WhyOptions },
 ): Promise<{ readonly input: CallInput; readonly remarks: readonly string[] }> {
   const { deps, catalog, config } = assembled;
   const doc = parseArgs(options.args ?? '{}', 'policy why');
-  const around = { principal, run: 'why', labels: [], time: new Date(deps.now()).toISOString() };
+  const context = { principal, run: 'why', labels: [], time: new Date(deps.now()).toISOString() };
   try {
     const { exposed } = await deps.nameTables.resolve(principal, options.call);
-    const {
-      effect,
-      argsText,
-      pathHandles: held,
-    } = await lowerCall(exposed, bindArguments(doc, exposed.args), {
+    const { effect, argsText, pathHandles } = await lowerCall(exposed, bindArguments(doc, exposed.args), {
       files: deps.files,
       spills: deps.spills,
       owner: { principal: principal.id, run: 'why' },
       labels: [],
     });
-    held.close();
-    return { input: { ...around, effect, argsText }, remarks: [] };
+    pathHandles.close();
+    return { input: { ...context, effect, argsText }, remarks: [] };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') throw thrown;
     const { effect, argsText } = draftCall({ config, served: catalog.servers }, principal, {
@@ -105,32 +89,31 @@ async function lower(
       args: doc.value as Readonly<Record<string, unknown>>,
     });
     return {
-      input: { ...around, effect, argsText },
-      remarks: [
-        'This tool is hidden from this principal: a call of it is answered like a call of a tool that does not exist.',
-      ],
+      input: { ...context, effect, argsText },
+      remarks: ['This tool is hidden from this principal. A call of it gets the same answer as an unknown tool.'],
     };
   }
 }
 
-async function whyRecorded(asking: Asking, recording: Recording | undefined): Promise<number> {
-  const { config, io, wiring } = asking;
+async function whyRecorded(run: WhyRun, recording: Recording | undefined): Promise<number> {
+  const { config, io, wiring } = run;
   if (recording === undefined) {
     io.stderr(
       config.recording.mode === 'off'
-        ? 'Nothing is recorded. Write `recording: {mode: last}` into tollgate.yaml to ask about the last call.\n'
-        : 'No decision of the time that is kept is recorded.\n',
+        ? 'Recording is off. Write `recording: {mode: last}` into tollgate.yaml to ask about the last call.\n'
+        : 'No decision is recorded.\n',
     );
     return EXIT.unexpected;
   }
   if (!isWhole(recording)) {
     io.stderr(
-      `The arguments of this call (${recording.argChars} characters) were too large to be kept, so that it cannot be explained by its facts.\n`,
+      `The arguments of this call (${recording.argChars} characters) were too large to be recorded.\n` +
+        'The facts of the decision are therefore unknown.\n',
     );
-    return whyAudited({ ...asking, options: { ...asking.options, call: recording.id } });
+    return whyAudited({ ...run, options: { ...run.options, call: recording.id } });
   }
-  const explanation = await wiring.authoring.explain(asking.parts, recording.input);
-  return show(asking, {
+  const explanation = await wiring.authoring.explain(run.parts, recording.input);
+  return show(run, {
     call: recording.exposed,
     id: recording.id,
     input: recording.input,
@@ -139,31 +122,29 @@ async function whyRecorded(asking: Asking, recording: Recording | undefined): Pr
   });
 }
 
-/** Rules may be others than then. */
+/** Tells that the policy is no longer the one that decided. */
 function remarksOf({ revision, decision, failed }: Recording, explanation: Explanation): readonly string[] {
-  if (decision === undefined) return [`No decision was made then: ${failed ?? ''}`];
+  if (decision === undefined) return [`The policy failed at the time of the call: ${failed ?? ''}`];
   if (revision === explanation.revision) return [];
+  const rules = decision.reasons.map(({ id }) => id).join(', ');
   return [
-    `The policy has changed since. Then it was ${told(decision)}; what follows is how the policy of now decides.`,
+    `The policy has changed since the call. It was ${decision.outcome} by ${rules}.`,
+    'What follows is the decision of the present policy.',
   ];
 }
 
-function told({ outcome, reasons }: CallDecision): string {
-  return `${outcome} by ${reasons.map(({ id }) => id).join(', ')}`;
-}
-
-/** The audit keeps no facts: it can name the rules, and they name what they read. */
-async function whyAudited(asking: Asking): Promise<number> {
-  const { options, config, io, wiring } = asking;
+/** The audit log has no facts: it names the rules, and the rules name the facts that they read. */
+async function whyAudited(run: WhyRun): Promise<number> {
+  const { options, config, io, wiring } = run;
   const found = findRecords(config, options.call);
   const first = found[0];
   if (first === undefined) {
-    io.stderr(`There is no decision ${options.call}, neither recorded nor in the audit.\n`);
+    io.stderr(`There is no decision ${options.call} in the recordings or in the audit log.\n`);
     return EXIT.unexpected;
   }
   const reasons = 'reasons' in first.record ? (first.record.reasons ?? []) : [];
   const reads = await wiring.authoring.readsOf(
-    asking.parts,
+    run.parts,
     reasons.map(({ id }) => id),
   );
   const rules = reasons.map((reason) => ({ ...reason, reads: reads.get(reason.id) ?? [] }));
@@ -171,7 +152,8 @@ async function whyAudited(asking: Asking): Promise<number> {
     options.json === true ? json({ id: options.call, record: first.record, rules }) : auditText(first.record, rules),
   );
   io.stderr(
-    'The audit keeps no facts. With `recording: {mode: on}` in tollgate.yaml they are kept, encrypted, and this command shows which of them decided and what would have changed it.\n',
+    'The audit log has no facts, so this command cannot show which of them decided.\n' +
+      'Write `recording: {mode: on}` into tollgate.yaml to keep them, encrypted.\n',
   );
   return EXIT.ok;
 }
@@ -193,13 +175,13 @@ interface Shown {
   readonly remarks: readonly string[];
 }
 
-function show({ config, options, io }: Asking, shown: Shown): number {
+function show({ config, options, io }: WhyRun, shown: Shown): number {
   const clean = createConceal(config)({ ...shown.explanation });
   for (const remark of shown.remarks) io.stderr(`${remark}\n`);
   const call = {
     call: shown.call,
-    ...(shown.id === undefined ? {} : { id: shown.id }),
-    ...(shown.input === undefined ? {} : { principal: shown.input.principal.id, time: shown.input.time }),
+    ...(shown.id !== undefined && { id: shown.id }),
+    ...(shown.input !== undefined && { principal: shown.input.principal.id, time: shown.input.time }),
   };
   io.stdout(options.json === true ? json({ ...call, ...clean }) : explanationText(io, call, clean));
   return EXIT.ok;

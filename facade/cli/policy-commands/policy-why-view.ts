@@ -1,4 +1,4 @@
-/** Owns how an explanation looks to a person: the outcome, what decided, what was near, what would change it; prints only what was cleaned. */
+/** Prints the explanation of a decision: the outcome, the facts that decided, and what would change it. */
 import type {
   CallFact,
   ConditionWhy,
@@ -11,10 +11,12 @@ import type { IndexedRecord } from '../../audit/audit-reader.ts';
 import { type CliIo, paint, plural, printable } from '../print.ts';
 
 const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;
-const MOST_LETTERS = 100;
-const MOST_ITEMS = 3;
+/** The length to which a value is cut, in UTF-16 units. */
+const MAX_VALUE = 100;
+/** How many items of a longer list are shown. */
+const MAX_ITEMS = 3;
 
-/** Which call it is. */
+/** The call that is explained. */
 export interface ShownCall {
   readonly call: string;
   readonly id?: string;
@@ -22,53 +24,50 @@ export interface ShownCall {
   readonly time?: string;
 }
 
-/** The whole answer, some twenty lines. */
+/** Returns the complete explanation. Its facts must contain no secret. */
 export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: Explanation): string {
   const { decision, rules, others, expressions, flips, unexplained } = why;
-  const place = ({ file, line }: { readonly file?: string; readonly line?: number }): string =>
-    file === undefined ? '' : `  ${file}:${line ?? 1}`;
   const ids = new Set(decision.reasons.map(({ id }) => id));
-  const shadows = decision.shadow.map(
-    (reason) => `  ${reason.id}: ${reason.message}${place(reason)}  (would ${reason.would}, does not count)`,
-  );
-  const near = rules.filter(({ fired }) => !fired);
+  const deciding = rules.filter(({ fired, id }) => fired && ids.has(id));
   const overruled = rules.filter(({ fired, mode, id }) => fired && mode === 'enforce' && !ids.has(id));
+  const near = rules.filter(({ fired }) => !fired);
   const known = [call.id, call.principal, call.time].filter((part) => part !== undefined);
-  // What came from outside is made printable before it is coloured, so that no name can bring a colour of its own.
-  const head = `${paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase())}  ${printable(call.call)}${known.length === 0 ? '' : `  (${printable(known.join(', '))})`}`;
+  // Text from outside is made printable before it is coloured, so that it cannot bring its own colour.
+  const outcome = paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase());
+  const about = known.length === 0 ? '' : `  (${printable(known.join(', '))})`;
   const lines = [
-    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
-    ...shadows,
+    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${placeOf(reason)}`),
+    ...decision.shadow.map(
+      (reason) => `  ${reason.id}: ${reason.message}${placeOf(reason)}  (would ${reason.would}, is not enforced)`,
+    ),
     ...section(
       'Facts that were used',
-      rules
-        .filter(({ fired, id }) => fired && ids.has(id))
-        .flatMap((rule) => rule.conditions.map((condition) => usedLine(rule, condition))),
+      deciding.flatMap((rule) => rule.conditions.map((condition) => usedLine(rule, condition))),
     ),
     ...section(
-      'Fired too, and overruled',
-      overruled.map(({ id, outcome, file, line }) => `${id} (${outcome})  ${file}:${line}`),
+      'Rules that fired and were overruled',
+      overruled.map((rule) => `${rule.id} (${rule.outcome})${placeOf(rule)}`),
     ),
-    ...section('Near, and why they did not fire', near.map(nearLine)),
+    ...section('Rules that almost fired', near.map(nearLine)),
     ...section(
       'Rego: the first expression that failed',
-      expressions.map(({ rule, file, line, text }) => `${rule}  ${file}:${line}  ${short(text)}`),
+      expressions.map((expression) => `${expression.rule}${placeOf(expression)}  ${short(expression.text)}`),
     ),
     ...(unexplained === 'opa' ? ['', 'Rego is not explained: there is no opa. See docs/rego.md, Finding opa.'] : []),
     ...(unexplained === 'bundle'
-      ? ['', 'Rego of a built bundle is not explained: name its sources under `policies` to see expressions.']
+      ? ['', 'Rego of a built bundle is not explained. Name its sources under `policies` to see expressions.']
       : []),
     ...section('What would change it', flips.map(flipLine)),
-    ...(flips.length === 0 ? ['', 'No change of up to three facts was found that flips the decision.'] : []),
-    ...(others > 0 ? ['', `${plural(others, 'other rule')} in YAML said nothing.`] : []),
+    ...(flips.length === 0 ? ['', 'No change of up to three facts changes the decision.'] : []),
+    ...(others > 0 ? ['', `${plural(others, 'other YAML rule')} did not fire.`] : []),
   ];
-  return `${[head, ...lines.map(printable)].join('\n')}\n`;
+  return `${[`${outcome}  ${printable(call.call)}${about}`, ...lines.map(printable)].join('\n')}\n`;
 }
 
-/** Codes that say no more than the outcome. */
-const SAID: ReadonlySet<string> = new Set(['DENIED', 'APPROVAL_REQUIRED']);
+/** Codes that repeat the outcome. */
+const PLAIN_CODES: ReadonlySet<string> = new Set(['DENIED', 'APPROVAL_REQUIRED']);
 
-/** A decision of which only the audit knows. */
+/** Returns the text for a decision that is only in the audit log. */
 export function auditText(
   record: IndexedRecord['record'],
   rules: readonly {
@@ -78,22 +77,27 @@ export function auditText(
     readonly reads: readonly string[];
   }[],
 ): string {
-  const call = record as {
+  const { outcome, code, exposed, ts, principal } = record as {
     readonly outcome?: string;
     readonly code?: string;
     readonly exposed?: string;
     readonly ts: string;
     readonly principal?: { readonly id: string };
   };
+  const more = code === undefined || PLAIN_CODES.has(code) ? '' : ` ${code}`;
+  const known = [principal?.id, ts].filter(Boolean).join(', ');
   const lines = [
-    `${(call.outcome ?? '').toUpperCase()}${call.code === undefined || SAID.has(call.code) ? '' : ` ${call.code}`}  ${call.exposed ?? ''}  (${[call.principal?.id, call.ts].filter(Boolean).join(', ')})`,
+    `${(outcome ?? '').toUpperCase()}${more}  ${exposed ?? ''}  (${known})`,
     ...rules.map(
-      ({ id, file, line, reads }) =>
-        `  ${id}${file === undefined ? '' : `  ${file}:${line ?? 1}`}${reads.length === 0 ? '' : `  reads ${reads.join(', ')}`}`,
+      (rule) => `  ${rule.id}${placeOf(rule)}${rule.reads.length === 0 ? '' : `  reads ${rule.reads.join(', ')}`}`,
     ),
     ...(rules.length === 0 ? ['  No rule decided this: the call ended before or after the policy.'] : []),
   ];
   return `${lines.map(printable).join('\n')}\n`;
+}
+
+function placeOf({ file, line }: { readonly file?: string; readonly line?: number }): string {
+  return file === undefined ? '' : `  ${file}:${line ?? 1}`;
 }
 
 function section(title: string, lines: readonly string[]): readonly string[] {
@@ -101,45 +105,42 @@ function section(title: string, lines: readonly string[]): readonly string[] {
 }
 
 function usedLine({ id, file }: RuleWhy, { field, written, line, facts }: ConditionWhy): string {
-  return `${factList(facts)}  fits ${field}: ${value(written)}  (${id}, ${file}:${line})`;
+  return `${factList(facts)}  matches ${field}: ${valueText(written)}  (${id}, ${file}:${line})`;
 }
 
 function nearLine({ id, outcome, mode, file, conditions }: RuleWhy): string {
-  const failed = conditions.filter(({ holds }) => !holds);
-  const first = failed[0];
-  const more = failed.length > 1 ? `, and ${failed.length - 1} more` : '';
   const about = `${id} (${outcome}${mode === 'enforce' ? '' : `, ${mode}`})`;
-  return first === undefined
-    ? about
-    : `${about}  ${file}:${first.line}  ${first.field}: ${value(first.written)} does not fit ${factList(first.facts)}${more}`;
+  const [first, ...more] = conditions.filter(({ holds }) => !holds);
+  if (first === undefined) return about;
+  const { line, field, written, facts } = first;
+  const others = more.length === 0 ? '' : `, and ${more.length} more`;
+  return `${about}  ${file}:${line}  ${field}: ${valueText(written)} does not match ${factList(facts)}${others}`;
 }
 
 function factList(facts: readonly CallFact[]): string {
   return facts.length === 0
-    ? 'a call that has none'
-    : facts.map(({ name, value: one }) => `${name} = ${value(one)}`).join(', ');
+    ? 'a call without this fact'
+    : facts.map(({ name, value }) => `${name} = ${valueText(value)}`).join(', ');
 }
 
 function flipLine({ outcome, changes }: Flip): string {
   const verb = { allow: 'allowed', ask: 'asked', deny: 'denied' }[outcome];
-  return `${verb} if ${changes.map(({ text }) => text).join(' and ')}  (${changes.map(proof).join('; ')})`;
+  return `${verb} if ${changes.map(({ text }) => text).join(' and ')}  (${changes.map(changeText).join('; ')})`;
 }
 
-/** The very change that was decided. */
-function proof({ fact, to }: FactChange): string {
-  return `tried ${fact} = ${value(to)}`;
+/** Shows the exact change that was decided. */
+function changeText({ fact, to }: FactChange): string {
+  return `tried ${fact} = ${valueText(to)}`;
 }
 
-function value(one: unknown): string {
-  // The first few tell what a list is about; an open bracket tells nothing.
-  if (Array.isArray(one) && JSON.stringify(one).length > MOST_LETTERS)
-    return `[${one
-      .slice(0, MOST_ITEMS)
-      .map((item) => short(JSON.stringify(item)))
-      .join(', ')}, and ${one.length - MOST_ITEMS} more]`;
-  return short(typeof one === 'string' ? one : JSON.stringify(one));
+function valueText(value: unknown): string {
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  if (!Array.isArray(value) || text.length <= MAX_VALUE) return short(text);
+  const items = value.slice(0, MAX_ITEMS).map((item) => short(JSON.stringify(item)));
+  const more = value.length - items.length;
+  return `[${items.join(', ')}${more > 0 ? `, and ${more} more` : ''}]`;
 }
 
 function short(text: string): string {
-  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS)}…` : text;
+  return text.length > MAX_VALUE ? `${text.slice(0, MAX_VALUE)}…` : text;
 }

@@ -1,20 +1,24 @@
-/** Owns how commands get at recorded traffic: by time, each line that cannot be read told of; refuses to go on without any. */
+/** Reads recorded traffic for commands, and reports the lines that cannot be read. */
 import type { Recording } from '../../audit/recording/decision-recording.ts';
 import { readRecordings } from '../../audit/recording/recording-reader.ts';
 import type { Config } from '../../config/config.ts';
 import type { Io } from '../command-io.ts';
 import { readPastTime } from '../durations.ts';
 
+/** How many unreadable lines are shown. */
 const SHOWN = 5;
 
 /** Recordings, newest file first. */
 export interface Traffic {
   readonly recordings: Iterable<Recording>;
-  /** Says on stderr what could not be read; answers how many lines. */
+  /** Prints on stderr what could not be read, and returns the number of these lines. Call it after the iteration. */
   tell(): number;
 }
 
-/** All that are kept, or those since a time: `7d`, or ISO. Throws USAGE, STATE_FAILED where the key is gone. */
+/**
+ * Reads all recordings, or those since a time: `7d`, or ISO. Throws USAGE, and STATE_FAILED if the key of the
+ * recordings is missing.
+ */
 export function readTraffic(config: Config, since: string | undefined, io: Io): Traffic {
   const now = Date.now();
   const faults: string[] = [];
@@ -38,9 +42,9 @@ export function readTraffic(config: Config, since: string | undefined, io: Io): 
   };
 }
 
-/** What to write where there is no traffic. */
+/** Returns the message for a command that finds no recordings. */
 export function noTraffic(config: Config): string {
   return config.recording.mode === 'off'
-    ? 'Nothing is recorded. Write `recording: {mode: on, keep: 7d}` into tollgate.yaml, and let agents work.\n'
-    : 'No decision of this time is recorded.\n';
+    ? 'Recording is off. Write `recording: {mode: on, keep: 7d}` into tollgate.yaml, and let agents work.\n'
+    : 'There is no recorded decision in this period.\n';
 }

@@ -1,6 +1,6 @@
 /**
- * Runs `approve`: an owner agrees to two screens separately, at a terminal or by naming the hash of each. One yes never
- * answers two questions.
+ * Runs `approve`: an owner agrees to the start of a server and to its tools, at a terminal or by the hash of each
+ * screen. One yes never answers two questions.
  */
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
@@ -14,147 +14,140 @@ import {
   agrees,
   type ConsentDialogue,
   checkHash,
-  checkWords,
+  checkHashes,
   print,
   tell,
 } from './consent-dialogue.ts';
 import { startScreen, toolsScreen } from './consent-screens.ts';
 import { type ConsentWiring, serverNamed, withOwnerContext } from './owner-context.ts';
 import { findOrProbe } from './probe-consent.ts';
-import { lookAtStart } from './start-screen.ts';
+import { startReviewOf } from './start-screen.ts';
 
 /**
- * Asks for both steps; what was approved and has not changed is not asked again. Exit code 7 when a person must still
- * agree.
- * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for another hash or for a start that another process replaced
- * meanwhile, and what a start throws.
+ * Asks for both approvals, except for one that exists and still matches. Exit code 7 if a person must still agree.
+ * Throws USAGE, IDENTITY, CONFIG_INVALID, what a start throws, and PIN_MISMATCH for another hash or for a start that
+ * another process has replaced.
  */
 export async function runApproveServer(
   options: ApproveOptions,
   io: Io,
   wiring: ConsentWiring & { readonly check: CheckPolicy },
 ): Promise<number> {
-  checkWords(options);
-  return withOwnerContext(options, { io, wiring }, async (desk) => {
-    const server = serverNamed(desk.config, options.name);
+  checkHashes(options);
+  return withOwnerContext(options, { io, wiring }, async (owner) => {
+    const server = serverNamed(owner.config, options.name);
     if (server.unusable !== undefined)
       throw new TollgateError('SERVER_UNAVAILABLE', {
         detail: `Server "${server.name}" cannot be used: ${server.unusable}`,
         next: 'Correct its entry; `tollgate check` shows it.',
       });
-    const hearing: ConsentDialogue = { server, desk, options, io, shown: { server: server.name } };
-    const start = await lookAtStart(server, desk, io);
-    showStart(hearing, start);
-    const code = options.anyTools === true ? await agreeToAny(hearing, start) : await agreeToTools(hearing, start);
-    if (code === EXIT.ok) await tellUnshown(hearing, wiring.check);
-    if (options.json === true) io.stdout(json({ ...hearing.shown, approved: code === EXIT.ok }));
+    const dialogue: ConsentDialogue = { server, owner, options, io, shown: { server: server.name } };
+    const start = await startReviewOf(server, owner, io);
+    showStart(dialogue, start);
+    const code = options.anyTools === true ? await agreeToAny(dialogue, start) : await agreeToTools(dialogue, start);
+    if (code === EXIT.ok) await checkPolicyAgain(dialogue, wiring.check);
+    if (options.json === true) io.stdout(json({ ...dialogue.shown, approved: code === EXIT.ok }));
     return code;
   });
 }
 
-/**
- * Checks Rego of the owner that shows tools against the definitions, which are known from here on. Without such Rego
- * nothing is compiled.
- */
-async function tellUnshown(hearing: ConsentDialogue, check: CheckPolicy): Promise<void> {
-  const { config } = hearing.desk;
+/** Checks the owner's Rego against the definitions, which are known now. Without Rego it compiles nothing. */
+async function checkPolicyAgain(dialogue: ConsentDialogue, check: CheckPolicy): Promise<void> {
+  const { config } = dialogue.owner;
   if (config.policies.every(({ kind }) => kind === 'yaml')) return;
   try {
-    for (const line of (await check(config, {})).unshown) tell(hearing, line);
+    for (const line of (await check(config, {})).unshown) tell(dialogue, line);
   } catch (thrown) {
-    // The approval stands. The commands that check the policy report what is wrong with it.
-    tell(hearing, `The policy does not fit these tools: ${asTollgateError(thrown).message} See: tollgate check`);
+    // The approval stays. `tollgate check` reports what is wrong with the policy.
+    tell(dialogue, `The policy does not fit these tools: ${asTollgateError(thrown).message} See: tollgate check`);
   }
 }
 
-function showStart(hearing: ConsentDialogue, start: StartReview): void {
-  const { server, options, shown } = hearing;
+function showStart(dialogue: ConsentDialogue, start: StartReview): void {
+  const { server, options, shown } = dialogue;
   const { facts, hash, changed, remarks, approved } = start;
   shown.start = {
     hash,
     approved: approved !== undefined,
     changed,
     remarks,
-    facts: { ...facts, env: stars(facts.env), headers: stars(facts.headers) },
+    facts: { ...facts, env: masked(facts.env), headers: masked(facts.headers) },
   };
-  print(hearing, startScreen(server, start));
-  checkHash(hearing, { named: options.yes?.[0], actual: hash, what: 'start' });
+  print(dialogue, startScreen(server, start));
+  checkHash(dialogue, { named: options.yes?.[0], actual: hash, what: 'start' });
 }
 
-/**
- * Here start and tools are one question, because no look comes between them. Without a terminal, both must be named.
- */
-async function agreeToAny(hearing: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<number> {
-  const { server, desk, options } = hearing;
-  const { consent } = desk.consents.statusOf(server.name);
+/** Start and tools are one question here, because no probe is between them. Without a terminal, --yes needs both. */
+async function agreeToAny(dialogue: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<number> {
+  const { server, owner, options } = dialogue;
+  const { consent } = owner.consents.statusOf(server.name);
   if (
     approved !== undefined &&
     consent?.tools !== undefined &&
     consent.tools.set === undefined &&
     consent.tools.hints === server.trustHints
   )
-    return done(hearing, 'Approved already, with any tools.');
+    return finish(dialogue, 'Approved already, with any tools.');
   const question =
     approved === undefined
       ? 'Let it start as shown above, with all tools that it lists, now and later?'
-      : 'Let agents use all tools that it lists, now and later, without looking at them?';
-  if (!(await agrees(hearing, { named: options.yes?.[1], question, next: [hash, ANY] }))) return EXIT.approval;
+      : 'Let agents use all tools that it lists, now and later, without a review?';
+  if (!(await agrees(dialogue, { named: options.yes?.[1], question, next: [hash, ANY] }))) return EXIT.approval;
   if (approved === undefined) {
-    desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
-    await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
+    owner.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
+    await owner.consents.approveStart({ facts, by: owner.by, at: owner.now() });
   }
-  desk.consents.store.checkStart(server.name, hash);
-  desk.record({ event: 'any-tools-approved', server: server.name, outcome: 'allow' });
-  await desk.consents.approveAnyTools(server.name, {
+  owner.consents.store.checkStart(server.name, hash);
+  owner.record({ event: 'any-tools-approved', server: server.name, outcome: 'allow' });
+  await owner.consents.approveAnyTools(server.name, {
     start: hash,
     hints: server.trustHints,
-    by: desk.by,
-    at: desk.now(),
+    by: owner.by,
+    at: owner.now(),
   });
-  return done(hearing, 'Approved, with any tools: no one will be asked when they change.');
+  return finish(dialogue, 'Approved, with any tools: no one is asked when they change.');
 }
 
-async function agreeToTools(hearing: ConsentDialogue, start: StartReview): Promise<number> {
-  const { server, desk, options, shown } = hearing;
-  const looked = await findOrProbe(hearing, start);
-  if (looked === undefined) return EXIT.approval;
-  const { consent } = desk.consents.statusOf(server.name);
-  const review = reviewTools(server, looked, {
-    before: desk.consents.lastSet(server.name),
-    others: desk.consents.toolsOfOthers(server.name),
+async function agreeToTools(dialogue: ConsentDialogue, start: StartReview): Promise<number> {
+  const { server, owner, options, shown } = dialogue;
+  const probed = await findOrProbe(dialogue, start);
+  if (probed === undefined) return EXIT.approval;
+  const { consent } = owner.consents.statusOf(server.name);
+  const review = reviewTools(server, probed, {
+    before: owner.consents.lastSet(server.name),
+    others: owner.consents.toolsOfOthers(server.name),
   });
-  shown.tools = dataOf(review);
-  print(hearing, toolsScreen(server, review));
-  checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
-  if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');
+  shown.tools = toolsData(review);
+  print(dialogue, toolsScreen(server, review));
+  checkHash(dialogue, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
+  if (consent?.tools?.set === review.hash) return finish(dialogue, 'Approved already, and nothing has changed.');
   if (
-    !(await agrees(hearing, {
+    !(await agrees(dialogue, {
       named: options.yes?.[1],
       question: 'Let agents see and call these tools, as policy allows?',
       next: [start.hash, review.hash],
     }))
   )
     return EXIT.approval;
-  // Another process may have approved another start while this one was read.
-  desk.consents.store.checkStart(server.name, start.hash);
-  desk.record({
+  // Another process may have approved another start while the person read this one.
+  owner.consents.store.checkStart(server.name, start.hash);
+  owner.record({
     event: 'tools-approved',
     server: server.name,
     outcome: 'allow',
     approved: review.hash,
     tools: review.tools.length,
   });
-  await desk.consents.approveTools(server.name, review.set, { start: start.hash, by: desk.by, at: desk.now() });
-  const unknown = findUnknownNames(desk.config, server.name, review.set.tools);
-  for (const { file, line, column, message, binds } of unknown)
-    tell(
-      hearing,
-      `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, the calls that it concerns are refused.'}`,
-    );
-  return done(hearing, 'Approved.');
+  await owner.consents.approveTools(server.name, review.set, { start: start.hash, by: owner.by, at: owner.now() });
+  const unknown = findUnknownNames(owner.config, server.name, review.set.tools);
+  for (const { file, line, column, message, binds } of unknown) {
+    const effect = binds === undefined ? '' : ' Until it is corrected, the calls that it concerns are refused.';
+    tell(dialogue, `${file}:${line}:${column}: ${message}${effect}`);
+  }
+  return finish(dialogue, 'Approved.');
 }
 
-function dataOf({ hash, set, version, tools, removed, texts }: ToolReview): unknown {
+function toolsData({ hash, set, version, tools, removed, texts }: ToolReview): unknown {
   return {
     hash,
     version,
@@ -172,11 +165,12 @@ function dataOf({ hash, set, version, tools, removed, texts }: ToolReview): unkn
   };
 }
 
-function stars(values: Readonly<Record<string, string>>): Record<string, string> {
+function masked(values: Readonly<Record<string, string>>): Record<string, string> {
   return Object.fromEntries(Object.keys(values).map((name) => [name, '***']));
 }
 
-function done(hearing: ConsentDialogue, words: string): number {
-  tell(hearing, `${hearing.server.name}: ${words} Withdraw it with: tollgate revoke ${hearing.server.name}`);
+function finish(dialogue: ConsentDialogue, result: string): number {
+  const { name } = dialogue.server;
+  tell(dialogue, `${name}: ${result} Withdraw it with: tollgate revoke ${name}`);
   return EXIT.ok;
 }

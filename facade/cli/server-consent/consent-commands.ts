@@ -1,4 +1,4 @@
-/** Declares the commands with which an owner decides on servers: `approve`, `revoke` and `servers`. */
+/** Declares `approve`, `revoke` and `servers`, with which an owner decides on servers. */
 import { Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
 
@@ -7,7 +7,7 @@ const OWNER = 'the owner who decides';
 /** Shows a server, and lets an owner approve its start and its tools. */
 export const APPROVE: CommandDefinition = {
   usage: 'approve <name>',
-  about: 'look at a server, and approve its start and its tools',
+  about: 'show a server, and approve its start and its tools',
   as: OWNER,
   options: [
     new Option('--yes <hashes...>', 'approve without a terminal: the start hash, then the tools hash'),
@@ -17,8 +17,8 @@ export const APPROVE: CommandDefinition = {
     new Option('--own-isolation', 'list its tools at its own isolation instead of in a sandbox'),
   ],
   examples: `Examples:
-  $ tollgate approve github            look at both screens, and answer
-  $ tollgate approve github --json     the same as data; approves nothing
+  $ tollgate approve github            read both screens, and answer
+  $ tollgate approve github --json     print both as JSON; approves nothing
   $ tollgate approve mine --any-tools  a server of your own that changes often`,
   load: async () => (await import('./approve-command.ts')).runApproveServer,
 };
@@ -49,7 +49,7 @@ export const SERVERS: CommandDefinition = {
     },
     {
       usage: 'info <name>',
-      about: 'show what a server would run, who approved what, and what waits',
+      about: 'show what a server would run, its approvals, and changes that wait for one',
       as: OWNER,
       load: async () => (await import('./server-consent-commands.ts')).runInfo,
     },

@@ -1,7 +1,4 @@
-/**
- * The dialogue of `approve` with the owner: what is shown, what is asked, and what a hash agrees to. It accepts only
- * the hash of what is shown.
- */
+/** The dialogue of `approve`: screens, questions and hashes. It accepts only the hash of the screen that it shows. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { type ProbeOpenings, probeOpeningsOf } from '../../consent/servers/consent-probe.ts';
@@ -11,13 +8,13 @@ import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
 import type { ConsentOptions, OwnerContext } from './owner-context.ts';
 
-/** Replaces the tools hash with `--any-tools`, because tools that no one has seen have no hash. */
+/** The value instead of the tools hash with `--any-tools`. Unknown tools have no hash. */
 export const ANY = 'any';
 
 /** Options of `approve`. */
 export interface ApproveOptions extends ConsentOptions, ProbeOpenings {
   readonly name: string;
-  /** What is approved: the start hash, then the tools hash. */
+  /** The start hash, then the tools hash. */
   readonly yes?: readonly string[];
   readonly anyTools?: true;
 }
@@ -25,15 +22,15 @@ export interface ApproveOptions extends ConsentOptions, ProbeOpenings {
 /** One run of the command. */
 export interface ConsentDialogue {
   readonly server: ServerConfig;
-  readonly desk: OwnerContext;
+  readonly owner: OwnerContext;
   readonly options: ApproveOptions;
   readonly io: Io;
   /** What has been shown so far, for `--json`. */
   readonly shown: Record<string, unknown>;
 }
 
-/** Refuses values after `--yes` that would have no effect; then nothing is approved. Throws USAGE. */
-export function checkWords({ yes = [], anyTools }: ApproveOptions): void {
+/** Refuses values after `--yes` that would have no effect. Throws USAGE, and then nothing is approved. */
+export function checkHashes({ yes = [], anyTools }: ApproveOptions): void {
   const [, second, third] = yes;
   if (third !== undefined)
     throw new TollgateError('USAGE', {
@@ -42,25 +39,25 @@ export function checkWords({ yes = [], anyTools }: ApproveOptions): void {
     });
   if (anyTools === true && second !== undefined && second !== ANY)
     throw new TollgateError('USAGE', {
-      detail: `With --any-tools the second value after --yes is ${ANY}: no one has seen those tools, so they have no hash.`,
-      next: `Give the start hash, then ${ANY}; or omit --any-tools.`,
+      detail: `With --any-tools, the second value after --yes is ${ANY}, because unknown tools have no hash.`,
+      next: `Give the start hash, then ${ANY}. Or omit --any-tools.`,
     });
 }
 
-/** Returns whether a hash or a person at a terminal agrees; if not, prints what to run. */
+/** Returns whether a hash or a person at a terminal agrees. If not, it prints the command that approves. */
 export async function agrees(
-  hearing: ConsentDialogue,
+  dialogue: ConsentDialogue,
   {
     named,
     question,
     next,
   }: { readonly named: string | undefined; readonly question: string; readonly next: readonly string[] },
 ): Promise<boolean> {
-  const { io, options, server, shown } = hearing;
+  const { io, options, server, shown } = dialogue;
   if (named !== undefined) return true;
   if (isInteractive(io) && io.isTTY && options.json !== true && options.yes === undefined) {
     if (await askYes(io, question)) return true;
-    tell(hearing, 'Not approved.');
+    tell(dialogue, 'Not approved.');
     return false;
   }
   const flags = [...(options.anyTools === true ? ['any-tools'] : []), ...probeOpeningsOf(options)].map(
@@ -68,7 +65,7 @@ export async function agrees(
   );
   const command = ['tollgate approve', server.name, ...flags, '--yes', ...next].join(' ');
   shown.next = command;
-  tell(hearing, `A person must agree to this. After reading it, run:\n  ${command}`);
+  tell(dialogue, `A person must agree to this. After reading it, run:\n  ${command}`);
   return false;
 }
 
@@ -83,9 +80,10 @@ export function checkHash(
 ): void {
   if (named === undefined || named === actual) return;
   if (options.json === true) io.stdout(json({ ...shown, approved: false }));
+  const other = what === 'tools' ? '; the start hash matches' : '';
   throw new TollgateError('PIN_MISMATCH', {
-    detail: `The given ${what} hash does not match what is there now${what === 'tools' ? '; the start hash does' : ''}.`,
-    next: `Read what is shown above, and give its ${what} hash with all 64 digits.`,
+    detail: `The given ${what} hash does not match the present one${other}.`,
+    next: `Read the screen above, and give its ${what} hash with all 64 digits.`,
   });
 }
 

@@ -1,6 +1,6 @@
 /**
- * Makes the two screens of an approval: what would run, and what its tools are. They are complete, in characters that
- * cannot deceive, and show no value of the environment.
+ * The two screens of an approval: what would run, and what its tools are. They are complete, show no value of the
+ * environment, and escape characters that could deceive a reader.
  */
 import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
@@ -10,13 +10,14 @@ import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
 import type { StartFacts } from '../../consent/servers/start-facts.ts';
 import { secretsIn } from '../../secrets/secret-uses.ts';
-import { printable } from '../print.ts';
+import { plural, printable } from '../print.ts';
 import { letterMarks } from '../terminal-rows.ts';
 import { definitionLines, MAX_TEXT } from './definition-texts.ts';
 
+/** A longer text is shown with its length. */
 const LONG = 200;
 
-/** Returns what would run, one thing per line. */
+/** Returns the screen of what would run. */
 export function startScreen(
   server: ServerConfig,
   { facts, hash, approved, changed, before, remarks }: StartReview,
@@ -36,12 +37,12 @@ export function startScreen(
     ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
     ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
-    ...named('env', server.env, server.filled),
-    ...named('header', server.headers),
+    ...maskedRows('env', server.env, server.filled),
+    ...maskedRows('header', server.headers),
     ...Object.keys(server.secretSources ?? {}).map(
-      (name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`,
+      (name) => `  secret   ${printable(name)} comes from ${sourceText(server.secretSources?.[name])}`,
     ),
-    ...isolationWords(server, facts.given).map(
+    ...isolationLines(server, facts.given).map(
       (line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`,
     ),
     ...(mapping === undefined ? [] : [`  mapping  ${quoted(mapping)}`]),
@@ -51,7 +52,7 @@ export function startScreen(
       ? []
       : [
           '  changed since it was approved:',
-          ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, facts)}`),
+          ...changed.map((field) => `    ${printable(field)}${changeText(field, before, facts)}`),
         ]),
     `  start hash  ${hash}`,
     ...(approved === undefined
@@ -60,20 +61,18 @@ export function startScreen(
   ]);
 }
 
-/**
- * Returns what the server says of itself. All tools are shown, not only the changed ones, because they work together.
- */
+/** Returns the screen of the tools. It shows unchanged tools too, because tools work together. */
 export function toolsScreen(
   server: ServerConfig,
   { tools, removed, texts, unfit, hash, version, set }: ToolReview,
 ): string {
+  const versionText = version === '' ? '' : ` (version ${printable(version)})`;
+  const hints = set.hints ? '; its hints about them count (trustHints)' : '';
   return lines([
-    `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says about them counts (trustHints)' : ''}`,
+    `Server ${server.name} offers ${plural(tools.length, 'tool')}${versionText}${hints}`,
     ...tools.flatMap((one) => toolLines(one, set.hints)),
-    ...removed.map((name) => `  - ${quoted(name)} is gone`),
-    ...unfit.map(
-      ({ tool, reason }) => `  ! ${quoted(tool)} is in quarantine, whatever you answer: ${printable(reason)}`,
-    ),
+    ...removed.map((name) => `  - ${quoted(name)} was removed`),
+    ...unfit.map(({ tool, reason }) => `  ! ${quoted(tool)} is ${QUARANTINED}: ${printable(reason)}`),
     ...texts.flatMap(({ name, text, audit, change }) => [
       `  ${printable(name)}${change === undefined ? '' : ' (changed)'}`,
       ...body(text),
@@ -85,61 +84,65 @@ export function toolsScreen(
   ]);
 }
 
-/**
- * Returns a text in quotes, with everything visible that a terminal would hide, and a note about characters that cannot
- * be seen.
- */
+/** Returns a text in quotes, with escapes for what a terminal would hide, and a note on unusual characters. */
 export function quoted(text: string): string {
   const marks = [...(text.length > LONG ? [`${text.length} characters`] : []), ...letterMarks(text)];
   return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
 }
 
-function named(what: string, values: Readonly<Record<string, string>>, filled: OutsideValues = {}): readonly string[] {
+function maskedRows(
+  kind: string,
+  values: Readonly<Record<string, string>>,
+  filled: OutsideValues = {},
+): readonly string[] {
   return Object.entries(values).map(([name, value]) => {
     const secrets = [...secretsIn(value)];
-    if (what === 'env' && isConfigVariable(name) && secrets.length === 0)
-      return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to its own settings and programs)`;
+    const row = `  ${kind.padEnd(8)} ${printable(name)} =`;
+    if (kind === 'env' && isConfigVariable(name) && secrets.length === 0)
+      return `${row} ${quoted(filled[`env.${name}`] ?? value)}  (names its settings or programs)`;
     const isWhole = value === `\${secret:${secrets[0]}}`;
-    return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
+    return `${row} ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
   });
 }
 
-function sourceWords(
+function sourceText(
   source: { readonly from: string; readonly command?: readonly string[]; readonly variable?: string } | undefined,
 ): string {
   if (source?.from === 'exec') return `a program: ${(source.command ?? []).map(quoted).join(' ')}`;
   return source?.from === 'env' ? `the variable ${printable(source.variable ?? '')}` : 'the keychain';
 }
 
-/** Returns in words what its isolation allows. */
-function isolationWords(
+/** Returns what the isolation of a server allows. */
+function isolationLines(
   { transport, isolation = 'sandbox', sandbox, url }: ServerConfig,
   given: readonly string[] = [],
 ): readonly string[] {
   if (transport !== 'stdio')
     return [
       url === undefined
-        ? 'runs already, outside Tollgate; what it may do is not known here'
+        ? 'runs already, outside Tollgate; its rights are not known here'
         : 'runs elsewhere; it receives the arguments of calls, and the headers above',
     ];
   if (isolation === 'direct') return ['runs with all of your rights: your files, your network, your other programs'];
   const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
   const files = (list: readonly string[]): string => list.map(quoted).join(', ');
+  const hosts = (list: readonly string[]): string => list.map(printable).join(', ');
+  const own = isolation === 'container' ? 'its image' : "its own program, and the system's";
   const { allowedDomains: domains = [], deniedDomains: denied = [] } = sandbox?.network ?? {};
   return [
     isolation === 'container' ? `runs in a container of ${quoted(sandbox?.image ?? '')}` : 'runs in a sandbox',
     allowWrite.length === 0 ? 'writes no files' : `writes ${files(allowWrite)}`,
-    `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}${isolation === 'container' ? 'its image' : "its own program, and the system's"}`,
+    `reads ${[...[...allowRead, ...given].map(quoted), own].join(', ')}`,
     ...(denyRead.length === 0 ? [] : [`never reads ${files(denyRead)}`]),
     ...(denyWrite.length === 0 ? [] : [`never writes ${files(denyWrite)}`]),
     domains.length === 0
       ? 'has no network'
-      : `reaches only ${domains.map(printable).join(', ')}${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
+      : `reaches only ${hosts(domains)}${denied.length === 0 ? '' : `, never ${hosts(denied)}`}`,
   ];
 }
 
-/** Values of maps are digests, so only the fact that they differ can be shown. */
-function changeWords(field: string, before: StartFacts | undefined, after: StartFacts): string {
+/** The values of env, headers and oauth are digests, so no value is shown for them. */
+function changeText(field: string, before: StartFacts | undefined, after: StartFacts): string {
   const at = (facts: unknown): unknown =>
     field
       .split(/\.|\[|\]/)
@@ -161,7 +164,7 @@ function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hin
       ? ' (says read-only, which does not count without trustHints)'
       : '';
   return [
-    `${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`,
+    `${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === undefined ? '' : `  ${state.toUpperCase()}`}`,
     ...body(tool.description ?? ''),
     ...definitionLines(tool),
     ...findings(audit),
@@ -174,13 +177,16 @@ function body(text: string): readonly string[] {
   const cut = text.slice(0, MAX_TEXT);
   return [
     ...cut.split('\n').map((line) => `    | ${printable(line)}`),
-    ...(text.length > MAX_TEXT ? [`    | … (${text.length} characters in all)`] : []),
+    ...(text.length > MAX_TEXT ? [`    | … (${text.length} characters in total)`] : []),
   ];
 }
 
+/** The answer of the owner cannot change this. */
+const QUARANTINED = 'in quarantine, whatever you answer';
+
 function findings({ quarantine, notes }: AuditFinding): readonly string[] {
   return [
-    ...(quarantine === undefined ? [] : [`    ! in quarantine, whatever you answer: ${printable(quarantine)}`]),
+    ...(quarantine === undefined ? [] : [`    ! ${QUARANTINED}: ${printable(quarantine)}`]),
     ...notes.map(({ id, where, text }) => `    ? ${printable(`${id} in ${where}: ${text}`)}`),
   ];
 }
@@ -192,11 +198,11 @@ function legend(audits: readonly AuditFinding[]): readonly string[] {
   );
 }
 
-function diff({ field, old, new: young }: FieldChange): readonly string[] {
+function diff({ field, old, new: fresh }: FieldChange): readonly string[] {
   return [
     `    ${printable(field)}:`,
     ...old.map((line) => `    - ${printable(line)}`),
-    ...young.map((line) => `    + ${printable(line)}`),
+    ...fresh.map((line) => `    + ${printable(line)}`),
   ];
 }
 

@@ -1,6 +1,6 @@
 /**
- * Lists the texts of a tool's definition other than its name and description, each with its path. None is left out or
- * cut without a note.
+ * Lists the texts of a tool's definition other than its name and description, each with its path. It omits none, and
+ * marks each text that it cuts.
  */
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import { marked } from '../terminal-rows.ts';
@@ -8,11 +8,11 @@ import { marked } from '../terminal-rows.ts';
 /** The length to which the screen cuts one text (HA-22). */
 export const MAX_TEXT = 2000;
 
-/** Types of JSON Schema. They tell a model nothing more. */
+/** The types of JSON Schema, which are not texts for a model. */
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 const PLAIN_KEY = /^[A-Za-z_$][\w$-]*$/;
 /** Keywords whose keys are names that the server chose. */
-const OF_NAMES = new Set([
+const NAME_MAPS = new Set([
   'properties',
   'patternProperties',
   '$defs',
@@ -23,11 +23,11 @@ const OF_NAMES = new Set([
 
 interface Text {
   readonly path: string;
-  /** Absent: a name without its own text. */
+  /** Absent: the path itself is the text. */
   readonly text?: string;
 }
 
-/** Returns one row, or several for a text of several lines, because all of it goes to the model. */
+/** Returns one row for each line of each text, because the model reads all of them. */
 export function definitionLines(tool: RawTool): readonly string[] {
   const { name: _name, description: _description, ...rest } = tool;
   return textsIn(rest, '').flatMap(({ path, text }) =>
@@ -37,7 +37,7 @@ export function definitionLines(tool: RawTool): readonly string[] {
 
 function linesOf(path: string, text: string): readonly string[] {
   const [first = '', ...more] = text.slice(0, MAX_TEXT).split('\n').map(marked);
-  const cut = text.length > MAX_TEXT ? [`      | … (${text.length} characters in all)`] : [];
+  const cut = text.length > MAX_TEXT ? [`      | … (${text.length} characters in total)`] : [];
   return [`    ${path} | ${first}`, ...more.map((line) => `      | ${line}`), ...cut];
 }
 
@@ -54,11 +54,11 @@ function textsIn(value: unknown, path: string): readonly Text[] {
     .flatMap(([key, one]) => textsOfKey(key, one, path));
 }
 
-/** Leaves out what the screen shows already: a type, or that properties named above are required. */
-function isBare(key: string, value: unknown, beside: object): boolean {
+/** A type is not shown, nor a `required` that names only existing properties, which are shown. */
+function isBare(key: string, value: unknown, schema: object): boolean {
   if (key === 'type') return [value].flat().every((one) => typeof one === 'string' && TYPES.has(one));
   if (key !== 'required' || !Array.isArray(value)) return false;
-  const { properties } = beside as { readonly properties?: unknown };
+  const { properties } = schema as { readonly properties?: unknown };
   return (
     typeof properties === 'object' &&
     properties !== null &&
@@ -66,12 +66,12 @@ function isBare(key: string, value: unknown, beside: object): boolean {
   );
 }
 
-/** A key that has not the form of a name may be a text itself. Names of arguments are read like texts. */
+/** A key that does not have the form of a name may be a text. A model reads names of arguments like texts. */
 function textsOfKey(key: string, value: unknown, path: string): readonly Text[] {
   const at = PLAIN_KEY.test(key) ? (path === '' ? key : `${path}.${key}`) : `${path}[${keyText(key)}]`;
   const below = textsIn(value, at);
   const isName =
-    [...OF_NAMES].some((names) => path === names || path.endsWith(`.${names}`)) ||
+    [...NAME_MAPS].some((names) => path === names || path.endsWith(`.${names}`)) ||
     !PLAIN_KEY.test(key) ||
     path.startsWith('_meta') ||
     key.length > 40;

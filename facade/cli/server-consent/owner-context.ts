@@ -1,7 +1,4 @@
-/**
- * The objects that the consent commands work with: the owner who decides, the consents of the state folder, and the
- * audit record of each act.
- */
+/** The objects that the consent commands work with: the owner, the consents in the state folder, and the audit log. */
 import { randomUUID } from 'node:crypto';
 import type { StartInspector } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -42,10 +39,10 @@ export interface OwnerContext {
   /** The id of the owner. */
   readonly by: string;
   readonly now: () => string;
-  readonly look: () => Promise<ConsentProbe>;
-  /** Lets a server that Tollgate gave up be started again, in every process. Throws STATE_FAILED. */
+  readonly openProbe: () => Promise<ConsentProbe>;
+  /** Lets every process start a server again that Tollgate has given up. Throws STATE_FAILED. */
   readonly revive: (server: string) => Awaitable<void>;
-  /** Called before an act takes effect, because what cannot be recorded is not approved. Throws AUDIT_FAILED. */
+  /** Called before an approval takes effect, because what cannot be recorded is not approved. Throws AUDIT_FAILED. */
   readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by' | 'user'>) => void;
 }
 
@@ -63,7 +60,7 @@ export function consentOwnerOf(options: ConsentOptions, io: Io): { readonly conf
 export async function withOwnerContext(
   options: ConsentOptions,
   { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring },
-  work: (desk: OwnerContext) => Promise<number>,
+  work: (owner: OwnerContext) => Promise<number>,
 ): Promise<number> {
   const { config, by } = consentOwnerOf(options, io);
   return withDecisions(config, io, async ({ state, audit, append }) => {
@@ -81,14 +78,14 @@ export async function withOwnerContext(
       by,
       now: () => new Date().toISOString(),
       revive: (server) => reviveServer(state, server, randomUUID()),
-      look: () =>
+      openProbe: () =>
         wiring.openProbe(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
       record: (entry) => {
         append({ type: 'consent', ...entry, by });
         if (entry.event !== 'looked') decided.add(entry.server);
       },
     });
-    // A decision answers the requests of agents for this server, whether it was yes or no.
+    // Every decision, yes or no, answers the requests of agents for this server.
     for (const server of decided) await dropRequests(state, server);
     return code;
   });
@@ -97,10 +94,14 @@ export async function withOwnerContext(
 /** Returns the server with a name. Throws USAGE. */
 export function serverNamed({ servers }: Config, name: string): ServerConfig {
   const server = servers.get(name);
-  if (server === undefined)
-    throw new TollgateError('USAGE', {
-      detail: `There is no server ${quote(name)}.`,
-      next: `Name one of tollgate.yaml; ${didYouMean(name, servers.keys())}`,
-    });
+  if (server === undefined) throw noServer(name, servers.keys());
   return server;
+}
+
+/** Returns the error for a name that no server has. */
+export function noServer(name: string, known: Iterable<string>): TollgateError {
+  return new TollgateError('USAGE', {
+    detail: `There is no server ${quote(name)}.`,
+    next: `Name one of tollgate.yaml; ${didYouMean(name, known)}`,
+  });
 }

@@ -1,6 +1,6 @@
 /**
- * Asks whether `approve` may start a server to list its tools, and does it. Each look needs its own consent and is
- * recorded; its result is kept, and a server is not started again only to show it.
+ * Asks whether `approve` may probe a server, and probes it. Each probe needs its own consent and is recorded. Its
+ * result is stored, so that a server is not started again only to show it.
  */
 import type { ServerProbeResult } from '../../../adapters/port.ts';
 import type { ServerConfig } from '../../config/config.ts';
@@ -14,76 +14,73 @@ import { refuseOther, type StartReview } from '../../consent/servers/consent-rev
 import { agrees, type ConsentDialogue, tell } from './consent-dialogue.ts';
 
 /**
- * Returns what the server lists: as it was seen before, or by a look that someone agrees to; undefined if no one
- * agrees. Throws as `discover`, and AUDIT_FAILED.
+ * Returns what the server lists: from an earlier probe, or from a new one that the owner agrees to; undefined if the
+ * owner does not agree. Throws as `probeForConsent`, and AUDIT_FAILED.
  */
 export async function findOrProbe(
-  hearing: ConsentDialogue,
+  dialogue: ConsentDialogue,
   start: StartReview,
 ): Promise<ServerProbeResult | undefined> {
-  const {
-    server: { name },
-    desk,
-    options,
-  } = hearing;
+  const { server, owner, options } = dialogue;
+  const { name } = server;
   const opened = probeOpeningsOf(options);
-  const seen = start.approved === undefined ? undefined : desk.consents.statusOf(name).consent?.seen;
-  // The start hash alone asks for a look. Together with the tools hash, it refers to what was seen.
-  if (seen !== undefined && options.yes?.length !== 1 && opened.every((flag) => seen.opened.includes(flag))) {
-    tell(hearing, `As it was seen (${seen.at}); to look again: tollgate approve ${name} --yes ${start.hash}`);
-    return seen.looked;
+  const earlier = start.approved === undefined ? undefined : owner.consents.statusOf(name).consent?.seen;
+  // The start hash alone asks for a new probe. Together with the tools hash, it refers to the earlier one.
+  if (earlier !== undefined && options.yes?.length !== 1 && opened.every((flag) => earlier.opened.includes(flag))) {
+    tell(
+      dialogue,
+      `Result of the probe at ${earlier.at}. To probe again: tollgate approve ${name} --yes ${start.hash}`,
+    );
+    return earlier.looked;
   }
-  // A server that is in use starts anyway when it is called.
-  const isUsed = start.approved !== undefined && desk.consents.refusalOf(name) === undefined;
-  if (!isUsed && !(await agreeToLook(hearing, start))) return undefined;
-  tell(hearing, lookWords(hearing.server, options));
-  const looked = await lookOnce(hearing, start);
-  if (!isUsed) await desk.consents.store.keepSeen(name, start.hash, { at: desk.now(), opened, looked });
-  return looked;
+  // An approved server starts at the next call anyway.
+  const isUsed = start.approved !== undefined && owner.consents.refusalOf(name) === undefined;
+  if (!isUsed && !(await agreeToProbe(dialogue, start))) return undefined;
+  tell(dialogue, probeNotice(server, options));
+  const probed = await probe(dialogue, start);
+  if (!isUsed) await owner.consents.store.keepSeen(name, start.hash, { at: owner.now(), opened, looked: probed });
+  return probed;
 }
 
-async function agreeToLook(hearing: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<boolean> {
-  const { server, desk, options } = hearing;
+async function agreeToProbe(dialogue: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<boolean> {
+  const { server, owner, options } = dialogue;
   const again = approved === undefined ? '' : ' more';
-  const question = `Let it start once${again} as shown above, ${openWords(server, options)}, to list its tools?`;
-  if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return false;
-  desk.record({
+  const question = `Let it start once${again} as shown above, ${openingsText(server, options)}, to list its tools?`;
+  if (!(await agrees(dialogue, { named: options.yes?.[0], question, next: [hash] }))) return false;
+  owner.record({
     event: approved === undefined ? 'start-approved' : 'look-approved',
     server: server.name,
     outcome: 'allow',
     approved: hash,
     opened: probeOpeningsOf(options),
   });
-  if (approved === undefined) await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
+  if (approved === undefined) await owner.consents.approveStart({ facts, by: owner.by, at: owner.now() });
   return true;
 }
 
-async function lookOnce(
-  { server, desk, options, io }: ConsentDialogue,
-  start: StartReview,
-): Promise<ServerProbeResult> {
+async function probe({ server, owner, options, io }: ConsentDialogue, start: StartReview): Promise<ServerProbeResult> {
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  let looked: ServerProbeResult | undefined;
+  let probed: ServerProbeResult | undefined;
   try {
-    looked = await probeForConsent(server, options, {
-      probe: await desk.look(),
+    probed = await probeForConsent(server, options, {
+      probe: await owner.openProbe(),
       signal: stop.signal,
-      consent: () => refuseOther(server, start, desk.consents),
+      consent: () => refuseOther(server, start, owner.consents),
     });
-    return looked;
+    return probed;
   } finally {
-    desk.record({
+    owner.record({
       event: 'looked',
       server: server.name,
-      outcome: looked === undefined ? 'error' : 'allow',
+      outcome: probed === undefined ? 'error' : 'allow',
       opened: probeOpeningsOf(options),
-      ...(looked !== undefined && { tools: looked.tools.length }),
+      ...(probed !== undefined && { tools: probed.tools.length }),
     });
   }
 }
 
-function openWords(
+function openingsText(
   { isolation = 'sandbox', transport }: ServerConfig,
   { withSecrets, withNetwork, ownIsolation }: ProbeOpenings,
 ): string {
@@ -92,15 +89,18 @@ function openWords(
     ...(withSecrets === true ? ['with its secrets'] : []),
     ...(withNetwork === true ? ['with its domains'] : []),
   ];
-  return words.length === 0 ? 'closed in' : words.join(', ');
+  if (words.length > 0) return words.join(', ');
+  return transport === 'stdio' ? 'without its secrets and domains' : 'without its secrets';
 }
 
-function lookWords(server: ServerConfig, { ownIsolation }: ProbeOpenings): string {
+function probeNotice(server: ServerConfig, { ownIsolation }: ProbeOpenings): string {
   const { transport, isolation = 'sandbox', name } = server;
-  if (transport !== 'stdio') return `Reaching ${name} once to list its tools …`;
-  const aside = isProbedInSandbox(server, ownIsolation)
-    ? ' (it is configured direct; this look runs in a sandbox)'
+  if (transport !== 'stdio') return `Connecting to ${name} once to list its tools …`;
+  const start = `Starting ${name} once to list its tools`;
+  if (ownIsolation === true) return `${start} at its own isolation (${isolation}) …`;
+  if (isolation === 'container') return `${start}, in a container …`;
+  const note = isProbedInSandbox(server, ownIsolation)
+    ? ' (its isolation is direct, but this probe runs in a sandbox)'
     : '';
-  const where = isolation === 'container' ? ', in a container' : `, in a sandbox${aside}`;
-  return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : where} …`;
+  return `${start}, in a sandbox${note} …`;
 }

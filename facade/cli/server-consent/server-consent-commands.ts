@@ -1,11 +1,10 @@
-/**
- * Runs `revoke` and `servers info`, `enable` and `disable`. They refuse names that no configuration and no state has.
- */
+/** Runs `revoke`, and `servers info`, `enable` and `disable`. */
 import { randomUUID } from 'node:crypto';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { didYouMean, quote } from '../../config/config-problems.ts';
 import { nameFault } from '../../config/servers/server-names.ts';
+import type { ServerConsent } from '../../consent/servers/consent-store.ts';
 import { type ConsentSummary, consentSummary } from '../../consent/servers/consent-summary.ts';
+import type { PendingItem } from '../../consent/servers/pending-tools.ts';
 import { Stops } from '../../state/stop-file.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, printable } from '../print.ts';
@@ -15,34 +14,35 @@ import {
   type ConsentOptions,
   type ConsentWiring,
   consentOwnerOf,
+  noServer,
   type OwnerContext,
   serverNamed,
   withOwnerContext,
 } from './owner-context.ts';
-import { lookAtStart } from './start-screen.ts';
+import { startReviewOf } from './start-screen.ts';
 
-type Named = ConsentOptions & { readonly name: string };
+const STOPPED = 'No call reaches it from now on, and its processes end within a second.';
+
+type NamedOptions = ConsentOptions & { readonly name: string };
 
 /**
- * Withdraws all consent. It takes effect first and is recorded after that, because a full disk must not keep a server
+ * Withdraws all consent to a server. It takes effect before it is recorded, because a full disk must not keep a server
  * running. Throws USAGE, IDENTITY.
  */
-export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
-  return against(options, { io, wiring }, async (desk) => {
-    // A server that was removed from the configuration may have left its consent.
+export async function runRevoke(options: NamedOptions, io: Io, wiring: ConsentWiring): Promise<number> {
+  return decideAgainst(options, { io, wiring }, async (owner) => {
+    // A server that is no longer configured may still have consent.
     if (
       nameFault(options.name) !== undefined ||
-      (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))
+      (!owner.config.servers.has(options.name) && !owner.consents.store.all().has(options.name))
     )
-      throw noSuch(desk, options.name);
-    const was = await desk.consents.revoke(options.name);
-    if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
+      throw noServer(options.name, owner.config.servers.keys());
+    const revoked = await owner.consents.revoke(options.name);
+    if (revoked) owner.record({ event: 'revoked', server: options.name, outcome: 'deny' });
     tell(
       { io, options },
-      { server: options.name, revoked: was },
-      was
-        ? `${options.name} is no longer approved: no call reaches it from now on, and its processes end within a second.`
-        : `${options.name} was not approved.`,
+      { server: options.name, revoked },
+      revoked ? `${options.name} is no longer approved. ${STOPPED}` : `${options.name} was not approved.`,
     );
     return EXIT.ok;
   });
@@ -50,47 +50,47 @@ export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): 
 
 /** Disables or enables a server; its consent stays. Throws USAGE, IDENTITY. */
 export async function runServerSwitch(
-  options: Named & { readonly enable: boolean },
+  options: NamedOptions & { readonly enable: boolean },
   io: Io,
   wiring: ConsentWiring,
 ): Promise<number> {
   const { name, enable } = options;
-  return (enable ? withOwnerContext : against)(options, { io, wiring }, async (desk) => {
-    serverNamed(desk.config, name);
+  return (enable ? withOwnerContext : decideAgainst)(options, { io, wiring }, async (owner) => {
+    serverNamed(owner.config, name);
     if (enable) {
-      const was = desk.consents.store.disabled().has(name);
-      desk.record({ event: 'enabled', server: name, outcome: 'allow' });
-      await desk.consents.enable(name);
-      await desk.revive(name);
-      const { state } = desk.consents.statusOf(name);
+      const enabled = owner.consents.store.disabled().has(name);
+      owner.record({ event: 'enabled', server: name, outcome: 'allow' });
+      await owner.consents.enable(name);
+      await owner.revive(name);
+      const { state } = owner.consents.statusOf(name);
       const advice =
         state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
       tell(
         { io, options },
-        { server: name, enabled: was, consent: state },
-        `${name} ${was ? 'is enabled.' : 'was not disabled; if Tollgate gave it up, it is started again.'}${advice}`,
+        { server: name, enabled, consent: state },
+        `${name} ${enabled ? 'is enabled.' : 'was not disabled. If Tollgate gave it up, it starts it again.'}${advice}`,
       );
       return EXIT.ok;
     }
-    await desk.consents.disable(name, { by: desk.by, at: desk.now() });
-    desk.record({ event: 'disabled', server: name, outcome: 'deny' });
+    await owner.consents.disable(name, { by: owner.by, at: owner.now() });
+    owner.record({ event: 'disabled', server: name, outcome: 'deny' });
     tell(
       { io, options },
       { server: name, disabled: true },
-      `${name} is disabled: no call reaches it from now on, and its processes end within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`,
+      `${name} is disabled. ${STOPPED} Its approval stays. Undo it with: tollgate servers enable ${name}`,
     );
     return EXIT.ok;
   });
 }
 
 /**
- * Decides against a server. It is first stopped by name, which needs no database, until the database has the decision.
- * If that fails, it stays stopped. A stop that someone else made meanwhile stays too.
+ * Runs `work`, which decides against a server, while the server is stopped by name. The stop needs no database. If the
+ * database fails, the stop stays. A stop that another person makes at the same time stays too.
  */
-async function against(
-  options: Named,
+async function decideAgainst(
+  options: NamedOptions,
   { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring },
-  work: (desk: OwnerContext) => Promise<number>,
+  work: (owner: OwnerContext) => Promise<number>,
 ): Promise<number> {
   const { config, by } = consentOwnerOf(options, io);
   if (!config.servers.has(options.name)) return withOwnerContext(options, { io, wiring }, work);
@@ -108,7 +108,7 @@ async function against(
       throw thrown;
     }
     throw new TollgateError(code, {
-      detail: `${message} ${options.name} was stopped by name instead, as by tollgate kill.`,
+      detail: `${message} Instead, ${options.name} was stopped as by tollgate kill.`,
       next: `${next} Then run this again, and lift the stop: tollgate kill --lift ${options.name}`,
       cause: thrown,
     });
@@ -117,15 +117,15 @@ async function against(
   }
 }
 
-/** Prints what would start, who approved what, and what waits. Starts nothing. */
-export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
+/** Prints what would start, the approvals, and the changes that wait for one. It starts nothing. */
+export async function runInfo(options: NamedOptions, io: Io, wiring: ConsentWiring): Promise<number> {
   return withOwnerContext(options, { io, wiring }, async ({ config, consents }) => {
     const server = serverNamed(config, options.name);
-    const start = await lookAtStart(server, { config, consents }, io);
+    const start = await startReviewOf(server, { config, consents }, io);
     const { consent, disabled } = consents.statusOf(server.name);
     const { word } = await consentSummary(server.name, consents, server);
     const pending = consents.tools.pending(server.name);
-    const set = consents.lastSet(server.name);
+    const names = consents.lastSet(server.name)?.tools.map(({ name }) => name) ?? [];
     if (options.json === true) {
       io.stdout(
         json({
@@ -134,43 +134,40 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
           ...(disabled !== undefined && { disabled }),
           changed: start.changed,
           ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }),
-          ...(consent?.tools !== undefined && {
-            tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] },
-          }),
+          ...(consent?.tools !== undefined && { tools: { ...consent.tools, names } }),
           ...(pending !== undefined && { pending }),
         }),
       );
       return EXIT.ok;
     }
     io.stdout(inRows(io, startScreen(server, start)));
-    const tools =
-      consent?.tools === undefined
-        ? 'its tools are not approved'
-        : consent.tools.set === undefined
-          ? `any tools, by ${consent.tools.by} (${consent.tools.at})`
-          : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
-    const waiting =
-      pending === undefined
-        ? []
-        : (['changed', 'added', 'removed'] as const).flatMap((what) =>
-            pending[what].length === 0
-              ? []
-              : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`],
-          );
-    const more = pending?.more === undefined ? [] : [`  waiting  and ${pending.more} more: all its tools are withheld`];
-    const words = [
+    const lines = [
       `  consent  ${word}`,
-      ...(consent === undefined ? [] : [`  tools    ${tools}`]),
-      ...waiting,
-      ...more,
+      ...(consent === undefined ? [] : [`  tools    ${approvedTools(consent.tools, names)}`]),
+      ...(pending === undefined ? [] : waitingLines(pending)),
       ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`]),
     ];
-    io.stdout(inRows(io, `${words.map(printable).join('\n')}\n`));
+    io.stdout(inRows(io, `${lines.map(printable).join('\n')}\n`));
     return EXIT.ok;
   });
 }
 
-/** Returns the consent of each server for a list, from the state and the files. */
+function approvedTools(tools: ServerConsent['tools'], names: readonly string[]): string {
+  if (tools === undefined) return 'its tools are not approved';
+  const act = `by ${tools.by} (${tools.at})`;
+  return tools.set === undefined ? `any tools, ${act}` : `${names.length} tools, ${act}: ${names.join(', ')}`;
+}
+
+function waitingLines(pending: PendingItem): readonly string[] {
+  return [
+    ...(['changed', 'added', 'removed'] as const).flatMap((kind) =>
+      pending[kind].length === 0 ? [] : [`  waiting  ${kind}: ${pending[kind].join(', ')} (since ${pending.since})`],
+    ),
+    ...(pending.more === undefined ? [] : [`  waiting  and ${pending.more} more: all its tools are withheld`]),
+  ];
+}
+
+/** Returns the consent of each server. */
 export async function consentSummaries({
   config,
   consents,
@@ -184,14 +181,7 @@ export async function consentSummaries({
   );
 }
 
-function noSuch({ config }: OwnerContext, name: string): TollgateError {
-  return new TollgateError('USAGE', {
-    detail: `There is no server ${quote(name)}.`,
-    next: `Name one of tollgate.yaml; ${didYouMean(name, config.servers.keys())}`,
-  });
-}
-
-function tell({ io, options }: { io: Io; options: Named }, data: unknown, words: string): void {
+function tell({ io, options }: { io: Io; options: NamedOptions }, data: unknown, message: string): void {
   if (options.json === true) io.stdout(json(data));
-  else io.stderr(`${words}\n`);
+  else io.stderr(`${message}\n`);
 }

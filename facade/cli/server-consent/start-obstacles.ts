@@ -1,7 +1,4 @@
-/**
- * Finds what prevents a server from starting or from reading its files, whatever a person approves. It reports only
- * what can be known without a start.
- */
+/** Finds what prevents an approved server from starting or from reading its files, without starting it. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
@@ -20,20 +17,19 @@ export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'w
   const fetches = fetchObstacle(server);
   return [
     ...ownerObstacle(workspace).map((line) => `it cannot start in a sandbox: ${line}`),
-    ...(fetches === undefined ? [] : [`it cannot start in this way: ${fetches.seen}; ${fetches.fix}`]),
+    ...(fetches === undefined ? [] : [`it cannot start like this: ${fetches.seen}; ${fetches.fix}`]),
     ...closedPaths(server),
   ];
 }
 
 /**
- * A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/sandbox-spec.ts). `user`:
- * the user to whom it could be given.
+ * Returns one line if root owns the workspace: it cannot be isolated from a program that root starts
+ * (adapters/sandbox/sandbox-spec.ts). `user`: the new owner that the line proposes.
  */
 export function ownerObstacle(workspace: string, user = process.env.SUDO_USER ?? 'USER'): readonly string[] {
   if (process.getuid?.() !== 0 || statSync(workspace, { throwIfNoEntry: false })?.uid !== 0) return [];
-  return [
-    `Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${commandLine(['chown', '-R', `${user}:`, workspace])}`,
-  ];
+  const command = commandLine(['chown', '-R', `${user}:`, workspace]);
+  return [`Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${command}`];
 }
 
 /** Programs that download their package at every start (adapters/supervisor/server-settings.ts refuses them). */
@@ -58,13 +54,11 @@ export function fetchObstacle(server: ServerConfig): { readonly seen: string; re
     fix:
       words === undefined
         ? 'install the package, and name its own program'
-        : `this installs it ahead: ${commandLine(['tollgate', ...words])}`,
+        : `this installs it beforehand: ${commandLine(['tollgate', ...words])}`,
   };
 }
 
-/**
- * Folders are passed to servers as arguments. A folder that the sandbox does not show does not exist for the server.
- */
+/** Finds folders among the arguments that the sandbox does not contain. */
 function closedPaths({ args, sandbox }: ServerConfig): readonly string[] {
   const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
   const shown = [...allowRead, ...allowWrite].map(realPath);
@@ -72,8 +66,9 @@ function closedPaths({ args, sandbox }: ServerConfig): readonly string[] {
     (arg) =>
       path.isAbsolute(arg) && kindOf(arg) === 'folder' && !shown.some((folder) => isPathWithin(realPath(arg), folder)),
   );
-  return closed.map(
-    (folder) =>
-      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
-  );
+  return closed.map((folder) => {
+    const shown = JSON.stringify(folder);
+    const setting = `sandbox: {filesystem: {allowRead: [${shown}]}}`;
+    return `it cannot read ${shown}, which is one of its arguments; write in its entry: ${setting}, or allowWrite`;
+  });
 }

@@ -1,4 +1,4 @@
-/** Completes the first screen with what a person needs to judge it, including missing secrets. */
+/** Completes the review of a start with what prevents it: obstacles, and missing secrets. */
 import type { ServerConfig } from '../../config/config.ts';
 import { reviewStart, type StartReview } from '../../consent/servers/consent-review.ts';
 import type { Io } from '../command-io.ts';
@@ -6,8 +6,8 @@ import { missingSecrets } from '../configuration/check-command.ts';
 import type { OwnerContext } from './owner-context.ts';
 import { obstaclesTo } from './start-obstacles.ts';
 
-/** Returns what would run, with a note on what prevents its start and on each missing secret. Throws STATE_FAILED. */
-export async function lookAtStart(
+/** Returns the review of a start, with a remark on each obstacle and missing secret. Throws STATE_FAILED. */
+export async function startReviewOf(
   server: ServerConfig,
   { config, consents }: Pick<OwnerContext, 'config' | 'consents'>,
   io: Io,

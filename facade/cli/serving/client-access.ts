@@ -8,18 +8,18 @@ import { ensureToken } from '../../serve/http/access-token.ts';
 import { type Authenticate, createAuthenticator } from '../../serve/http/token-authentication.ts';
 import { commandLine } from '../print.ts';
 
-/** Who may connect, and the file that holds the access token (absent with `auth: none`). */
+/** Who may connect, and the access token with its file (absent with `auth: none`). */
 export interface Access {
   readonly authenticate: Authenticate;
-  /** Id of the principal that the generated token belongs to. */
+  /** Id of the principal that the generated token identifies. */
   readonly principal: string;
   readonly token?: string;
   readonly tokenFile?: string;
 }
 
 /**
- * Returns the authenticator of a configuration. The generated access token belongs to the first principal without its
- * own token, or else to the first principal. Throws IDENTITY if there is none, STATE_FAILED.
+ * Returns the authenticator of a configuration. The generated access token identifies the first principal without its
+ * own token, or else the first principal. Throws IDENTITY if there is no principal, STATE_FAILED.
  */
 export function openAccess(config: Config, listen: ListenConfig): Access {
   const fallback = config.principals.find((principal) => principal.tokenHash === undefined) ?? config.principals[0];
@@ -39,32 +39,39 @@ export function openAccess(config: Config, listen: ListenConfig): Access {
   };
 }
 
-/**
- * Returns the authenticator of `openAccess`, by the principals of the configuration that is in force at each request.
- */
+/** Returns an authenticator that uses the configuration in force at each request. */
 export function createAccess(current: () => Config, listen: ListenConfig): Authenticate {
-  let known: { readonly config: Config; readonly access: Access } | undefined;
+  let cached: { readonly config: Config; readonly access: Access } | undefined;
   return (token) => {
     const config = current();
-    if (known?.config !== config) known = { config, access: openAccess(config, listen) };
-    return known.access.authenticate(token);
+    if (cached?.config !== config) cached = { config, access: openAccess(config, listen) };
+    return cached.access.authenticate(token);
   };
 }
 
 /**
- * Returns how the common clients connect. `config`: the absolute path of tollgate.yaml; `command`: what starts this
- * program (Io.self); `as`: the principal over stdio.
+ * Returns the text that tells how the common clients connect. `config`: the absolute path of tollgate.yaml. `command`:
+ * the arguments that start this program (Io.self). `as`: the principal over stdio.
  */
-export function connectHelp(at: {
+export function connectHelp({
+  command,
+  config,
+  as,
+  url,
+  token,
+}: {
   url?: string;
   token?: string;
   config: string;
   command: readonly string[];
   as?: string;
 }): string {
-  const words = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
+  const words = [...command, 'run', '--config', config, ...(as === undefined ? [] : ['--as', as])];
   const lines = [
-    `This command writes it for you: ${commandLine([...at.command, 'export', '--config', at.config, '--client', 'NAME'])}. By hand:`,
+    'This command writes the entry of a client:',
+    `  ${commandLine([...command, 'export', '--config', config, '--client', 'NAME'])}`,
+    '',
+    'To write it by hand:',
     'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):',
     `  ${snippet('cursor', words)}`,
     'Claude Code:',
@@ -72,9 +79,9 @@ export function connectHelp(at: {
     'VS Code (.vscode/mcp.json):',
     `  ${snippet('vscode', words)}`,
   ];
-  if (at.url !== undefined) {
-    const header = at.token === undefined ? '' : ` --header "Authorization: Bearer ${at.token}"`;
-    lines.push('Over HTTP, Claude Code:', `  claude mcp add --transport http tollgate ${at.url}${header}`);
+  if (url !== undefined) {
+    const header = token === undefined ? '' : ` --header "Authorization: Bearer ${token}"`;
+    lines.push('Over HTTP, Claude Code:', `  claude mcp add --transport http tollgate ${url}${header}`);
   }
   return lines.join('\n');
 }

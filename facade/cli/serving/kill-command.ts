@@ -1,7 +1,4 @@
-/**
- * Runs `kill`: stops one server or all in every process of a state folder, lists what is stopped, and lifts stops. It
- * refuses names that are not configured.
- */
+/** Runs `kill`: stops one server or all in every process of a state folder, lists the stops, and lifts them. */
 import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
@@ -18,20 +15,20 @@ export interface KillOptions extends CommonOptions {
   readonly server?: string;
   readonly all?: true;
   readonly lift?: true;
-  /** The state folder, for when the configuration cannot be read. */
+  /** The state folder. The configuration is then not read. */
   readonly state?: string;
 }
 
 /**
- * Stops, tells the user, and records it last, because a full disk must not keep a server running. Throws USAGE,
- * CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
+ * Stops first and records last, because a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
+ * STATE_FAILED, AUDIT_FAILED.
  */
 export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const { server, all, lift } = options;
   if (all === true && server !== undefined)
     throw new TollgateError('USAGE', { detail: 'Both a server and --all are given.', next: 'Give one of them.' });
   const place = findCommandState(options, io);
-  // Every stop can be lifted: also that of a name that was never checked, or that is no longer in the file.
+  // A stop can be lifted even if its server is no longer configured.
   if (server !== undefined && lift !== true) checkName(server, place);
   const stops = new Stops(place.state);
   try {
@@ -44,14 +41,14 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     killSwitch.throw(kill);
-    const words =
-      server === undefined
-        ? 'Every server is stopped, as by `tollgate off`: lists are empty and'
-        : `${server} is stopped:`;
     tell(
       { io, options },
       { killed: [kill] },
-      `${words} no call reaches it from now on, and its processes end within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`,
+      server === undefined
+        ? 'Every server is stopped, as by `tollgate off`: every list is empty and every call is refused. ' +
+            'Running servers end within a second. Lift it with: tollgate on'
+        : `${server} is stopped: no call reaches it from now on, and its processes end within a second. ` +
+            `Lift it with: tollgate kill --lift ${server}`,
     );
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     return EXIT.ok;
@@ -68,17 +65,19 @@ async function liftKills(
     .list()
     .map(({ server = '*' }) => server)
     .filter((name) => options.server === undefined || name === options.server);
-  // Lifting is recorded first: what cannot be recorded is not done.
+  // A lift is recorded first, because what cannot be recorded is not done.
   if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
   killSwitch.lift(options.server);
-  const rest = killSwitch.list();
-  const still = rest.some(({ server }) => server === undefined) ? ' Everything is still switched off: tollgate on' : '';
+  const remaining = killSwitch.list();
+  const still = remaining.some(({ server }) => server === undefined)
+    ? ' Everything is still switched off: tollgate on'
+    : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
-  tell(
-    { io, options },
-    { lifted, killed: rest },
-    `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped. To see what is stopped: tollgate kill` : `Lifted for ${names}.`}${still}`,
-  );
+  const result =
+    lifted.length === 0
+      ? `${options.server ?? 'No server'} was not stopped. To see what is stopped: tollgate kill`
+      : `Lifted for ${names}.`;
+  tell({ io, options }, { lifted, killed: remaining }, `${result}${still}`);
   return EXIT.ok;
 }
 
@@ -120,7 +119,7 @@ async function record(
   );
 }
 
-function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, words: string): void {
+function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, message: string): void {
   if (options.json === true) io.stdout(json(data));
-  else io.stderr(`${words}\n`);
+  else io.stderr(`${message}\n`);
 }

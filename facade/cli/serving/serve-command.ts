@@ -45,7 +45,7 @@ export async function runStdio(
   );
 }
 
-/** Serves over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
+/** Serves agents over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
 export async function runHttp(
   options: CommonOptions & { port?: number },
   io: Io,
@@ -78,7 +78,7 @@ export async function runHttp(
       onFault,
     });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
-    // If several principals are possible, a start over stdio refuses to guess.
+    // Over stdio, a client must name its principal with --as if several are possible.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
     io.stderr(
       welcome({

@@ -1,8 +1,8 @@
-/** Declares the commands that serve agents, show what they may do, and stop them: `run`, `serve`, `tools`, `try`, `off`, `on`, `kill`, `state`. */
+/** Declares the commands that serve agents, show what they may do, and stop them, and `state`. */
 import { InvalidArgumentError, Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
 
-/** Serves one agent over stdio. */
+/** `run`. */
 export const RUN: CommandDefinition = {
   usage: 'run',
   about: 'serve one agent over stdio; clients start this command',
@@ -11,7 +11,7 @@ export const RUN: CommandDefinition = {
   load: async () => (await import('./serve-command.ts')).runStdio,
 };
 
-/** Serves agents over HTTP. */
+/** `serve`. */
 export const SERVE: CommandDefinition = {
   usage: 'serve',
   about: 'serve agents over Streamable HTTP',
@@ -20,7 +20,7 @@ export const SERVE: CommandDefinition = {
   load: async () => (await import('./serve-command.ts')).runHttp,
 };
 
-/** Shows what an agent sees. */
+/** `tools`. */
 export const TOOLS: CommandDefinition = {
   usage: 'tools [name]',
   about: 'show the tools that an agent sees, or one of them completely',
@@ -29,7 +29,7 @@ export const TOOLS: CommandDefinition = {
   load: async () => (await import('./tools-command.ts')).runTools,
 };
 
-/** Shows the decision on a call. */
+/** `try`. */
 export const TRY: CommandDefinition = {
   usage: 'try <tool> [args]',
   about: 'show the decision on a call without making it',
@@ -41,16 +41,16 @@ export const TRY: CommandDefinition = {
   load: async () => (await import('./try-command.ts')).runTry,
 };
 
-/** Stops everything. */
+/** `off`. */
 export const OFF: CommandDefinition = {
   usage: 'off',
-  about: 'switch everything off: in every process, lists are empty and nothing runs',
+  about: 'switch everything off, in every process: lists are empty, calls are refused',
   shared: ['config', 'state', 'json'],
   fixed: { to: 'off' },
   load: async () => (await import('./switch-command.ts')).runMasterSwitch,
 };
 
-/** Ends `off`. */
+/** `on`. */
 export const ON: CommandDefinition = {
   ...OFF,
   usage: 'on',
@@ -58,7 +58,7 @@ export const ON: CommandDefinition = {
   fixed: { to: 'on' },
 };
 
-/** Stops servers. */
+/** `kill`. */
 export const KILL: CommandDefinition = {
   usage: 'kill [server]',
   about: 'stop one server, or all, in every running Tollgate of this configuration',
@@ -69,7 +69,7 @@ export const KILL: CommandDefinition = {
   ],
   examples: `Examples:
   $ tollgate kill github         stop one server
-  $ tollgate kill                what is stopped?
+  $ tollgate kill                show what is stopped
   $ tollgate kill --lift github  let it run again`,
   load: async () => (await import('./kill-command.ts')).runKill,
 };
@@ -97,15 +97,15 @@ export const STATE: CommandDefinition = {
     },
     {
       usage: 'restore <file>',
-      about: 'replace the database by a backup',
+      about: 'replace the database with a backup',
       shared: ['config', 'state', 'json'],
       load: async () => (await import('./state-actions.ts')).runStateRestore,
     },
     {
       usage: 'repair',
-      about: 'keep what can be read of a damaged database',
+      about: 'make a new database from the readable part of a damaged one',
       shared: ['config', 'state', 'json'],
-      options: [new Option('--start-empty', 'begin with an empty database')],
+      options: [new Option('--start-empty', 'start with an empty database')],
       load: async () => (await import('./state-actions.ts')).runStateRepair,
     },
   ],

@@ -1,6 +1,4 @@
-/**
- * Runs `off` and `on`: the master switch of a state folder, which is recorded. It refuses folders that have no state.
- */
+/** Runs `off` and `on`, the master switch of a state folder. It refuses folders without state. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
@@ -14,13 +12,13 @@ import { json } from '../print.ts';
 /** Options of `off` and `on`. */
 export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly to: 'on' | 'off';
-  /** The state folder, for when the configuration cannot be read. */
+  /** The state folder. The configuration is then not read. */
   readonly state?: string;
 }
 
 /**
- * Switches, tells the user, and records `off` last, because a full disk must not keep anything running. Throws USAGE,
- * CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
+ * Switches everything off or on. It records `off` last, because a full disk must not keep anything running. Throws
+ * USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
  */
 export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
   const place = findCommandState(options, io);
@@ -33,14 +31,14 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
     const record = (): Promise<void> =>
       recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
     if (to === 'off' && changed) killSwitch.throw(now);
-    // `on` is recorded first: what cannot be recorded is not done.
+    // `on` is recorded first, because what cannot be recorded is not done.
     if (to === 'on' && changed) await record().then(() => killSwitch.turnOn());
-    // From here on, a file of stops that was made again is trusted, because a person has said what is stopped.
+    // A stop file that was created again is trusted from now on, because a person has decided what is stopped.
     if (to === 'on' && existsSync(path.join(place.state, DATABASE_FILE))) stops.hasDatabase = true;
     const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
     if (options.json === true)
       io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
-    else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);
+    else io.stderr(`${to === 'off' ? offText(before) : onText(changed, killed)}\n`);
     if (to === 'off' && changed) await record();
     return EXIT.ok;
   } finally {
@@ -48,13 +46,16 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
   }
 }
 
-function offWords(before: { readonly since: string; readonly by: string } | undefined): string {
+function offText(before: { readonly since: string; readonly by: string } | undefined): string {
   if (before !== undefined)
     return `It was already off, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
-  return 'Off: every list is empty and every call is refused from now on, in every process. Running servers end within a second. Turn it on with: tollgate on';
+  return (
+    'Off: every list is empty and every call is refused from now on, in every process. ' +
+    'Running servers end within a second. Turn it on with: tollgate on'
+  );
 }
 
-function onWords(changed: boolean, killed: readonly string[]): string {
+function onText(changed: boolean, killed: readonly string[]): string {
   const still = killed.length === 0 ? '' : ` Still stopped by kill: ${killed.join(', ')}; see tollgate kill.`;
   return `${changed ? 'On: servers start when they are needed.' : 'It was already on.'}${still}`;
 }

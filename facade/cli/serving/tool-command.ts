@@ -1,5 +1,4 @@
 /** Runs `tools NAME`: shows one tool as an agent sees it, with the decision of the policy and the limits of a call. */
-
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { findExposed } from '../../../catalogs/tools/exposed-names.ts';
 import type { ListDecision, Principal } from '../../../policies/port.ts';
@@ -11,7 +10,7 @@ import type { NameTable } from '../../exposure/name-table.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { json, printable } from '../print.ts';
 
-/** Milliseconds and bytes. Rules may set less for a call, which `tollgate try` shows. */
+/** In milliseconds and bytes. Rules may set less for one call, which `tollgate try` shows. */
 interface Limits {
   readonly argumentBytes: number;
   readonly resultBytes: number;
@@ -23,12 +22,12 @@ interface Limits {
   readonly budgets: readonly BudgetConfig[];
 }
 
-/** The facts to show of one tool. */
-interface Shown {
+/** What is shown of one tool. */
+interface ToolFacts {
   readonly principal: string;
   readonly name: string;
   readonly server: string;
-  /** All servers of a primitive that has several. */
+  /** All servers of a primitive, if it has several. */
   readonly servers?: readonly string[];
   readonly tool: string;
   readonly verdict: ListDecision['verdict'];
@@ -43,8 +42,8 @@ interface Shown {
 }
 
 /**
- * Returns the text of `tools NAME`. `name` is a name of the list, or `server.tool`. Throws UNKNOWN_TOOL for a tool that
- * this agent does not see.
+ * Returns the text of `tools NAME`. `name` is a listed name, or `server.tool`. Throws UNKNOWN_TOOL for a tool that this
+ * agent does not see.
  */
 export function toolText(
   name: string,
@@ -62,7 +61,7 @@ export function toolText(
 ): string {
   const exposed = findTool(name, table);
   const { decision } = exposed;
-  const shown: Shown = {
+  const facts: ToolFacts = {
     principal: principal.id,
     name: exposed.name,
     server: exposed.server.name,
@@ -71,9 +70,9 @@ export function toolText(
     verdict: decision?.verdict ?? 'always',
     reasons: decision?.reasons ?? [],
     limits: limitsOf(exposed, principal, assembled),
-    definition: JSON.parse(exposed.text) as Shown['definition'],
+    definition: JSON.parse(exposed.text) as ToolFacts['definition'],
   };
-  return asJson ? json(shown) : readable(shown);
+  return asJson ? json(facts) : readable(facts);
 }
 
 function findTool(name: string, { listed, byName, reader }: NameTable): ExposedTool {
@@ -87,7 +86,7 @@ function findTool(name: string, { listed, byName, reader }: NameTable): ExposedT
     listed.find((one) => serversBehind(one).some((server) => `${server.name}.${toolOf(one)}` === name));
   if (found !== undefined) return found;
   throw new TollgateError('UNKNOWN_TOOL', {
-    detail: `This agent sees no tool "${name}"; ${didYouMean(name, [...visible.keys()])}`,
+    detail: `This agent does not see a tool "${name}"; ${didYouMean(name, [...visible.keys()])}`,
     next: 'Use a name that `tollgate tools` shows. A tool that this principal may never call is not shown.',
   });
 }
@@ -119,12 +118,9 @@ function limitsOf(
   };
 }
 
-/**
- * Returns the budgets that a call of this principal to one of these servers may use. Which ones it uses depends on the
- * tool and the verb, as `when` says.
- */
+/** Returns the budgets that a call of this principal to one of these servers may use, depending on tool and verb. */
 function budgetsOf(config: Config, principal: Principal, servers: readonly string[]): readonly BudgetConfig[] {
-  // Of two budgets with the same id, the one of the profile applies.
+  // A budget of the profile replaces one with the same id.
   const byId = new Map(
     [...config.budgets, ...mergeProfiles(config, principal.profiles).budgets].map((budget) => [budget.id, budget]),
   );
@@ -142,7 +138,7 @@ const VERDICTS: Readonly<Record<ListDecision['verdict'], string>> = {
   never: 'never allowed',
 };
 
-function readable({ name, server, servers = [server], tool, verdict, limits, reasons, definition }: Shown): string {
+function readable({ name, server, servers = [server], tool, verdict, limits, reasons, definition }: ToolFacts): string {
   const { budgets, ...rest } = limits;
   const row = (key: string, value: string): string => `${key.padEnd(12)}${printable(value)}`;
   const lines = [

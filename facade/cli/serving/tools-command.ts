@@ -1,7 +1,4 @@
-/**
- * Runs `tools` and `servers`: shows what an agent sees, and the servers with their state and their quarantined tools.
- */
-
+/** Runs `tools` and `servers`: shows what an agent sees, and the servers with their state and quarantined tools. */
 import { refusedState, type ServerAdapter } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { NameCollision } from '../../../catalogs/tools/exposed-names.ts';
@@ -26,8 +23,8 @@ import { runServerLog } from './server-log.ts';
 import { toolText } from './tool-command.ts';
 
 /**
- * Prints the answer to the principal's tools/list with its size in bytes, or one tool of it. Exit code 5 if a server of
- * the principal cannot be reached. Throws UNKNOWN_TOOL.
+ * Prints the tools that the principal sees with their sizes in bytes, or one of them. Exit code 5 if a server of the
+ * principal cannot be reached. Throws UNKNOWN_TOOL.
  */
 export async function runTools(
   options: CommonOptions & { as?: string; name?: string | undefined },
@@ -54,41 +51,44 @@ export async function runTools(
     const missing = serversOf(principal).flatMap((name) =>
       reasonOf(catalog.problems.get(name)).map((reason) => ({ name, reason })),
     );
+    const { collisions, unshown } = view;
+    const bytes = Buffer.byteLength(view.text);
     const data =
       options.json === true
-        ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, unshown: view.unshown, missing })}\n`
+        ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes, collisions, unshown, missing })}\n`
         : table(
             io,
             ['NAME', 'SERVER', 'TOOL', 'BYTES'],
             rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]),
           );
     const remarks = [
-      ...(await unseen(deps.preconditions, { principal, catalog, servers: serversOf(principal) })),
-      ...view.collisions.map(collisionRemark),
-      ...view.unshown,
+      ...(await hiddenRemarks(deps.preconditions, { principal, catalog, servers: serversOf(principal) })),
+      ...collisions.map(collisionRemark),
+      ...unshown,
       ...missing.map(({ name, reason }) => `The tools of ${name} are missing: ${reason}`),
     ];
     return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };
   });
 }
 
-/** The name of a single tool is one of Tollgate's own names. */
+/** A collision of one tool is with a name of Tollgate itself. */
 function collisionRemark({ name, tools }: NameCollision): string {
+  const names = tools.map(({ server, tool }) => `${server}.${tool}`).join(' and ');
   return tools.length > 1
-    ? `${tools.map(({ server, tool }) => `${server}.${tool}`).join(' and ')} would both be called ${name}; neither is shown. Give each its own name under expose.`
+    ? `${names} would both be called ${name}; neither is shown. Give each its own name under expose.`
     : `Tollgate uses the name ${name} itself; the tool is not shown. Give it another name under expose.`;
 }
 
-/** Decisions made beforehand hide tools. The owner at the terminal is told; an agent is not. */
-async function unseen(
-  standing: Preconditions,
+/** Tells the owner at the terminal which tools the preconditions hide. An agent does not learn it. */
+async function hiddenRemarks(
+  preconditions: Preconditions,
   {
     principal,
     catalog,
     servers,
   }: { principal: Principal; catalog: AssembledFacade['catalog']; servers: readonly string[] },
 ): Promise<readonly string[]> {
-  const { off, hides } = standing.view(principal);
+  const { off, hides } = preconditions.view(principal);
   if (off !== undefined) return [`${off.message} ${off.next}`];
   const hidden = servers.flatMap((server) =>
     catalog
@@ -98,11 +98,9 @@ async function unseen(
   );
   return [...TOOL_CAPABILITIES.values()].flatMap((capability) => {
     const count = hidden.filter((tool) => isNamed(capability, tool)).length;
-    return count === 0
-      ? []
-      : [
-          `${plural(count, 'tool')} not shown: ${capability.title} is off. An owner adds it with: tollgate upgrades enable ${capability.name}`,
-        ];
+    if (count === 0) return [];
+    const enable = `An owner adds it with: tollgate upgrades enable ${capability.name}`;
+    return [`${plural(count, 'tool')} not shown: ${capability.title} is off. ${enable}`];
   });
 }
 
@@ -113,42 +111,42 @@ interface RowParts {
   readonly processes: readonly ServerReport[];
 }
 
-/** The row of one server, from what a running Tollgate reports or from its own start. */
+/** Returns the row of one server, from the report of a running Tollgate or from its own start. */
 function serverRow(adapter: ServerAdapter, { config, catalog, summary, processes }: RowParts) {
   const { name } = adapter;
   const entries = catalog.entries(name);
-  const hostile = entries.filter(
+  const quarantined = entries.filter(
     (entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined,
   );
   const { word = 'not needed', pending = 0, refusal } = summary ?? {};
-  const seen = catalog.problems.get(name);
-  // Only a start reads the files, and a server whose tools no one has approved does not start.
-  const problem = seen?.data.consent === 'lacking' ? (refusal ?? seen) : seen;
-  const told = problem === undefined && processes.some(isFinal) ? processes[0] : undefined;
+  const found = catalog.problems.get(name);
+  // The catalog does not start a server without consent, so only the summary knows whether its files have changed.
+  const problem = found?.data.consent === 'lacking' ? (refusal ?? found) : found;
+  const report = problem === undefined && processes.some(isFinal) ? processes[0] : undefined;
   const health = adapter.health();
   const isLacking = problem?.data.consent !== undefined;
-  const reason = reasonOf(problem).join('') || (told?.reason ?? '');
+  const reason = reasonOf(problem).join('') || (report?.reason ?? '');
   return {
     name,
     consent: word,
-    state: told?.state ?? (isLacking ? refusedState(problem) : health.state),
+    state: report?.state ?? (isLacking ? refusedState(problem) : health.state),
     tools: entries.length,
     pending,
     bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0),
-    version: told?.version ?? adapter.info()?.version ?? '',
+    version: report?.version ?? adapter.info()?.version ?? '',
     reason,
     log: reason !== '' && !isLacking && (readServerLog(config.state, name) ?? '') !== '',
     processes: processes.map(({ server: _, ...process }) => process),
     quarantined: [
-      ...hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })),
-      ...(told?.unfit ?? health.unfit ?? []),
+      ...quarantined.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })),
+      ...(report?.unfit ?? health.unfit ?? []),
     ],
   };
 }
 
 /**
- * Prints every server with its state. If a running Tollgate runs the server or has given it up, that Tollgate says so;
- * otherwise the server is started to list its tools. Exit code 5 if one cannot be reached.
+ * Prints every server with its state. The state is the report of a running Tollgate that runs the server or has given
+ * it up. Otherwise the server is started to list its tools. Exit code 5 if one cannot be reached.
  */
 export async function runServers(
   options: CommonOptions & { readonly log?: string },
@@ -160,15 +158,15 @@ export async function runServers(
   const config = readForOwner(options, io);
   await reportStops(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
-    const { requests, reports } = await toldOf(config);
+    const { requests, reports } = await readShared(config);
     const names = [...catalog.servers.keys()];
-    const isTold = (name: string): boolean => reports.get(name)?.some(isFinal) === true;
+    const isReported = (name: string): boolean => reports.get(name)?.some(isFinal) === true;
     await Promise.all([
       catalog.refresh(
-        names.filter((name) => !isTold(name)),
+        names.filter((name) => !isReported(name)),
         'wake',
       ),
-      catalog.refresh(names.filter(isTold), 'leave'),
+      catalog.refresh(names.filter(isReported), 'leave'),
     ]);
     const summaries = await consentSummaries({ config, consents });
     const rows = [...catalog.servers.values()].map(({ name, adapter }) =>
@@ -190,19 +188,18 @@ export async function runServers(
         row.version,
       ]),
     );
-    const wishes = requests.map(
-      ({ server, principal }) =>
-        `An agent of ${principal} asks for ${server}: look at it with \`tollgate servers info ${server}\`, and decide with \`tollgate approve ${server}\` or \`tollgate servers enable ${server}\`.`,
-    );
-    return { data, remarks: [...rows.flatMap(remarksOn), ...wishes], code };
+    return { data, remarks: [...rows.flatMap(remarksOn), ...requests.map(requestRemark)], code };
   });
 }
 
-/**
- * Reads the requests of agents to enable existing servers, and what running processes report of servers that are not
- * killed.
- */
-async function toldOf({ state: folder, servers }: Config): Promise<{
+function requestRemark({ server, principal }: EnableRequest): string {
+  const decide = `\`tollgate approve ${server}\` or \`tollgate servers enable ${server}\``;
+  const see = `See \`tollgate servers info ${server}\`, and decide with ${decide}.`;
+  return `An agent of ${principal} asks for ${server}. ${see}`;
+}
+
+/** Reads the requests of agents for configured servers, and the reports of running processes on servers not killed. */
+async function readShared({ state: folder, servers }: Config): Promise<{
   readonly requests: readonly EnableRequest[];
   readonly reports: ReadonlyMap<string, readonly ServerReport[]>;
 }> {
@@ -216,7 +213,7 @@ async function toldOf({ state: folder, servers }: Config): Promise<{
   });
 }
 
-/** Returns why the tools of a server are missing, and what to do. */
+/** Returns why the tools of a server are missing and what to do; nothing if they are not missing. */
 function reasonOf(problem: TollgateError | undefined): readonly string[] {
   return problem === undefined ? [] : [`${problem.message} ${problem.next}`];
 }

@@ -1,7 +1,7 @@
-/** Runs `try`: decides a call by the stages of a real call up to the policy, and sends nothing. */
+/** Runs `try`: decides a call by the stages of a real call, and sends nothing. */
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Principal } from '../../../policies/port.ts';
+import type { CallDecision, Principal } from '../../../policies/port.ts';
 import { openSession } from '../../call/identify.ts';
 import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
 import { bindArguments } from '../../call/validate.ts';
@@ -27,8 +27,8 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
   const args = parseArgs(options.args ?? '{}');
   return askFacade({ config, options, io, assemble }, async (assembled) => {
     const { deps } = assembled;
-    // A call does not wait for servers that are asked for their tools. This command does, to tell a missing server from
-    // a missing tool.
+    // A call does not wait until all servers have listed their tools. This command does, because it must tell a missing
+    // server from a missing tool.
     await deps.nameTables.tableFor(principal);
     const { exposed } = await deps.nameTables.resolve(principal, options.tool).catch((thrown: unknown) => {
       throw explainUnknown(thrown, { principal, assembled });
@@ -74,7 +74,7 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
   });
 }
 
-/** An agent learns nothing about tools that it may not see. The owner at the terminal learns where to look. */
+/** Tells the owner at the terminal which server is missing. An agent does not learn it. */
 function explainUnknown(
   thrown: unknown,
   { principal, assembled }: { principal: Principal; assembled: AssembledFacade },
@@ -105,16 +105,17 @@ export function parseArgs(text: string, command = 'try'): ReturnType<typeof pars
   }
 }
 
-interface Findings {
-  readonly decision: Awaited<ReturnType<ReturnType<import('../../call/call.ts').CallDependencies['policy']>['call']>>;
+interface TryResult {
+  readonly decision: CallDecision;
   readonly target: LoweredCall;
   readonly notes: readonly string[];
   readonly explain: boolean;
 }
 
-function readable({ decision, target, notes, explain }: Findings): string {
+function readable({ decision, target, notes, explain }: TryResult): string {
   const place = ({ file, line }: { file?: string; line?: number }): string =>
     file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`;
+  const row = (key: string, value: string): string => `${key.padEnd(11)}${value}`;
   const lines = [
     decision.outcome.toUpperCase(),
     ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
@@ -124,20 +125,20 @@ function readable({ decision, target, notes, explain }: Findings): string {
   ];
   if (!explain) return `${lines.join('\n')}\n`;
   const { effect } = target;
-  lines.push('', `effect     ${effect.verb} ${effect.server}.${effect.tool}`);
+  lines.push('', row('effect', `${effect.verb} ${effect.server}.${effect.tool}`));
   for (const fact of effect.paths)
     lines.push(
-      `path       ${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`,
+      row('path', `${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`),
     );
-  for (const fact of effect.urls) lines.push(`host       ${fact.host} (argument ${fact.argument})`);
-  if (effect.command !== undefined)
-    lines.push(
-      `command    ${[...(effect.command.opaque ? ['opaque'] : []), ...effect.command.words.map((words) => words.join(' '))].join(' | ')}`,
-    );
+  for (const fact of effect.urls) lines.push(row('host', `${fact.host} (argument ${fact.argument})`));
+  if (effect.command !== undefined) {
+    const { opaque, words } = effect.command;
+    lines.push(row('command', [...(opaque ? ['opaque'] : []), ...words.map((one) => one.join(' '))].join(' | ')));
+  }
   lines.push(
-    `caps       ${JSON.stringify(decision.obligations.caps)}`,
-    `budgets    ${decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'}`,
-    ...notes.map((text) => `note       ${text}`),
+    row('caps', JSON.stringify(decision.obligations.caps)),
+    row('budgets', decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'),
+    ...notes.map((text) => row('note', text)),
   );
   return `${lines.join('\n')}\n`;
 }
