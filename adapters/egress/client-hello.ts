@@ -51,7 +51,7 @@ export function readClientHello(bytes: Buffer): ClientHello {
   if (bytes[0] !== HANDSHAKE) return { kind: 'other' };
   const message = joinRecords(bytes);
   if (message === 'broken') return { kind: 'broken' };
-  if (message.length < 4 || message.length < 4 + message.readUIntBE(1, 3))
+  if (!isComplete(message))
     return message.length > 0 && message[0] !== CLIENT_HELLO ? { kind: 'broken' } : { kind: 'more' };
   if (message[0] !== CLIENT_HELLO) return { kind: 'broken' };
   try {

@@ -93,29 +93,24 @@ export class RemoteFetch {
     this.listenedAt = performance.now();
   }
 
-  private noteEnd(id: number | undefined, streaming: boolean, end: StreamEnd): void {
+  private noteEnd(id: number | undefined, streaming: boolean, end: BodyEnd): void {
     if (id === undefined) return;
-    if (end.tooLarge) return this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
+    if (end === 'too-large') return this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
     // The SDK resumes a stream with event ids, so the answer may still arrive.
-    if (!streaming || end.resumable) return;
-    const error = new TollgateError('TOOL_CRASHED', {
-      detail: 'The server ended its answer stream without an answer.',
-    });
-    this.events.onFailed(id, error);
+    if (!streaming || end === 'resumable') return;
+    const detail = 'The server ended its answer stream without an answer.';
+    this.events.onFailed(id, new TollgateError('TOOL_CRASHED', { detail }));
   }
 }
 
-/** How a body ended. */
-interface StreamEnd {
-  readonly tooLarge: boolean;
-  readonly resumable: boolean;
-}
+/** How a body ended. `resumable`: it was a stream with event ids. */
+type BodyEnd = 'final' | 'resumable' | 'too-large';
 
 interface Guarding {
   readonly streaming: boolean;
   /** Absent where the body carries no messages. */
   readonly onMessage?: (text: Buffer) => void;
-  readonly onEnd: (end: StreamEnd) => void;
+  readonly onEnd: (end: BodyEnd) => void;
 }
 
 /**
@@ -128,7 +123,7 @@ function guard(
   const reader = body.getReader();
   const collect = collector(streaming, onMessage);
   let heldBytes = 0;
-  let resumable = false;
+  let end: BodyEnd = 'final';
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
@@ -138,20 +133,19 @@ function guard(
         if (done) {
           collect?.end();
           controller.close();
-          onEnd({ tooLarge: false, resumable });
-          return;
+          return onEnd(end);
         }
         const chunk = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
         const newline = streaming ? chunk.lastIndexOf(NEWLINE) : -1;
         heldBytes = newline < 0 ? heldBytes + chunk.length : chunk.length - newline;
-        resumable ||= streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0);
+        if (streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0)) end = 'resumable';
         if (heldBytes <= MAX_INPUT_BYTES && collect?.push(chunk) !== false) return controller.enqueue(value);
-        onEnd({ tooLarge: true, resumable });
+        onEnd('too-large');
         controller.error(new Error('larger than the wire limit'));
         await reader.cancel();
       } catch (thrown) {
         controller.error(thrown);
-        onEnd({ tooLarge: false, resumable });
+        onEnd(end);
       }
     },
     cancel: (reason) => reader.cancel(reason),

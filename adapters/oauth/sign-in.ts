@@ -15,7 +15,7 @@ import {
   scopeWords,
   signInStopped,
 } from './sign-in-credentials.ts';
-import { configuredClient, credentialsOf, sdkClientInformation, signInUrl } from './token-endpoint.ts';
+import { configuredClient, sdkClientInformation, signInUrl, tokenFields } from './token-endpoint.ts';
 
 const WAIT_MS = 300_000;
 
@@ -57,19 +57,22 @@ export async function obtainCredentials(parts: SignInParts, before?: Credentials
     const scopes = settings.oauth?.scopes ?? scopesFor(discovered, usable);
     const flow: Flow = { ...parts, discovered, fetch, scopes };
     const client = await configuredClient(settings, secrets);
-    const { tokens, client: used } =
-      settings.oauth?.grant === 'client_credentials'
-        ? { tokens: await asMachine(flow, client ?? { id: '' }), client: client ?? { id: '' } }
-        : await asPerson(flow, client);
-    // The secret of a configured client is not copied into the credentials.
-    return credentialsOf({
-      url,
-      discovered,
+    const isMachine = settings.oauth?.grant === 'client_credentials';
+    const { tokens, client: used } = isMachine ? await asMachine(flow, client) : await asPerson(flow, client);
+    const { metadata, issuer, resource } = discovered;
+    const revocationEndpoint = metadataText(metadata, 'revocation_endpoint');
+    return {
+      url: url.href,
+      resource,
+      issuer,
+      tokenEndpoint: metadata.token_endpoint,
+      authMethods: metadata.token_endpoint_auth_methods_supported ?? [],
+      // The secret of a configured client is not copied into the credentials.
       client: client === undefined ? used : { id: client.id },
-      requestedScopes: scopes,
-      tokens,
-      now: Date.now(),
-    });
+      ...(revocationEndpoint !== undefined && { revocationEndpoint }),
+      ...scopeParameter(scopes),
+      ...tokenFields(tokens, Date.now()),
+    };
   } catch (thrown) {
     throw asLoginFailure(thrown, parts);
   }
@@ -81,10 +84,13 @@ function scopesFor({ scopes }: DiscoveredIssuer, before: Credentials | undefined
   return [...new Set([...scopes, ...scopeWords(before.scope), ...scopeWords(before.missingScope)])];
 }
 
-async function asPerson(
-  flow: Flow,
-  configured: Client | undefined,
-): Promise<{ readonly tokens: OAuthTokens; readonly client: Client }> {
+/** The answer to a token request, and the client that made it. */
+interface Grant {
+  readonly tokens: OAuthTokens;
+  readonly client: Client;
+}
+
+async function asPerson(flow: Flow, configured: Client | undefined): Promise<Grant> {
   const { metadata, issuer } = flow.discovered;
   // Without PKCE, another program on this machine could use the code. MCP 2025-11-25 requires to refuse such a server.
   if (metadata.code_challenge_methods_supported?.includes('S256') !== true)
@@ -176,8 +182,8 @@ async function consent(
 
 async function asMachine(
   { discovered: { issuer, metadata, resource }, fetch, scopes }: Flow,
-  client: Client,
-): Promise<OAuthTokens> {
+  client: Client = { id: '' },
+): Promise<Grant> {
   const { fetchToken } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const parameters = new URLSearchParams({
     grant_type: 'client_credentials',
@@ -188,11 +194,8 @@ async function asMachine(
     clientInformation: () => sdkClientInformation(client),
     prepareTokenRequest: () => parameters,
   };
-  return fetchToken(provider as unknown as Parameters<typeof fetchToken>[0], issuer, {
-    metadata,
-    resource,
-    fetchFn: fetch,
-  });
+  const sdkProvider = provider as unknown as Parameters<typeof fetchToken>[0];
+  return { tokens: await fetchToken(sdkProvider, issuer, { metadata, resource, fetchFn: fetch }), client };
 }
 
 /** Converts an error. Errors of the SDK quote text of servers, so only the standard code of an OAuth error is shown. */

@@ -10,7 +10,6 @@ import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { fillSecrets } from '../stdio/server-secrets.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import type { GuardedFetch } from './guarded-fetch.ts';
-import { type DiscoveredIssuer, metadataText } from './issuer-discovery.ts';
 import { type Credentials, loginFailed, type SignInParts } from './sign-in-credentials.ts';
 
 type Client = Credentials['client'];
@@ -18,16 +17,6 @@ type Secrets = SignInParts['secrets'];
 
 /** The form of a bearer token (RFC 6750 §2.1). */
 const TOKEN = /^[\w.~+/-]{1,16384}=*$/;
-
-/** The parts and the result of a new sign-in. */
-export interface TokenGrant {
-  readonly url: URL;
-  readonly discovered: DiscoveredIssuer;
-  readonly client: Client;
-  readonly requestedScopes: readonly string[];
-  readonly tokens: OAuthTokens;
-  readonly now: number;
-}
 
 /** Returns the address of a server. Throws LOGIN_FAILED if a token would be sent unencrypted. */
 export function signInUrl({ name, url = '' }: Pick<ServerSettings, 'name' | 'url'>): URL {
@@ -53,29 +42,6 @@ export function sdkClientInformation({ id, secret, authMethod }: Client): OAuthC
     ...(secret !== undefined && { client_secret: secret }),
     ...(authMethod !== undefined && { token_endpoint_auth_method: authMethod }),
   } as OAuthClientInformationMixed;
-}
-
-/** Returns the credentials of a new sign-in. Throws LOGIN_FAILED for tokens that are not bearer tokens. */
-export function credentialsOf({
-  url,
-  discovered: { metadata, issuer, resource },
-  client,
-  requestedScopes,
-  tokens,
-  now,
-}: TokenGrant): Credentials {
-  const revocation = metadataText(metadata, 'revocation_endpoint');
-  return {
-    url: url.href,
-    resource,
-    issuer,
-    tokenEndpoint: metadata.token_endpoint,
-    authMethods: metadata.token_endpoint_auth_methods_supported ?? [],
-    client,
-    ...(revocation !== undefined && { revocationEndpoint: revocation }),
-    ...(requestedScopes.length > 0 && { scope: requestedScopes.join(' ') }),
-    ...tokenFields(tokens, now),
-  };
 }
 
 /**
@@ -109,7 +75,11 @@ function metadataOf({ issuer, tokenEndpoint, authMethods }: Credentials): Author
   };
 }
 
-function tokenFields(
+/**
+ * Returns the fields of credentials that a token answer gives. `now`: milliseconds since 1970. Throws LOGIN_FAILED for
+ * tokens that are not bearer tokens.
+ */
+export function tokenFields(
   tokens: OAuthTokens,
   now: number,
 ): Pick<Credentials, 'access' | 'refresh' | 'expiresAt' | 'scope'> {
