@@ -1,4 +1,4 @@
-/** Owns the last line of a test run, `N passed, N failed`, so that any reader of a log can judge it. */
+/** Prints the last line of a test run, `N passed, N failed`, for readers and scripts. */
 import type { Reporter, TestModule } from 'vitest/node';
 
 export default class ClosingLine implements Reporter {

@@ -1,4 +1,4 @@
-/** Owns the order of test files: those that take longest first, so that no worker is left alone with one of them at the end. */
+/** Orders the test files: the longest first, so that no worker runs alone with one of them at the end. */
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Parts of the paths of files that take more than five seconds, the longest first. */
@@ -37,7 +37,7 @@ const rankOf = ({ moduleId }: TestSpecification): number => {
   return rank === -1 ? LONGEST.length : rank;
 };
 
-/** Long files first; the rest as Vitest orders them. */
+/** Runs long files first, and the rest in the order of Vitest. */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);

@@ -1,4 +1,4 @@
-/** Tests the traceability of requirements both ways (HE-12): every row that is not pending is cited, every citation names a row. */
+/** Tests the traceability of requirements (HE-12): each row that is not pending is cited, each citation names a row. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -30,7 +30,7 @@ function citations(): Map<string, string[]> {
   return found;
 }
 
-describe('requirements', () => {
+describe('the requirements', () => {
   const cited = citations();
 
   it('are all cited by a test, or pending with a reason' + verifies('HE-12'), () => {
@@ -39,7 +39,7 @@ describe('requirements', () => {
     for (const row of rows) if (row.pending !== undefined) expect(row.pending.length, row.id).toBeGreaterThan(10);
   });
 
-  it('are held by a coverage of 85 % of lines and branches' + verifies('HE-12'), () => {
+  it('are checked with a coverage of 85 % of lines and branches' + verifies('HE-12'), () => {
     const thresholds = config.test?.coverage?.thresholds as
       | { readonly lines?: number; readonly branches?: number }
       | undefined;

@@ -1,6 +1,6 @@
 /**
- * Runs test files again and again with a new seed each time, until the time is over: `npm run fuzz`, `npm run faults`. Prints each seed, ends
- * with `N passed, N failed`, and exits with 1 when something failed.
+ * Runs test files again and again, each time with a new seed, until the time is over: `npm run fuzz`, `npm run faults`.
+ * Prints each seed and `N passed, N failed`, and exits with 1 if a test failed.
  */
 import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
@@ -11,14 +11,14 @@ import { parseArgs } from 'node:util';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 
-/** What is run: `name` as in `npm run NAME`, files and folders of tests, and the environment of one round. */
+/** The tests of the rounds. `name`: as in `npm run NAME`. `env`: the environment of one round. */
 export interface Rounds {
   readonly name: string;
   readonly tests: readonly string[];
   readonly env: (seed: string) => Readonly<Record<string, string>>;
 }
 
-/** Runs rounds for `--minutes`, at least one. The last one is not cut. */
+/** Runs rounds for `--minutes`, at least one. The last round is completed. */
 export function runRounds({ name, tests, env }: Rounds): void {
   const minutes = minutesOf(name);
   const until = Date.now() + minutes * 60_000;
@@ -45,7 +45,7 @@ function minutesOf(name: string): number {
   process.exit(2);
 }
 
-/** A round that could not be carried out has failed, whatever it says. */
+/** Runs one round. A round without a result file or with an exit code counts as failed. */
 function runRound(
   tests: readonly string[],
   env: Readonly<Record<string, string>>,

@@ -1,4 +1,7 @@
-/** Owns what stands before any test runs: the real servers, the real `opa`, what sandboxes and search are made with, and one folder for all that tests write, which goes with them. */
+/**
+ * Prepares a test run: real servers, `opa`, programs for sandboxes and search, and one folder that is removed at the
+ * end.
+ */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,12 +19,15 @@ export default async function setup(): Promise<() => Promise<void>> {
   const removeFolder = ownFolder();
   return async () => {
     removeFolder();
-    // The first look removes the control groups that killed facades left.
+    // The first check removes the control groups of killed facades.
     await ownControlGroups();
   };
 }
 
-/** Gives all that runs from here on a folder for what is temporary; the answer removes it. Its name is short: sockets lie in it, and other users of tests write to it. */
+/**
+ * Sets the folder for temporary files of everything that runs from now on. The returned function removes it. Its name
+ * is short because sockets are in it, and other users of the tests can write to it.
+ */
 function ownFolder(): () => void {
   const folder = mkdtempSync(path.join(tmpdir(), 'tg'));
   chmodSync(folder, 0o1777);
@@ -30,7 +36,10 @@ function ownFolder(): () => void {
   return () => rmSync(folder, { recursive: true, force: true });
 }
 
-/** Python first on the PATH as it is: servers of others ask for its version at every call, and a version manager's shim takes half a second to answer. */
+/**
+ * Puts the real Python first on the PATH. Some servers ask for its version at every call, and the shim of a version
+ * manager takes half a second.
+ */
 function findPython(bin: string): void {
   const { status, stdout } = spawnSync('python3', ['-c', 'import sys; print(sys.executable)'], { encoding: 'utf8' });
   if (status !== 0) return;

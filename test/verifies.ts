@@ -1,4 +1,4 @@
-/** Owns the citation of requirements by tests: the id stands in the test's name, and test/requirements.test.ts compares both ways. */
+/** Cites requirements in test titles; test/requirements.test.ts compares the citations with the list. */
 
 /** Cites rows of test/requirements.yaml: `it('caps connections' + verifies('HA-05'), …)`. Throws on an id of the wrong form. */
 export function verifies(...ids: readonly string[]): string {

@@ -1,4 +1,4 @@
-/** Tests `tollgate approvals`: what an owner sees, and that nothing is approved which was not seen. */
+/** Tests `tollgate approvals`: what an owner sees, and that no request is approved unseen. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { whileRequestWaits } from '../../facade/consent/approvals/approval-wait.ts';
@@ -39,7 +39,7 @@ const ask = async (asking: Asking = {}): Promise<{ id: string; hash: string }> =
   const items = (await desk.all('pending')).map(({ item }) => item);
   return items.at(-1) as { id: string; hash: string };
 };
-/** At a terminal, with this answer typed. */
+/** Runs the command at a terminal and types this answer. */
 async function atTerminal(words: readonly string[], typed: string): Promise<Answer> {
   const running = start(project, ['approvals', ...words], ENV);
   Object.assign(running.stdin, { isTTY: true });
@@ -53,7 +53,7 @@ const events = async (): Promise<unknown[]> =>
     .map((line) => dataOf<Record<string, unknown>>(line));
 
 describe('approvals list', () => {
-  it('shows what waits, what was approved and what was denied, and sweeps what has expired', async () => {
+  it('shows pending, approved and denied requests, and removes expired ones', async () => {
     expect(await run('list')).toMatchObject({ code: EXIT.ok, out: '', err: 'Nothing waits for approval.\n' });
     const { id } = await ask({ argsText: '{"n":1}' });
     await desk.approve();
@@ -81,7 +81,7 @@ describe('approvals list', () => {
     expect(await desk.all()).toHaveLength(3);
   });
 
-  it('shows the beginning of the arguments, unable to drive the terminal, and who still waits', async () => {
+  it('shows the beginning of the arguments, escaped, and whether the caller still waits', async () => {
     const { id } = await ask({
       argsText: JSON.stringify({ text: `\u001b[2J${'x'.repeat(60)}` }).replace('\\u001b', '\u009b'),
     });
@@ -93,7 +93,7 @@ describe('approvals list', () => {
         { id, awaited: true },
       ]);
     });
-    // Whoever died with its call does not wait.
+    // A caller whose process has died does not wait.
     await desk.state.put('waiting', `${id}/dead`, JSON.stringify({ pid: 2 ** 22 + 1, born: 'x' }));
     expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([
       { id, awaited: false },
@@ -101,17 +101,20 @@ describe('approvals list', () => {
     expect((await desk.state.list('waiting')).size).toBe(0);
   });
 
-  it.each([['list'], ['show', 'x'], ['approve', 'x'], ['deny', 'x']])('%s is for owners only', async (...words) => {
-    expect(await run(...words, '--as', 'guest')).toMatchObject({
-      code: EXIT.auth,
-      err: expect.stringContaining('guest is no owner, and only an owner decides about calls.'),
-    });
-  });
+  it.each([['list'], ['show', 'x'], ['approve', 'x'], ['deny', 'x']])(
+    'refuses `%s` to a principal that is no owner',
+    async (...words) => {
+      expect(await run(...words, '--as', 'guest')).toMatchObject({
+        code: EXIT.auth,
+        err: expect.stringContaining('guest is no owner, and only an owner decides about calls.'),
+      });
+    },
+  );
 });
 
 describe('approvals show', () => {
   it(
-    'shows all of it: who, what, which rule, where it leads, and what the approval would cover' + verifies('PF-08'),
+    'shows the caller, the call, the rules, the hosts and what the approval would cover' + verifies('PF-08'),
     async () => {
       const { id, hash } = await ask({
         argsText: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}',
@@ -156,7 +159,7 @@ arguments  58 characters
     },
   );
 
-  it('an address whose letters hide its host shows the host, and words of several alphabets are named', async () => {
+  it('shows the real host of a deceptive address, and marks words that mix alphabets', async () => {
     const url = 'https://docs.example.org\u2215guide@evil.example/x';
     const { id } = await ask({
       argsText: JSON.stringify({ url, name: 'p\u0430ypal', pad: 'a\u3164b' }),
@@ -176,7 +179,7 @@ arguments  58 characters
     expect(out).toContain('  name: "p\u0430ypal"  (not all ASCII, mixes scripts: p\\u{430}ypal)\n  pad: "a\\u{3164}b"');
   });
 
-  it('a long argument never begins a row of ours', async () => {
+  it('never lets a long argument begin a row that looks like one of its own', async () => {
     const { id } = await ask({
       argsText: JSON.stringify({ x: `${' '.repeat(89)}binding    000000000000${' '.repeat(77)}covers     nothing` }),
     });
@@ -185,7 +188,7 @@ arguments  58 characters
     expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
 
-  it('drives no terminal and hides nothing: bidi, escapes, and text that looks like ours stand as they are', async () => {
+  it('escapes bidi and control characters, and keeps text that imitates its own rows in place', async () => {
     const { id } = await ask({
       argsText: '{"a":"\\u001b[2J\\u202e","b\\u202e":"\u202etxt.exe","c":"x\\nbinding    000000000000\\\\n"}',
     });
@@ -196,7 +199,7 @@ arguments  58 characters
     expect(out.match(/^binding/gm)).toHaveLength(1);
   });
 
-  it('shows numbers as they were written, and long arguments by their first page, which it says', async () => {
+  it('shows numbers exactly, and long arguments by their first page with their full length', async () => {
     const { id } = await ask({ argsText: '{"n":12345678901234567890,"f":1.0}' });
     expect((await run('show', id)).out).toContain('{"n":12345678901234567890,"f":1.0}');
     await desk.deny();
@@ -206,13 +209,13 @@ arguments  58 characters
     expect([page.includes('END'), all.includes('END')]).toEqual([false, true]);
   });
 
-  it('shows registered secrets as ***, also those that only this configuration knows', async () => {
+  it('shows registered secrets as ***, also those of this configuration alone', async () => {
     const { id } = await ask({ argsText: '{"key":"mail-key-123456"}' });
     expect((await run('show', id)).out).toContain('key: "***"');
     expect((await run('show', id, '--json')).out).not.toContain('mail-key-123456');
   });
 
-  it("takes the beginning of an id where it is no other's", async () => {
+  it('accepts the beginning of an id if it fits no other request', async () => {
     await ask({ argsText: '{"n":1}' });
     await ask({ argsText: '{"n":2}' });
     expect(await run('show', '')).toMatchObject({
@@ -227,27 +230,30 @@ arguments  58 characters
 });
 
 describe('approvals approve', () => {
-  it('shows the call at a terminal and takes a yes; anything else decides nothing' + verifies('PF-08'), async () => {
-    const { id } = await ask({ argsText: '{"to":"ann"}' });
-    for (const typed of ['', 'n', 'yess', id])
-      expect(await atTerminal(['approve', id, '--as', 'olga'], typed)).toMatchObject({
-        code: EXIT.refused,
-        err: expect.stringContaining('Nothing was decided.'),
+  it(
+    'shows the call at a terminal and approves it on yes; any other answer decides nothing' + verifies('PF-08'),
+    async () => {
+      const { id } = await ask({ argsText: '{"to":"ann"}' });
+      for (const typed of ['', 'n', 'yess', id])
+        expect(await atTerminal(['approve', id, '--as', 'olga'], typed)).toMatchObject({
+          code: EXIT.refused,
+          err: expect.stringContaining('Nothing was decided.'),
+        });
+      const answer = await atTerminal(['approve', id, '--as', 'olga'], 'y');
+      expect(answer).toMatchObject({
+        code: EXIT.ok,
+        err: expect.stringMatching(
+          /to: "ann"\n[^]*Approve this call\? \[y\/N\] Approved: This call may be made once, until /,
+        ),
       });
-    const answer = await atTerminal(['approve', id, '--as', 'olga'], 'y');
-    expect(answer).toMatchObject({
-      code: EXIT.ok,
-      err: expect.stringMatching(
-        /to: "ann"\n[^]*Approve this call\? \[y\/N\] Approved: This call may be made once, until /,
-      ),
-    });
-    expect(await askFor(desk.state, { argsText: '{"to":"ann"}' })).toBe(`used ${id}`);
-    expect(await events()).toMatchObject([
-      { event: 'approved', id, by: 'olga', outcome: 'allow', server: 'mail', tool: 'send', covers: 'call' },
-    ]);
-  });
+      expect(await askFor(desk.state, { argsText: '{"to":"ann"}' })).toBe(`used ${id}`);
+      expect(await events()).toMatchObject([
+        { event: 'approved', id, by: 'olga', outcome: 'allow', server: 'mail', tool: 'send', covers: 'call' },
+      ]);
+    },
+  );
 
-  it('without a terminal needs the hash of what was shown, twelve digits at least', async () => {
+  it('needs at least twelve digits of the binding if there is no terminal', async () => {
     const { id, hash } = await ask();
     expect(await run('approve', id)).toMatchObject({
       code: EXIT.approval,
@@ -262,7 +268,7 @@ describe('approvals approve', () => {
     });
   });
 
-  it('by the one who asks is for a terminal only: an agent that can start commands approves nothing of its own', async () => {
+  it('lets a principal approve its own call only at a terminal, so that an agent with a shell cannot', async () => {
     const { id, hash } = await ask();
     expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({
       code: EXIT.auth,
@@ -278,7 +284,7 @@ describe('approvals approve', () => {
     expect(await atTerminal(['approve', id, '--as', 'agent'], 'y')).toMatchObject({ code: EXIT.ok });
   });
 
-  it('covers what --for says, as far as the rules let it' + verifies('CY-26'), async () => {
+  it('covers what --for names, as far as the rules allow' + verifies('CY-26'), async () => {
     const { id, hash } = await ask({ reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
     expect(await run('approve', id, '--yes', hash, '--for', 'server')).toMatchObject({
       code: EXIT.usage,
@@ -295,7 +301,7 @@ describe('approvals approve', () => {
 });
 
 describe('approvals deny', () => {
-  it('refuses the call with a reason, and takes an approval back', async () => {
+  it('refuses the call with a reason, and withdraws an approval', async () => {
     const { id } = await ask({ argsText: '{"n":1}' });
     expect(await run('deny', id, '--reason', 'Too late.')).toMatchObject({
       code: EXIT.ok,
@@ -319,18 +325,18 @@ describe('approvals deny', () => {
   });
 });
 
-describe('a request whose call cannot be made', () => {
-  it('is approved after it was said that nobody waits, and that its server is stopped', async () => {
+describe('approvals approve of a call that cannot be made', () => {
+  it('says before it asks that no caller waits and that the server is stopped', async () => {
     const { id } = await ask();
     await new KillSwitch(desk.state).throw({ server: 'mail', since: 'x', by: 'olga' });
     const { code, err } = await atTerminal(['approve', id, '--as', 'olga'], 'n');
     expect(code).toBe(EXIT.refused);
     expect(err).toMatch(
-      /No call waits for this approval any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/,
+      /No call waits [^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/,
     );
   });
 
-  it('is over where it was withdrawn: shown with why, and neither approved nor denied', async () => {
+  it('refuses to approve or deny a withdrawn request, and shows why it ended', async () => {
     const { id, hash } = await ask();
     const stored = await desk.open();
     await desk.store.replace(stored, {

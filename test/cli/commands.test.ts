@@ -1,4 +1,4 @@
-/** Tests the commands that answer and end, each by its exit code, its data on stdout and its talk on stderr, over a real server. */
+/** Tests commands that answer and end over a real server: exit code, data on stdout, messages on stderr. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -47,7 +47,7 @@ beforeAll(async () => {
 afterAll(() => project.remove());
 
 describe('init', () => {
-  it('writes a project that check and tools accept, and says what comes next on stderr', async () => {
+  it('writes a project that check and tools accept, and prints the next commands on stderr', async () => {
     const fresh = new Project();
     try {
       const { code, out, err } = await cli(fresh, ['init']);
@@ -75,7 +75,7 @@ describe('init', () => {
 });
 
 describe('check', () => {
-  it('counts what it read, and starts and writes nothing', async () => {
+  it('prints how many settings it read, and starts and writes nothing', async () => {
     const fresh = configured();
     try {
       const { code, out, err } = await cli(fresh, ['check']);
@@ -92,7 +92,7 @@ describe('check', () => {
     }
   });
 
-  it('--json gives the same as data', async () => {
+  it('prints the same facts as data with --json', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
     expect(dataOf(out)).toEqual({
@@ -111,7 +111,7 @@ describe('check', () => {
     });
   });
 
-  it('reads a file elsewhere, relative to where it is called', async () => {
+  it('reads the file of --config relative to the current folder', async () => {
     project.write('other/tollgate.yaml', 'version: 1\nworkspace: ../workspace\n');
     const { code, out } = await cli(project, ['check', '--config', 'tollgate.yaml'], {
       cwd: path.join(project.folder, 'other'),
@@ -125,7 +125,7 @@ describe('check', () => {
     });
   });
 
-  it('says on stderr what is worth knowing', async () => {
+  it('prints warnings on stderr', async () => {
     project.write('clients.json', '{"mcpServers": {"My Server": {"command": "x", "alwaysAllow": ["*"]}}}');
     project.write('warned.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
     const { code, err } = await cli(project, ['check', '-c', 'warned.yaml']);
@@ -137,7 +137,7 @@ describe('check', () => {
 describe('try', () => {
   const tried = (...argv: readonly string[]) => cli(project, ['try', ...argv]);
 
-  it('shows an allow with its rule and place, and ends with 0', async () => {
+  it('shows an allow with its rule and place, with exit code 0', async () => {
     expect(await tried('read', '{"path": "README.md"}')).toEqual({
       code: EXIT.ok,
       err: '',
@@ -145,7 +145,7 @@ describe('try', () => {
     });
   });
 
-  it('shows a deny with its message, and ends with 3', async () => {
+  it('shows a deny with its message, with exit code 3', async () => {
     expect(await tried('read', '{"path": ".env"}')).toEqual({
       code: EXIT.refused,
       err: '',
@@ -153,7 +153,7 @@ describe('try', () => {
     });
   });
 
-  it('shows an ask, and ends with 7', async () => {
+  it('shows an ask, with exit code 7', async () => {
     expect(await tried('story_open', '{"path": "x"}')).toEqual({
       code: EXIT.approval,
       err: '',
@@ -161,7 +161,7 @@ describe('try', () => {
     });
   });
 
-  it('--explain adds the effect and what the call must obey', async () => {
+  it('adds the effect and the obligations with --explain', async () => {
     const { out } = await tried('read', '{"path": "README.md"}', '--explain');
     expect(out).toContain('effect     read workspace.read');
     expect(out).toContain('path       README.md (inside the workspace, argument path)');
@@ -176,12 +176,12 @@ describe('try', () => {
     );
   });
 
-  it('tells of rules in shadow, and of arguments that were repaired', async () => {
+  it('reports rules in shadow mode, and arguments that were repaired', async () => {
     expect((await tried('story_echo', '{"text": "x"}')).out).toContain('in shadow, would deny: rehearsed: Not yet.');
     expect((await tried('story_count', '{"lines": "5"}', '--explain')).out).toMatch(/^note +/m);
   });
 
-  it('--json gives the decision, the effect and the obligations', async () => {
+  it('prints decision, effect and obligations with --json', async () => {
     const { code, out } = await tried('story_open', '{"path": "x"}', '--json');
     expect(code).toBe(EXIT.approval);
     expect(dataOf(out)).toMatchObject({
@@ -194,7 +194,7 @@ describe('try', () => {
     });
   });
 
-  it('needs no arguments where the tool needs none', async () => {
+  it('accepts missing arguments for a tool that needs none', async () => {
     expect(await tried('story_fail')).toMatchObject({ code: EXIT.ok });
   });
 
@@ -240,14 +240,14 @@ describe('try', () => {
     expect(err.trimEnd().split('\n')).toHaveLength(2);
   });
 
-  it('calls nothing and spends nothing', async () => {
+  it('makes no call and spends no budget', async () => {
     const { out } = await cli(project, ['audit', 'list', '--json']);
     expect(dataOf(out)).toEqual([]);
   });
 });
 
 describe('tools', () => {
-  it('is a table of names, what stands behind them, and their bytes', async () => {
+  it('prints a table of exposed names with their servers, tools and sizes', async () => {
     const { code, out, err } = await cli(project, ['tools', '--as', 'agent']);
     expect([code, err]).toEqual([EXIT.ok, '']);
     const lines = out.trimEnd().split('\n');
@@ -258,7 +258,7 @@ describe('tools', () => {
     expect(out).not.toContain('story_hidden');
   });
 
-  it('--json gives the same, with the sum', async () => {
+  it('prints the same with the sum with --json', async () => {
     const found = dataOf<{
       principal: string;
       tools: { name: string; bytes: number }[];
@@ -269,7 +269,7 @@ describe('tools', () => {
     expect(found.bytes).toBeGreaterThan(found.tools.reduce((sum, tool) => sum + tool.bytes, 0));
   });
 
-  it('says which two tools claim one name', async () => {
+  it('names two tools that claim the same exposed name', async () => {
     project.write(
       'clash.yaml',
       CONFIG.replace(
@@ -285,7 +285,7 @@ describe('tools', () => {
   });
 
   it(
-    'NAME shows one tool as the agent sees it: description, projected schema, verdict and limits' +
+    'shows one named tool as the agent sees it: description, projected schema, verdict and limits' +
       verifies('HE-04', 'HA-18', 'ST-93'),
     async () => {
       const { code, out, err } = await cli(project, ['tools', 'story_echo', '--json']);
@@ -324,7 +324,7 @@ describe('tools', () => {
     },
   );
 
-  it('NAME refuses what the agent does not see' + verifies('ST-93'), async () => {
+  it('refuses a named tool that the agent does not see' + verifies('ST-93'), async () => {
     for (const name of ['story_wipe', 'story.hidden', 'nothing'])
       expect(await cli(project, ['tools', name])).toMatchObject({
         code: EXIT.refused,
@@ -334,13 +334,13 @@ describe('tools', () => {
     expect((await cli(project, ['tools', 'story_ehco'])).err).toContain('did you mean "story_echo"');
   });
 
-  it('ends with 4 for nobody', async () => {
+  it('exits with 4 for an unknown principal', async () => {
     expect(await cli(project, ['tools', '--as', 'nobody'])).toMatchObject({ code: EXIT.auth, out: '' });
   });
 });
 
 describe('servers', () => {
-  it('--log refuses a server that nobody configured, and tells of one that has written nothing', async () => {
+  it('refuses --log for an unknown server, and says that a server has written nothing', async () => {
     expect(await cli(project, ['servers', '--log', 'stroy'])).toMatchObject({
       code: EXIT.usage,
       out: '',
@@ -369,7 +369,7 @@ describe('servers', () => {
   });
 });
 
-describe('when servers are down', () => {
+describe('commands while servers are down', () => {
   beforeAll(async () => {
     project.write(
       'broken.yaml',
@@ -385,38 +385,41 @@ profiles: {default: {servers: [story, dead, mute, gone, closed], expose: {tools:
 rules: [{id: all, outcome: allow, when: {}}]
 `,
     );
-    // All but `closed`.
+    // All records but `closed`.
     await project.approve({ file: 'broken.yaml', names: ['story', 'dead', 'mute', 'gone'] });
   });
 
-  it('servers gives the reason of each, keeps the others, and ends with 5' + verifies('HE-01'), async () => {
-    const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
-    expect(code).toBe(EXIT.server);
-    expect(out).toMatch(/^story +any tools +healthy/m);
-    expect(err).toContain('dead: Server "dead" ended with exit code 7');
-    expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
-    expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
-    expect(err).toMatch(/^closed: .*no one has approved.*`tollgate approve closed`/m);
-    expect(err).not.toContain('story');
-    const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>(
-      (await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out,
-    );
-    expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual([
-      'dead',
-      'mute',
-      'gone',
-      'closed',
-    ]);
-  });
+  it(
+    'show the reason for each broken server and keep the others, with exit code 5 (servers)' + verifies('HE-01'),
+    async () => {
+      const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
+      expect(code).toBe(EXIT.server);
+      expect(out).toMatch(/^story +any tools +healthy/m);
+      expect(err).toContain('dead: Server "dead" ended with exit code 7');
+      expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
+      expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
+      expect(err).toMatch(/^closed: .*no one has approved.*`tollgate approve closed`/m);
+      expect(err).not.toContain('story');
+      const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>(
+        (await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out,
+      );
+      expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual([
+        'dead',
+        'mute',
+        'gone',
+        'closed',
+      ]);
+    },
+  );
 
-  it('tools shows what is there, says what is missing, and ends with 5', async () => {
+  it('show the tools of working servers and name the missing servers, with exit code 5 (tools)', async () => {
     const { code, out, err } = await cli(project, ['tools', '-c', 'broken.yaml']);
     expect(code).toBe(EXIT.server);
     expect(out).toContain('story_echo');
     expect(err).toMatch(/^The tools of dead are missing: Server "dead" ended/m);
   });
 
-  it('try tells a missing server from a missing tool', async () => {
+  it('tell a missing server from a missing tool (try)', async () => {
     expect(await cli(project, ['try', 'story_fail', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.ok });
     expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({
       code: EXIT.server,
@@ -432,10 +435,16 @@ rules: [{id: all, outcome: allow, when: {}}]
     });
   });
 
-  it('a signal ends the wait for a server that hangs, and the server with it', async () => {
+  it('stop waiting for a server that hangs when a signal comes, and end the server', async () => {
     project.write(
       'hangs.yaml',
-      `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`,
+      `version: 1
+workspace: ./workspace
+servers: {mute: ${server(
+        ['chaos.mjs', 'mute'],
+        `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`,
+      )}}
+`,
     );
     await project.approve({ file: 'hangs.yaml' });
     const running = start(project, ['servers', '-c', 'hangs.yaml']);
@@ -453,7 +462,7 @@ rules: [{id: all, outcome: allow, when: {}}]
 });
 
 describe('audit', () => {
-  it('passes all words on: options before and after, short and long', async () => {
+  it('accepts options before and after the subcommand, short and long', async () => {
     const list = await cli(project, ['audit', 'list', '--json', '--limit', '5', '-c', 'tollgate.yaml', '--all']);
     expect(list).toMatchObject({ code: EXIT.ok, err: '' });
     expect(dataOf<unknown[]>(list.out).length).toBe(5);
@@ -475,7 +484,7 @@ describe('audit', () => {
     });
   });
 
-  it('tail follows until a signal, export gives a table too', async () => {
+  it('follows the log until a signal (tail), and prints CSV (export)', async () => {
     const running = start(project, ['audit', 'tail', '--all', '--json']);
     await expect.poll(() => running.said.out, { timeout: 20_000 }).not.toBe('');
     running.stop();
@@ -483,7 +492,7 @@ describe('audit', () => {
     expect((await cli(project, ['audit', 'export', '--format', 'csv'])).out).toMatch(/^ts,seq,type,id,/);
   });
 
-  it('says with exit code 3 that the log was changed', async () => {
+  it('reports a changed log with exit code 3', async () => {
     mkdirSync(path.join(project.folder, 'copy'));
     const { out } = await cli(project, ['audit', 'export']);
     const first = out.split('\n', 1)[0] ?? '';

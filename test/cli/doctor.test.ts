@@ -1,4 +1,4 @@
-/** Tests what `tollgate doctor` finds of servers, clients and its own files, what `--fix` does, and that pages and code have the same ids. */
+/** Tests `tollgate doctor`: its findings about servers, clients and own files, `--fix`, and the ids in docs/cli.md. */
 import { chmodSync, mkdirSync, readFileSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -19,7 +19,7 @@ interface Data {
   readonly mended: readonly FindingId[];
 }
 
-/** The machine itself is looked at in test/sandbox/isolation-doctor.test.ts. */
+/** The findings about the machine are tested in test/sandbox/isolation-doctor.test.ts. */
 const wiring = { ...APP_MODULE, examine: async () => [] };
 const doctor = (home: Home, ...words: readonly string[]) =>
   start(home.project, ['doctor', ...words], { env: home.env }, wiring).ended;
@@ -29,8 +29,8 @@ const of = ({ findings }: Data, id: FindingId) =>
   findings.filter((finding) => finding.id === id && finding.state !== 'ok');
 const config = (home: Home) => loadConfig(home.project.file, { env: home.env, home: home.project.home });
 
-describe('servers', () => {
-  it('names what every client reaches round Tollgate, with the command that ends it', async () => {
+describe('tollgate doctor', () => {
+  it('lists the servers that each client starts without Tollgate, with the command that moves them', async () => {
     await atHome(['claude-code', 'cursor', 'codex', 'zed'], async (home) => {
       const { ok, findings } = await look(home);
       expect(ok).toBe(true);
@@ -47,7 +47,7 @@ describe('servers', () => {
     });
   });
 
-  it('names them without a configuration too', async () => {
+  it('lists them without a configuration too', async () => {
     await atHome(['cursor'], async (home) => {
       expect((await look(home, '--config', 'none.yaml')).findings.find(({ id }) => id === 'bypass')?.seen).toContain(
         'linear',
@@ -55,7 +55,7 @@ describe('servers', () => {
     });
   });
 
-  it('names servers that nobody approved, and makes no state for the look', async () => {
+  it('lists servers without approval, and creates no state for that', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       const state = config(home).state;
@@ -72,7 +72,7 @@ describe('servers', () => {
     });
   });
 
-  it('names servers that cannot be used and secrets that are nowhere, of profiles alone', async () => {
+  it('lists unusable servers and missing secrets of servers that a profile reaches', async () => {
     await atHome(
       [],
       async (home) => {
@@ -88,23 +88,34 @@ describe('servers', () => {
           },
         ]);
         expect((await home.run(['check'])).err).toContain(
-          'warning: fetched cannot start: npx downloads its package at each start, and its sandbox has no network; install the package, and name its own program\n',
+          'warning: fetched cannot start: npx downloads its package at each start, and its sandbox has no network; ' +
+            'install the package, and name its own program\n',
         );
         expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([
           ['secret a.key', 'tollgate secret set a.key'],
           ['secret b.key', 'set the variable NO_SUCH where Tollgate runs'],
         ]);
         expect((await home.run(['check'])).err).toContain(
-          'warning: secret b.key is missing, and b cannot start without it; set the variable NO_SUCH where Tollgate runs\n',
+          'warning: secret b.key is missing, and b cannot start without it; ' +
+            'set the variable NO_SUCH where Tollgate runs\n',
         );
         await openPlaces({ state: config(home).state, env: {} }).vault.set('a.key', 'a-value-of-it');
         expect(of(await look(home), 'secret-missing').map(({ name }) => name)).toEqual(['secret b.key']);
       },
-      'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, fetched: {command: npx, args: [-y, some-server], profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n',
+      `version: 1
+include: [none.json]
+secrets: {b.key: {env: NO_SUCH}}
+servers:
+  a: {command: x, env: {K: "\${secret:a.key}"}, profiles: [default]}
+  b: {command: x, env: {K: "\${secret:b.key}"}, profiles: [default]}
+  gone: {profiles: [default]}
+  fetched: {command: npx, args: [-y, some-server], profiles: [default]}
+  idle: {command: y, env: {K: "\${secret:idle.key}"}}
+`,
     );
   });
 
-  it('names programs and scripts that are not there', async () => {
+  it('lists missing programs and scripts', async () => {
     await atHome(
       [],
       async (home) => {
@@ -117,13 +128,18 @@ describe('servers', () => {
           ['script-missing', 'server b', 'gone/index.js does not exist'],
         ]);
       },
-      `version: 1\nservers: {a: {command: no-such-program, profiles: [default]}, b: {command: ${JSON.stringify(process.execPath)}, args: [gone/index.js, other], profiles: [default]}, idle: {command: no-such-program}}\n`,
+      `version: 1
+servers:
+  a: {command: no-such-program, profiles: [default]}
+  b: {command: ${JSON.stringify(process.execPath)}, args: [gone/index.js, other], profiles: [default]}
+  idle: {command: no-such-program}
+`,
     );
   });
 });
 
-describe('--fix', () => {
-  it('closes what others can read and removes old backups; without it nothing changes', async () => {
+describe('tollgate doctor --fix', () => {
+  it('makes readable files private and removes old backups; without --fix nothing changes', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const { state } = config(home);
@@ -153,7 +169,7 @@ describe('--fix', () => {
     });
   });
 
-  it('approves nothing, moves nothing and asks for no secret', async () => {
+  it('approves no server, moves none and asks for no secret', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       const before = home.snapshot();
@@ -164,7 +180,7 @@ describe('--fix', () => {
     });
   });
 
-  it('says what it could not do', async () => {
+  it('reports a repair that failed', async () => {
     await atHome([], async (home) => {
       const { state } = config(home);
       mkdirSync(state, { recursive: true });
@@ -191,11 +207,11 @@ describe('--fix', () => {
   });
 });
 
-describe('ids', () => {
+describe('the ids of findings', () => {
   const ROOT = path.join(import.meta.dirname, '..', '..');
   const ids = Object.keys(FINDINGS) as FindingId[];
 
-  it('are those of the page, with what --fix can mend', () => {
+  it('are the same in docs/cli.md, with what --fix repairs', () => {
     const rows = rowsOf(sectionOf('docs/cli.md', '## tollgate doctor')).filter(
       (row) => row.length === 3 && row[0]?.startsWith('`'),
     );
@@ -204,7 +220,7 @@ describe('ids', () => {
       expect(fixed, id).toBe(FINDINGS[codeIn(id)[0] as FindingId] === 'fix' ? 'yes' : 'no');
   });
 
-  it('are all given by the code', () => {
+  it('are all used by the code', () => {
     const text = [
       'facade/cli/configuration/doctor-command.ts',
       'facade/cli/configuration/doctor-own-files.ts',

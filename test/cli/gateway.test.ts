@@ -1,4 +1,4 @@
-/** Tests the end of a facade whose log cannot be written any more: everything else ends still, and the fault is told. */
+/** Tests the end of a facade whose log cannot be written: everything else is closed, and the error is reported. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
@@ -8,8 +8,7 @@ import { verifies } from '../verifies.ts';
 import { server } from './terminal.ts';
 
 it(
-  'opens no session that it cannot record, and ends every server although the last records cannot be written' +
-    verifies('HA-07'),
+  'a facade with a full disk opens no session that it cannot record, and still ends every server' + verifies('HA-07'),
   async () => {
     const facade = await startFacade(`version: 1
 workspace: ./workspace
@@ -28,7 +27,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     await expect(gateway.close()).rejects.toMatchObject({ code: 'AUDIT_FAILED' });
     expect(pids.map(isRunning)).toEqual([false]);
     expect(session.closed.aborted).toBe(true);
-    // Nothing is left to end, so nothing can fail.
+    // Everything is closed already, so a second close cannot fail.
     await gateway.close();
     rmSync(facade.folder, { recursive: true, force: true, maxRetries: 3 });
   },

@@ -1,4 +1,4 @@
-/** Tests `tollgate grants`: who may give, what is printed, how it ends, and what a running facade makes of it. */
+/** Tests `tollgate grants`: who may decide, what is printed, exit codes, and the effect in a running facade. */
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,8 +10,11 @@ import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf } from './terminal.ts';
 
-const CONFIG =
-  'principals: [{id: boss, owner: true, stdio: true}, {id: guest, stdio: true, profiles: [harbor]}]\nworkspace: ./workspace\nstate: ./state\n';
+const CONFIG = `
+principals: [{id: boss, owner: true, stdio: true}, {id: guest, stdio: true, profiles: [harbor]}]
+workspace: ./workspace
+state: ./state
+`;
 const CALL = 'mcp:tools.call';
 const PAGE = 'https://app.example';
 let project: Project;
@@ -28,15 +31,15 @@ const asBoss = (...words: string[]): ReturnType<typeof cli> => grants(...words, 
 /** The beginning of an id, as a person sees it. */
 const shown = ({ id }: Grant): string => id.replace('grant_', '').slice(0, 12);
 
-describe('grants', () => {
-  it('nothing is granted at first, and looking leaves no log behind', async () => {
+describe('tollgate grants', () => {
+  it('grants nothing at first, and writes no log for a list', async () => {
     expect(await grants('list')).toEqual({ code: EXIT.ok, out: '', err: 'Nothing is granted.\n' });
     expect(dataOf((await grants('list', '--json')).out)).toEqual({ grants: [] });
     const audit = path.join(project.folder, 'state', 'audit');
     expect(existsSync(audit) ? readdirSync(audit) : []).toEqual([]);
   });
 
-  it('an owner gives, checks, lists and takes back' + verifies('HB-02'), async () => {
+  it('lets an owner add, check, list and revoke a grant' + verifies('HB-02'), async () => {
     const added = await asBoss(
       'add',
       PAGE,
@@ -91,7 +94,7 @@ describe('grants', () => {
   });
 
   it(
-    'stands until revoked, is named by the beginning of its id, and revoking says what ended' + verifies('HB-02'),
+    'keeps a grant until it is revoked by the beginning of its id, and says what ended' + verifies('HB-02'),
     async () => {
       const add = async (): Promise<Grant> =>
         dataOf<{ grant: Grant }>((await asBoss('add', PAGE, 'mcp:tools.list', '--kind', 'always', '--json')).out).grant;
@@ -110,7 +113,7 @@ describe('grants', () => {
     },
   );
 
-  it('warns of a tool that nobody knows, and grants it all the same', async () => {
+  it('warns about an unknown tool, and grants it nevertheless', async () => {
     const state = openState(path.join(project.folder, 'state'));
     await new ApprovedTools(state).put('notes', {
       tools: [{ name: 'find', inputSchema: {} }],
@@ -132,7 +135,7 @@ describe('grants', () => {
       expect((await add(known)).err).toMatch(/^Granted /);
   });
 
-  it('a denial, a tab, an end that is named', async () => {
+  it('adds a denial, a grant for one tab, and a grant with an end', async () => {
     expect(await asBoss('add', PAGE, CALL, '--kind', 'deny')).toMatchObject({
       code: EXIT.ok,
       err: expect.stringMatching(
@@ -153,7 +156,7 @@ describe('grants', () => {
     });
   });
 
-  it('nobody else decides, and nothing is guessed', async () => {
+  it('refuses principals that are no owner, and input that is not exact', async () => {
     expect(await grants('add', PAGE, CALL, '--as', 'guest')).toMatchObject({
       code: EXIT.auth,
       err: expect.stringContaining('only an owner grants'),

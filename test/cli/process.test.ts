@@ -1,4 +1,4 @@
-/** Tests the process as commands see it: signals, a reader that goes away, a disk that is full. */
+/** Tests the Io of a process: signals, a reader that goes away, a full disk. */
 import { EventEmitter } from 'node:events';
 import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
@@ -24,9 +24,9 @@ class FakeHost extends EventEmitter {
 
 const fault = (code: string): Error => Object.assign(new Error(code), { code });
 
-describe('signals', () => {
+describe('a signal', () => {
   it.each(['SIGINT', 'SIGTERM', 'SIGHUP'])(
-    '%s stops in order what asked for it, and ends the process the second time',
+    '%s stops the command in order, and the second one ends the process at once',
     async (signal) => {
       const host = new FakeHost();
       const io = processIo(host.asHost);
@@ -42,7 +42,7 @@ describe('signals', () => {
   );
 });
 
-describe('self', () => {
+describe('the command to start Tollgate again', () => {
   it.each([
     [['node', '/usr/bin/tollgate'], ['tollgate']],
     [
@@ -61,8 +61,8 @@ describe('self', () => {
   });
 });
 
-describe('output', () => {
-  it('goes to its stream', () => {
+describe('the output', () => {
+  it('goes to its own stream', () => {
     const host = new FakeHost();
     const io = processIo(host.asHost);
     io.stdout('data');
@@ -75,7 +75,7 @@ describe('output', () => {
     ]);
   });
 
-  it('that nobody reads any more stops the command, and is no fault', async () => {
+  it('stops the command without an error when its reader has gone', async () => {
     const host = new FakeHost();
     const { stopped } = processIo(host.asHost);
     host.stdout.emit('error', fault('EPIPE'));
@@ -84,7 +84,7 @@ describe('output', () => {
     expect([host.exitCode, host.stderr.read()]).toEqual([undefined, null]);
   });
 
-  it('that the disk did not take is a fault of the command', () => {
+  it('makes the command fail when the disk is full', () => {
     const host = new FakeHost();
     processIo(host.asHost);
     host.stdout.emit('error', fault('ENOSPC'));
@@ -93,8 +93,8 @@ describe('output', () => {
   });
 });
 
-describe('a user without name and home, in a folder that is gone', () => {
-  it('can start still', () => {
+describe('a user without name and home, in a deleted folder', () => {
+  it('can still start a command', () => {
     const host = new FakeHost();
     host.cwd = () => {
       throw fault('ENOENT');
@@ -102,7 +102,7 @@ describe('a user without name and home, in a folder that is gone', () => {
     expect(processIo(host.asHost)).toMatchObject({ cwd: '/', user: expect.any(String), home: expect.any(String) });
   });
 
-  it.each(['', '.', 'relative/home'])('has no home in the current folder with HOME=%s', (wanted) => {
+  it.each(['', '.', 'relative/home'])('gets no home in the current folder with HOME=%s', (wanted) => {
     vi.stubEnv('HOME', wanted);
     expect(processIo(new FakeHost().asHost).home).toBe('/nonexistent');
     vi.unstubAllEnvs();

@@ -1,4 +1,4 @@
-/** Tests the command line itself: help, version, misuse, and completion scripts in the shells that are here. */
+/** Tests the command line: help, version, misuse, and the completion scripts in real shells. */
 import { spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
@@ -49,8 +49,8 @@ beforeAll(() => {
 });
 afterAll(() => project.remove());
 
-describe('help', () => {
-  it('names every command, with examples and exit codes, on stdout', async () => {
+describe('the help', () => {
+  it('lists every command, with examples and exit codes, on stdout', async () => {
     const { code, out, err } = await cli(project, ['--help']);
     expect([code, err]).toEqual([EXIT.ok, '']);
     for (const name of COMMANDS) expect(out).toMatch(new RegExp(`^ {2}${name}\\b`, 'm'));
@@ -58,7 +58,7 @@ describe('help', () => {
     for (const exit of [0, 2, 3, 4, 5, 7]) expect(out).toMatch(new RegExp(`\\b${exit} [a-z]`));
   });
 
-  it('comes to stderr, with exit code 2, when no command is given', async () => {
+  it('goes to stderr with exit code 2 if no command is given', async () => {
     const { code, out, err } = await cli(project, []);
     expect([code, out]).toEqual([EXIT.usage, '']);
     expect(err).toContain('Usage: tollgate');
@@ -75,7 +75,7 @@ describe('help', () => {
     },
   );
 
-  it('of a group lists its commands, and each of these has its own help', async () => {
+  it('of a group lists its commands, and each command has its own help', async () => {
     expect((await cli(project, ['audit', '--help'])).out).toMatch(/^ {2}verify /m);
     expect((await cli(project, ['audit', 'verify', '--help'])).out).toContain('--expect-head');
     expect(await cli(project, ['audit', 'help'])).toMatchObject({
@@ -91,18 +91,18 @@ describe('help', () => {
   });
 });
 
-describe('version', () => {
-  it.each([[['version']], [['--version']], [['-V']]])('%j', async (argv) => {
+describe('the version', () => {
+  it.each([[['version']], [['--version']], [['-V']]])('is printed by %j', async (argv) => {
     expect(await cli(project, argv)).toEqual({ code: EXIT.ok, out: `tollgate ${VERSION}\n`, err: '' });
   });
 
-  it('--json', async () => {
+  it('is data with --json', async () => {
     const { out } = await cli(project, ['version', '--json']);
     expect(dataOf(out)).toEqual({ version: VERSION, node: process.version });
   });
 });
 
-describe('misuse is one line what and one line what next, with exit code 2', () => {
+describe('a wrong command line', () => {
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [['nonsense'], /^USAGE: unknown command 'nonsense'\nRead `tollgate --help`\.\n$/],
     [['chek'], /^USAGE: unknown command 'chek' \(Did you mean check\?\)\n/],
@@ -119,14 +119,17 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
     [['audit', 'list', '--limit', 'x'], /^USAGE: .*'x' is invalid\. It is a whole number from 1 to 9999999\.\n/],
   ];
 
-  it.each(cases)('%j', async (argv, expected) => {
-    const { code, out, err } = await cli(project, argv);
-    expect([code, out]).toEqual([EXIT.usage, '']);
-    expect(err).toMatch(expected);
-    expect(err.trimEnd().split('\n')).toHaveLength(2);
-  });
+  it.each(cases)(
+    '%j gets one line with the error and one with the next step, with exit code 2',
+    async (argv, expected) => {
+      const { code, out, err } = await cli(project, argv);
+      expect([code, out]).toEqual([EXIT.usage, '']);
+      expect(err).toMatch(expected);
+      expect(err.trimEnd().split('\n')).toHaveLength(2);
+    },
+  );
 
-  it('is JSON where JSON was asked for', async () => {
+  it('gets an error as JSON with --json', async () => {
     const { code, out, err } = await cli(project, ['tools', '--json', '--bogus']);
     expect([code, out]).toEqual([EXIT.usage, '']);
     expect(dataOf(err)).toEqual({
@@ -134,27 +137,29 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
     });
   });
 
-  it('lets no argument drive the terminal', async () => {
+  it('cannot control the terminal by its arguments', async () => {
     const { err } = await cli(project, ['\u001B[2J\u202E']);
     expect(err).toContain('\\u{1b}[2J\\u{202e}');
     expect(err).not.toMatch(/[\u001B\u202E]/);
   });
 });
 
-describe('a fault of ours', () => {
+describe('an internal error', () => {
   const broken = {
     assemble: async () => Promise.reject(new RangeError('inside')),
     check: async () => Promise.reject(new RangeError('inside')),
     authoring: {},
   } as unknown as Wiring;
 
-  it('is opaque, without a stack, and says how to see more', async () => {
+  it('is printed without details and stack, with a way to see more', async () => {
     project.write('tollgate.yaml', 'version: 1\n');
     for (const argv of [['check'], ['servers']]) {
       expect(await start(project, argv, {}, broken).ended).toEqual({
         code: EXIT.unexpected,
         out: '',
-        err: 'INTERNAL: Something went wrong inside Tollgate.\nRun it again with TOLLGATE_LOG=debug, and report what it says.\n',
+        err:
+          'INTERNAL: Something went wrong inside Tollgate.\n' +
+          'Run it again with TOLLGATE_LOG=debug, and report what it says.\n',
       });
     }
     expect(dataOf((await start(project, ['check', '--json'], {}, broken).ended).err)).toMatchObject({
@@ -162,14 +167,14 @@ describe('a fault of ours', () => {
     });
   });
 
-  it('is whole for who asks for it', async () => {
+  it('is printed in full with TOLLGATE_LOG=debug', async () => {
     const { err } = await start(project, ['check'], { env: { TOLLGATE_LOG: 'debug' } }, broken).ended;
     expect(err).toMatch(/^RangeError: inside\n +at /);
   });
 });
 
 describe('completion', () => {
-  /** What bash offers for a line that ends where the cursor stands. */
+  /** Returns what bash completes at the end of a line. */
   const bash = (script: string, line: string): readonly string[] => {
     const words = line.split(' ');
     const program = `${script}\nCOMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}; _tollgate; printf '%s\\n' "\${COMPREPLY[@]}"`;
@@ -178,7 +183,7 @@ describe('completion', () => {
     return stdout.split('\n').filter((word) => word !== '');
   };
 
-  it('for bash offers commands, their options, and what stands without dashes', async () => {
+  it('for bash offers commands, their options and their operands', async () => {
     const { code, out, err } = await cli(project, ['completion', 'bash']);
     expect([code, err]).toEqual([EXIT.ok, '']);
     expect(bash(out, 'tollgate ')).toEqual(COMMANDS);
@@ -204,7 +209,7 @@ describe('completion', () => {
     const { out } = await cli(project, ['completion', shell]);
     expect(out).toMatch(expected);
     for (const name of COMMANDS) expect(out).toContain(name);
-    // A quote or a colon in a description would end the word that it stands in.
+    // A quote or a colon in a description would end its word in the script.
     for (const [, about = ''] of out.matchAll(/'\w+:([^']*)'$/gm)) expect(about).not.toContain(':');
   });
 });

@@ -1,4 +1,4 @@
-/** Tests rows that hold text from outside: what deceives is written out or named, and nothing leaves its row. */
+/** Tests rows with text from outside: deceptive characters are escaped or named, and no text leaves its row. */
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ const terminal = (columns: number): { isTTY: boolean; out: PassThrough } => ({
   out: Object.assign(new PassThrough(), { columns }),
 });
 
-describe('what a terminal does not show as it is', () => {
+describe('characters that a terminal does not show as they are', () => {
   it.each([
     ['variation selector', '\ufe0f'],
     ['grapheme joiner', '\u034f'],
@@ -32,31 +32,31 @@ describe('what a terminal does not show as it is', () => {
     ['enclosing mark', '\u20dd'],
     ['escape', '\u001b'],
     ['line end', '\n'],
-  ])('%s is written out', (_name, letter) => {
+  ])('are escaped: %s', (_name, letter) => {
     expect(printable(`1${letter}2`)).toBe(`1\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}2`);
   });
 
-  it('marks on a letter are spelling, heaps of them are not', () => {
+  it('include heaps of combining marks, but not single marks on a letter', () => {
     expect(printable('n\u0303 \u00fc \u0e01\u0e35\u0e48')).toBe('n\u0303 \u00fc \u0e01\u0e35\u0e48');
     expect(printable('a\u0301\u0302\u0303')).toBe('a\\u{301}\\u{302}\\u{303}');
   });
 
-  it('JSON means the same', () => {
+  it('are escaped in JSON so that a parser reads the same value', () => {
     const value = { a: '\u3164\u05d0\u{e0041}\u00a0', b: [1] };
     expect(JSON.parse(json(value))).toEqual(value);
     expect(json(value)).toMatch(/^[\n\x20-\x7e]*$/);
   });
 });
 
-it('words that mix alphabets are named, and other languages are only said to be there', () => {
+it('letterMarks names words that mix alphabets, and only mentions other languages', () => {
   expect(letterMarks('plain text')).toEqual([]);
   expect(letterMarks('gr\u00fc\u00dfe \u043c\u0438\u0440')).toEqual(['not all ASCII']);
   expect(letterMarks('a p\u0430yp\u0430l b')).toEqual(['not all ASCII', 'mixes scripts: p\\u{430}yp\\u{430}l']);
   expect(marked('T\u30b7\u30e3\u30c4')).toBe('T\u30b7\u30e3\u30c4  (not all ASCII)');
 });
 
-describe('rows', () => {
-  it('no row is wider than the terminal, and what goes on says so; nothing is lost', () => {
+describe('wrapped rows', () => {
+  it('are never wider than the terminal, mark their continuation and lose no character', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'grapheme', maxLength: 600 }),
@@ -72,7 +72,7 @@ describe('rows', () => {
     );
   });
 
-  it('without a terminal a row has a hundred columns, and wide letters count twice', () => {
+  it('have a hundred columns without a terminal, and wide letters count twice', () => {
     const io = { isTTY: false, out: new PassThrough() };
     expect(inRows(io, 'x'.repeat(100))).toBe('x'.repeat(100));
     expect(inRows(io, `${'x'.repeat(101)}\nshort`)).toBe(`${'x'.repeat(100)}\n    | x\nshort`);

@@ -1,4 +1,6 @@
-/** Tests `run` and `serve` in this process: a real client over streams and over HTTP, until the input ends or a signal comes. */
+/**
+ * Tests `run` and `serve` in this process with a real client, over streams and HTTP, until input or signal ends them.
+ */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -69,7 +71,7 @@ afterEach(async () => {
   project.remove();
 });
 
-/** The lines of the wire so far, parsed. */
+/** The protocol messages so far, parsed. */
 function linesOf(text: string): readonly { id?: unknown; result?: unknown; error?: unknown; method?: string }[] {
   return text
     .split('\n')
@@ -77,11 +79,12 @@ function linesOf(text: string): readonly { id?: unknown; result?: unknown; error
     .map((line) => JSON.parse(line) as { id?: unknown });
 }
 
-describe('run', () => {
+describe('tollgate run', () => {
   beforeEach(() => project.approve());
 
   it(
-    'serves the client of the SDK, ends with its input, and has printed nothing beside the wire' + verifies('CY-22'),
+    'serves the client of the SDK, ends with its input, and prints nothing but the protocol on stdout' +
+      verifies('CY-22'),
     async () => {
       running = start(project, ['run']);
       const client = new Client({ name: 'test', version: '1' });
@@ -113,7 +116,7 @@ describe('run', () => {
     expect(lines.find(({ id }) => id === null)?.error).toMatchObject({ code: -32700 });
   });
 
-  it('ends with a signal, in order: the session, the servers, the log', async () => {
+  it('closes the session, the servers and the log, in this order, on a signal', async () => {
     running = start(project, ['run']);
     running.stdin.write(HELLO);
     await expect.poll(() => running?.wire.readableLength).toBeGreaterThan(0);
@@ -123,13 +126,13 @@ describe('run', () => {
     expect(dataOf(out)).toMatchObject({ ok: true, chains: [{ state: 'closed' }] });
   });
 
-  it('ends with a signal that came while it started', async () => {
+  it('ends on a signal that came during the start', async () => {
     running = start(project, ['run']);
     running.stop();
     expect(await running.ended).toMatchObject({ code: EXIT.ok, out: '' });
   });
 
-  it('goes on to its end when the client goes away in the middle of a call', async () => {
+  it('closes everything when the client goes away during a call', async () => {
     running = start(project, ['run']);
     running.stdin.write(HELLO);
     running.stdin.write(
@@ -147,7 +150,7 @@ describe('run', () => {
   });
 });
 
-describe('a start of nobody, or of nothing', () => {
+describe('a start without a principal or without a configuration', () => {
   it.each([
     ['nobody', ['run', '--as', 'nobody'], EXIT.auth, /^IDENTITY: .*\nUse --as with one of: local\.\n$/],
     [
@@ -164,10 +167,10 @@ describe('a start of nobody, or of nothing', () => {
   });
 });
 
-describe('serve', () => {
+describe('tollgate serve', () => {
   beforeEach(() => project.approve());
 
-  /** Starts it, and waits for its address. */
+  /** Starts `serve`, and waits for its address. */
   const serve = async (...argv: readonly string[]): Promise<string> => {
     running = start(project, ['serve', '--json', ...argv], { self: ['/opt/node', '/a b/main.js'] });
     const failed = running.ended.then(({ err }) => Promise.reject(new Error(err)));
@@ -176,13 +179,13 @@ describe('serve', () => {
     return dataOf<{ url: string }>(running.said.out).url;
   };
 
-  it('tells clients over stdio who they are where several could be meant', async () => {
+  it('asks for --as if several principals may use stdio', async () => {
     project.write('many.yaml', `${CONFIG}principals: [{id: one, stdio: true}, {id: two, stdio: true}]\n`);
     await serve('--config', 'many.yaml');
     expect(running?.said.err).toContain('many.yaml --as one\n');
   });
 
-  it('prints address and token file as data, the token and how to connect as talk, and ends with a signal', async () => {
+  it('prints address and token file on stdout, the token and how to connect on stderr, and ends on a signal', async () => {
     const url = await serve();
     const { tokenFile } = dataOf<{ tokenFile: string }>(running?.said.out ?? '');
     const token = readFileSync(tokenFile, 'utf8').trim();
@@ -215,14 +218,14 @@ describe('serve', () => {
     await expect(fetch(url)).rejects.toThrow('fetch failed');
   });
 
-  it('says that everybody may come where there is no token', async () => {
+  it('warns that everyone may connect if there is no token', async () => {
     project.write('tollgate.yaml', CONFIG.replace('port: 0', 'port: 0, auth: none'));
     const url = await serve();
     expect(running?.said.err).toContain('Every user of this machine may connect: listen.auth is none.');
     expect(dataOf(running?.said.out ?? '')).toEqual({ url });
   });
 
-  it('takes the port of the command line before that of the file', async () => {
+  it('prefers the port of the command line to that of the file', async () => {
     const url = new URL(await serve('--port', '0'));
     const taken = await cli(project, ['serve', '--port', url.port]);
     expect(taken).toMatchObject({ code: EXIT.usage, out: '' });
@@ -232,8 +235,8 @@ describe('serve', () => {
   });
 });
 
-describe('limits that nobody wrote' + verifies('ST-26'), () => {
-  it('are those of one user under run, and of a gateway under serve; what is written counts for both', async () => {
+describe('default limits' + verifies('ST-26'), () => {
+  it('are those of one user for run and of a gateway for serve; configured limits apply to both', async () => {
     const limits = async (argv: readonly string[], more = ''): Promise<unknown> => {
       project.write('tollgate.yaml', `${CONFIG}${more}`);
       let seen: unknown;

@@ -1,4 +1,4 @@
-/** Tests `tollgate state`, and that decisions are on the disk before a command says so, as a person meets them. */
+/** Tests `tollgate state`, and that decisions are on the disk before a command reports them. */
 import {
   chmodSync,
   closeSync,
@@ -39,7 +39,14 @@ beforeEach(() => {
   project.write('workspace/.keep', '');
   project.write(
     'tollgate.yaml',
-    `version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {chaos: ${server(['chaos.mjs', 'ok'])}}\nprincipals: [{id: boss, stdio: true, owner: true}]\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`,
+    `version: 1
+workspace: ./workspace
+state: ./state
+servers: {chaos: ${server(['chaos.mjs', 'ok'])}}
+principals: [{id: boss, stdio: true, owner: true}]
+profiles: {default: {servers: [chaos]}}
+rules: [{id: all, outcome: allow, when: {}}]
+`,
   );
   folder = path.join(project.folder, 'state');
   const state = openState(folder);
@@ -56,7 +63,7 @@ const grants = (): number => {
 };
 
 describe('tollgate state' + verifies('ST-08'), () => {
-  it('checks a sound database, and counts what is in it', async () => {
+  it('checks a sound database, and prints the number of its entries', async () => {
     await tollgate('off');
     const { code, err } = await tollgate('state', 'check');
     expect([code, err]).toEqual([
@@ -74,7 +81,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     });
   });
 
-  it('backs up to a new private file, and restores it while another connection follows; stops stay', async () => {
+  it('backs up to a new private file, and restores it while another process is connected; stops stay', async () => {
     expect(await tollgate('state', 'backup', "it's a copy.db")).toMatchObject({ code: 0 });
     const copy = path.join(project.folder, "it's a copy.db");
     expect(statSync(copy).mode & 0o777).toBe(0o600);
@@ -95,7 +102,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect(records().some((line) => line.includes('state-restored'))).toBe(true);
   });
 
-  it('refuses what is no backup', async () => {
+  it('refuses a file that is not a backup', async () => {
     writeFileSync(path.join(project.folder, 'other.db'), 'no database at all'.repeat(1000));
     for (const name of ['other.db', 'none.db', 'tollgate.yaml'])
       expect(await tollgate('state', 'restore', name)).toMatchObject({
@@ -111,7 +118,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect(grants()).toBe(500);
   });
 
-  it('says that the database was removed, and begins again only when that is said', async () => {
+  it('reports a removed database, and creates a new one only on request', async () => {
     await tollgate('state', 'backup', 'copy.db');
     for (const part of ['', '-wal', '-shm']) rmSync(`${file()}${part}`, { force: true });
     expect(await tollgate('state', 'check')).toMatchObject({
@@ -130,7 +137,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect(grants()).toBe(0);
   });
 
-  it('keeps what can be read of a damaged one on both sides of the damage, and the old file', async () => {
+  it('saves the readable entries before and after the damage of a database, and keeps the old file', async () => {
     damage(file());
     expect(await tollgate('state', 'check')).toMatchObject({
       code: 1,
@@ -151,8 +158,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
   });
 
   it(
-    'is refused where the file of stops was removed, until a person says what is stopped; one that was emptied is lost' +
-      verifies('ST-02', 'ST-04'),
+    'refuses to go on without the file of stops until a person says what is stopped' + verifies('ST-02', 'ST-04'),
     async () => {
       await tollgate('off');
       rmSync(path.join(folder, 'stopped'));
@@ -173,7 +179,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     },
   );
 
-  it('is backed up with a clear refusal when it is damaged', async () => {
+  it('refuses to back up a damaged database, and says why', async () => {
     damage(file());
     expect(await tollgate('state', 'backup', 'copy.db')).toMatchObject({
       code: 1,
@@ -182,25 +188,33 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect(existsSync(path.join(project.folder, 'copy.db'))).toBe(false);
   });
 
-  it('brings a database of the version before to this one, with the switches that lay in it', () => {
+  it('upgrades a database of the previous version, with its switches', () => {
     rmSync(folder, { recursive: true });
     openState(folder).close();
     const old = new Libsql(file());
     old.exec(
-      'DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed; DROP TABLE change; DROP TABLE slot; DROP TABLE counter; DELETE FROM value',
+      `DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed;
+       DROP TABLE change; DROP TABLE slot; DROP TABLE counter; DELETE FROM value`,
     );
     old.exec(
-      'CREATE TABLE counter (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL, touched INTEGER NOT NULL, calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL, wallMs INTEGER NOT NULL, PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID',
+      `CREATE TABLE counter (
+         budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL,
+         touched INTEGER NOT NULL, calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL,
+         wallMs INTEGER NOT NULL, PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID`,
     );
     old.exec(
-      'CREATE TABLE slot (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID',
+      `CREATE TABLE slot (
+         budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL,
+         born TEXT NOT NULL, PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID`,
     );
     old.exec(
-      `INSERT INTO value VALUES ('kill', 'chaos', '{"since":"2026-11-01T00:00:00.000Z","by":"boss"}'); INSERT INTO counter VALUES ('b', 'principal', 'p', ${Date.now()}, ${Date.now()}, 7, 0, 0, 0); PRAGMA user_version = 1`,
+      `INSERT INTO value VALUES ('kill', 'chaos', '{"since":"2026-11-01T00:00:00.000Z","by":"boss"}');
+       INSERT INTO counter VALUES ('b', 'principal', 'p', ${Date.now()}, ${Date.now()}, 7, 0, 0, 0);
+       PRAGMA user_version = 1`,
     );
     old.close();
     rmSync(path.join(folder, 'stopped'));
-    // As the version before left it, with what was stopped on a full disk.
+    // As the previous version left it, with a stop that was made on a full disk.
     writeFileSync(
       path.join(folder, 'stops'),
       JSON.stringify({ '*': '{"since":"2026-11-02T00:00:00.000Z","by":"boss"}' }).padEnd(4096),
@@ -220,23 +234,20 @@ describe('tollgate state' + verifies('ST-08'), () => {
   });
 });
 
-describe('what a person decides' + verifies('ST-07'), () => {
-  it.each(['revoke', 'disable'])(
-    'against a server stops it by name where the database is damaged: %s',
-    async (word) => {
-      checkpoint();
-      damage(file(), 0);
-      const words = word === 'revoke' ? ['revoke', 'chaos'] : ['servers', 'disable', 'chaos'];
-      expect(await tollgate(...words)).toMatchObject({
-        code: 1,
-        err: expect.stringMatching(/chaos was stopped as by tollgate kill/) as string,
-      });
-      expect(dataOf((await tollgate('kill', '--json')).out)).toMatchObject({ killed: [{ server: 'chaos' }] });
-      expect((await tollgate('kill', '--lift', 'chaos')).err).toContain('Lifted for chaos');
-    },
-  );
+describe('a decision of a person' + verifies('ST-07'), () => {
+  it.each(['revoke', 'disable'])('stops a server by name if the database is damaged: %s', async (word) => {
+    checkpoint();
+    damage(file(), 0);
+    const words = word === 'revoke' ? ['revoke', 'chaos'] : ['servers', 'disable', 'chaos'];
+    expect(await tollgate(...words)).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/chaos was stopped as by tollgate kill/) as string,
+    });
+    expect(dataOf((await tollgate('kill', '--json')).out)).toMatchObject({ killed: [{ server: 'chaos' }] });
+    expect((await tollgate('kill', '--lift', 'chaos')).err).toContain('Lifted for chaos');
+  });
 
-  it('keeps what somebody killed while it was decided', async () => {
+  it('keeps a kill that came meanwhile', async () => {
     const stops = new Stops(folder);
     const temporary = { since: '2026-11-23T00:00:00.000Z', by: 'one', id: 'a' };
     expect([stops.putNew('chaos', temporary), stops.putNew('chaos', { ...temporary, id: 'b' })]).toEqual([true, false]);
@@ -248,7 +259,7 @@ describe('what a person decides' + verifies('ST-07'), () => {
     stops.close();
   });
 
-  it('is refused while another process holds the lock; the server is stopped by name instead, and commands that read go on', async () => {
+  it('is refused while another process holds the lock; the server is stopped by name, and commands that read go on', async () => {
     const holder = startFixture('state-holder.mjs', [file()]);
     await holder.line();
     holder.child.stdin?.write('BEGIN IMMEDIATE\n');
@@ -269,7 +280,7 @@ describe('what a person decides' + verifies('ST-07'), () => {
     expect((await tollgate('servers', 'disable', 'chaos')).code).toBe(0);
   });
 
-  it('that lets things run again is recorded first, and not done where it cannot be', async () => {
+  it('that turns something on again is recorded first, and refused if it cannot be recorded', async () => {
     await tollgate('off');
     await tollgate('kill', 'chaos');
     const audit = path.join(folder, 'audit');
@@ -285,7 +296,7 @@ describe('what a person decides' + verifies('ST-07'), () => {
     expect((await tollgate('kill', '--lift', 'chaos')).code).toBe(0);
   });
 
-  it('is synced: every transaction of a value, and every stop', () => {
+  it('is synced to the disk: every transaction of a value, and every stop', () => {
     const synced: string[] = [];
     const { exec } = Libsql.prototype;
     Libsql.prototype.exec = function (this: Libsql.Database, sql: string) {
@@ -316,14 +327,14 @@ describe('what a person decides' + verifies('ST-07'), () => {
   });
 });
 
-/** So that the file is what is read. */
+/** Moves everything from the write-ahead log to the file, so that the file alone is read. */
 function checkpoint(): void {
   const connection = new Libsql(file());
   connection.exec('PRAGMA wal_checkpoint(TRUNCATE)');
   connection.close();
 }
 
-/** One page in the middle, as a write to the wrong place does it. */
+/** Damages one page in the middle, as a write to the wrong place does. */
 function damage(at: string, page?: number): void {
   chmodSync(at, 0o600);
   const { size } = statSync(at);

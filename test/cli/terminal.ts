@@ -1,4 +1,4 @@
-/** Owns commands run in this process, with a terminal made of strings and streams: what they printed, and how they ended. */
+/** Runs commands in this process with an Io of strings and streams; returns their output and exit code. */
 
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -19,23 +19,29 @@ export interface Answer {
 /** A command that runs. */
 export interface Running {
   readonly stdin: PassThrough;
-  /** What the wire of `run` writes. */
+  /** The protocol messages that `run` writes. */
   readonly wire: PassThrough;
   readonly said: { out: string; err: string };
-  /** As a signal does. */
+  /** Stops the command as a signal does. */
   stop(): void;
   readonly ended: Promise<Answer>;
 }
 
 const FIXTURES = path.join(import.meta.dirname, '..', 'fixtures');
 
-/** A server of a configuration, as a YAML flow map: one of test/fixtures, or any other command. */
+/** Returns a server of test/fixtures as a YAML flow map for a configuration. */
 export function server(words: readonly string[], more = ''): string {
   const [script = '', ...args] = words;
-  return `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}, isolation: direct${more === '' ? '' : `, ${more}`}}`;
+  const settings = [
+    `command: ${JSON.stringify(process.execPath)}`,
+    `args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}`,
+    'isolation: direct',
+    ...(more === '' ? [] : [more]),
+  ];
+  return `{${settings.join(', ')}}`;
 }
 
-/** Starts a command in a project; what it serves to agents is accepted as it stands. */
+/** Starts a command in a project. Its configuration is accepted first. */
 export function start(
   project: Pick<Project, 'home' | 'folder'>,
   argv: readonly string[],
@@ -70,7 +76,7 @@ export async function cli(project: Project, argv: readonly string[], more: Parti
   return start(project, argv, more).ended;
 }
 
-/** The one JSON value that a command printed. */
+/** Parses the JSON that a command printed. */
 export function dataOf<T>(text: string): T {
   return JSON.parse(text) as T;
 }

@@ -1,4 +1,4 @@
-/** Tests changes of servers in clients' files: every other byte stays, comments too, and what cannot be changed so is refused. */
+/** Tests changes of servers in clients' files: every other byte stays, and what cannot be changed is refused. */
 import fc from 'fast-check';
 import { type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
 import { describe, expect, it } from 'vitest';
@@ -17,12 +17,22 @@ const codex = format('codex');
 const add = { name: 'tollgate', value: { command: 'tollgate', args: ['run'] } };
 const ADDED = '"tollgate": {\n      "command": "tollgate",\n      "args": [\n        "run"\n      ]\n    }';
 
-describe('JSON', () => {
+describe('changeServers in JSON', () => {
   it.each([
     [
       'of nothing',
       '',
-      '{\n  "mcpServers": {\n    "tollgate": {\n      "command": "tollgate",\n      "args": [\n        "run"\n      ]\n    }\n  }\n}\n',
+      `{
+  "mcpServers": {
+    "tollgate": {
+      "command": "tollgate",
+      "args": [
+        "run"
+      ]
+    }
+  }
+}
+`,
     ],
     [
       'behind the last entry and its comment',
@@ -95,7 +105,7 @@ describe('JSON', () => {
     );
   });
 
-  it('asks VS Code for a token once', () => {
+  it('adds the input for the token to VS Code only once', () => {
     const input = { id: 'tollgate-token', description: 'd' };
     const once = changeServers(
       '{\n  // mine\n  "inputs": [{"id": "a", "type": "promptString"}]\n}\n',
@@ -137,7 +147,7 @@ describe('JSON', () => {
           ...before.entries.map(({ original }) => original).filter((name) => !gone.includes(name)),
           'tollgate',
         ]);
-        // What was within the removed entry goes with it.
+        // A comment inside the removed entry is removed with it.
         if (gone.length === 0) expect(comments(after)).toBe(comments(text));
       }),
       { numRuns: 300 },
@@ -145,11 +155,26 @@ describe('JSON', () => {
   });
 });
 
-const TOML =
-  '# mine\r\nmodel = "m" # yes\r\n\r\n[mcp_servers.a]\r\ncommand = "x"\r\nargs = ["""\r\n[mcp_servers.no]\r\n"""]\r\n\r\n[mcp_servers.a.env]\r\nK = "v"\r\n\r\n# b\r\n[mcp_servers."b c"]\r\nurl = "https://x"\r\n';
+/** With the line ends of Windows. */
+const TOML = `# mine
+model = "m" # yes
 
-describe('TOML', () => {
-  it('gains a table at its end, in the line ends of the file', () => {
+[mcp_servers.a]
+command = "x"
+args = ["""
+[mcp_servers.no]
+"""]
+
+[mcp_servers.a.env]
+K = "v"
+
+# b
+[mcp_servers."b c"]
+url = "https://x"
+`.replaceAll('\n', '\r\n');
+
+describe('changeServers in TOML', () => {
+  it('adds a table at the end, with the line ends of the file', () => {
     expect(changeServers('model = "m"\n', codex, { add, remove: [] })).toBe(
       'model = "m"\n\n[mcp_servers.tollgate]\ncommand = "tollgate"\nargs = [ "run" ]\n',
     );
@@ -161,7 +186,7 @@ describe('TOML', () => {
     );
   });
 
-  it('loses a table with those below it; comments of the next one stay', () => {
+  it('removes a table with the tables below it; comments of the next table stay', () => {
     const text = TOML.replace('"""\r\n[mcp_servers.no]\r\n"""', '"y"');
     expect(changeServers(text, codex, { remove: [['mcp_servers', 'a']] })).toBe(
       '# mine\r\nmodel = "m" # yes\r\n\r\n# b\r\n[mcp_servers."b c"]\r\nurl = "https://x"\r\n',
@@ -179,7 +204,7 @@ describe('TOML', () => {
     ).toBe('# mine\r\nmodel = "m" # yes\r\n\r\n# b\r\n');
   });
 
-  it('replaces its own table', () => {
+  it('replaces the table of Tollgate', () => {
     const once = changeServers(TOML, codex, { add: { name: 'tollgate', value: { url: 'u' } }, remove: [] });
     expect(changeServers(once, codex, { add, remove: [] })).toBe(changeServers(TOML, codex, { add, remove: [] }));
   });
@@ -209,7 +234,7 @@ describe('TOML', () => {
       fc.property(table, table, table, (top, other, own) => {
         const before = `${top}\n[other]\n${other}\n`;
         const text = `${before}[mcp_servers.x]\n${own}\n[last]\n${top}\n`;
-        // A header within a text may mislead, which must end in a refusal and nothing else.
+        // A table header inside a string may mislead the editor. It must refuse then, not write.
         let after: string;
         try {
           after = changeServers(text, codex, { remove: [['mcp_servers', 'x']] });

@@ -1,4 +1,4 @@
-/** Tests `tollgate export` as a user calls it: every client's form, servers that move behind Tollgate, what is never written, and the way back. */
+/** Tests `tollgate export`: the form of every client, servers that move behind Tollgate, refusals, and undo. */
 import {
   chmodSync,
   chownSync,
@@ -28,7 +28,7 @@ import { SAMPLES, VALUES } from './samples.ts';
 
 const ids = CLIENTS.map(({ id }) => id);
 
-/** The sample of a client stands in its user's file for some. */
+/** Some clients have their sample in the user's file, which needs --user. */
 const flags = (id: ClientId): readonly string[] => (['cursor', 'gemini'].includes(id) ? ['--user'] : []);
 const run = (home: Home, id: ClientId, ...more: readonly string[]) =>
   home.run(['export', '--client', id, ...flags(id), ...more]);
@@ -36,15 +36,20 @@ const config = (home: Home) => loadConfig(home.project.file, { env: home.env, ho
 const entriesOf = (home: Home, id: ClientId) =>
   readClientFile(home.file(SAMPLES[id].file), { shown: id, project: home.project.folder }).entries;
 
-describe('every client', () => {
-  it.each(ids)('%s: Tollgate is added, everything else stays, undo gives the bytes back', async (id) => {
+describe('tollgate export', () => {
+  it.each(ids)('%s: adds Tollgate, keeps everything else, and restores the bytes on undo', async (id) => {
     await atHome([id], async (home) => {
       const before = home.snapshot();
       const others = entriesOf(home, id).map(({ original }) => original);
       const { code, out, err } = await run(home, id, '--yes');
       expect([code, out]).toEqual([EXIT.ok, '']);
       expect(err).toContain(
-        `reaches these without Tollgate:\n  ${others.filter((name) => name !== 'off').join('\n  ')}\nMove them behind it:\n  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`,
+        [
+          'reaches these without Tollgate:',
+          ...others.filter((name) => name !== 'off').map((name) => `  ${name}`),
+          'Move them behind it:',
+          `  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`,
+        ].join('\n'),
       );
       for (const value of VALUES) expect(err).not.toContain(value);
       const entries = entriesOf(home, id);
@@ -61,7 +66,7 @@ describe('every client', () => {
     });
   });
 
-  it.each(ids)('%s: its servers move behind Tollgate, and come back', async (id) => {
+  it.each(ids)('%s: moves its servers behind Tollgate, and back on undo', async (id) => {
     await atHome([id], async (home) => {
       const before = home.snapshot();
       const { code, out } = await run(home, id, '--replace', '--secrets', 'vault', '--yes', '--json');
@@ -83,7 +88,7 @@ describe('every client', () => {
     });
   });
 
-  it.each(ids)('%s: a file that is not there is made, and gone after undo', async (id) => {
+  it.each(ids)('%s: creates a missing file, and removes it on undo', async (id) => {
     await atHome([], async (home) => {
       const before = home.snapshot();
       const place = clientPlaces({
@@ -201,7 +206,7 @@ describe('every client', () => {
     });
   });
 
-  it.each(['claude-desktop', 'zed'])('%s cannot do so', async (id) => {
+  it.each(['claude-desktop', 'zed'])('%s: refuses --http, because it has no place for a token', async (id) => {
     await atHome([], async (home) => {
       expect(await home.run(['export', '--client', id, '--http', '--yes'])).toMatchObject({
         code: EXIT.usage,
@@ -210,7 +215,7 @@ describe('every client', () => {
     });
   });
 
-  it('HTTP needs a port that stays, and no header without a token', async () => {
+  it('needs a fixed port for --http, and writes no header if there is no token', async () => {
     await atHome(
       [],
       async (home) => {
@@ -230,7 +235,7 @@ describe('every client', () => {
     );
   });
 
-  it('Claude Desktop starts Node itself: it does not know the PATH of a shell', async () => {
+  it('writes the path of Node for Claude Desktop, which does not know the PATH of a shell', async () => {
     await atHome(
       [],
       async (home) => {
@@ -260,14 +265,18 @@ describe('every client', () => {
   });
 });
 
-describe('moving servers', () => {
-  it('takes out what Tollgate has already, and leaves what it has otherwise', async () => {
+describe('tollgate export --replace', () => {
+  it('removes a server that Tollgate has already, and leaves one that differs', async () => {
     await atHome(
       [],
       async (home) => {
         home.write(
           'project/.mcp.json',
-          '{"mcpServers": {"same": {"command": "x", "args": ["${HERE}"], "env": {"A": "1"}}, "other": {"command": "y"}, "off": {"command": "z", "disabled": true}}}',
+          `{"mcpServers": {
+            "same": {"command": "x", "args": ["\${HERE}"], "env": {"A": "1"}},
+            "other": {"command": "y"},
+            "off": {"command": "z", "disabled": true}
+          }}`,
         );
         const { out, err } = await home.run(
           ['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'],
@@ -286,7 +295,7 @@ describe('moving servers', () => {
     );
   });
 
-  it('moves what was included from the file itself, so that Tollgate keeps it', async () => {
+  it('copies a server that was included from the file, so that Tollgate keeps it', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       await run(home, 'cursor', '--replace', '--secrets', 'vault', '--yes');
@@ -298,7 +307,7 @@ describe('moving servers', () => {
     });
   });
 
-  it('takes the servers of this project out of ~/.claude.json, and no other', async () => {
+  it('removes the servers of this project from ~/.claude.json, and no others', async () => {
     await atHome([], async (home) => {
       const others = { '/elsewhere': { mcpServers: { theirs: { command: 'x' } }, history: ['a'] } };
       home.write(
@@ -327,7 +336,7 @@ describe('moving servers', () => {
     });
   });
 
-  it('import, export and import again give the same servers', async () => {
+  it('gives the same servers after import, export and import again', async () => {
     await atHome(['claude-code', 'windsurf'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const once = [...config(home).servers.values()];
@@ -397,7 +406,7 @@ describe('files that are not written', () => {
     });
   });
 
-  it('needs a client that is known, and consent', async () => {
+  it('refuses an unknown client, and needs consent', async () => {
     await atHome([], async (home) => {
       expect((await home.run(['export'])).err).toContain('--client claude-code');
       expect((await home.run(['export', '--client', 'vscod'])).err).toContain('"vscode"');
@@ -415,7 +424,7 @@ describe('files that are not written', () => {
     });
   });
 
-  it('nothing when one of several changed meanwhile; the rights of files stay', async () => {
+  it('writes nothing if one of several files changed meanwhile, and keeps file permissions', async () => {
     await atHome([], async (home) => {
       const [one, two] = [home.write('a.json', 'a'), home.write('b.json', 'b')];
       chmodSync(one, 0o640);
@@ -430,7 +439,7 @@ describe('files that are not written', () => {
         ),
       ).toThrow('was changed meanwhile');
       expect(home.read('a.json')).toBe('a');
-      // A folder of that name: the second cannot be written, so the first is as before.
+      // The second name is a folder, so it cannot be written, and the first file stays as it was.
       expect(() =>
         writeChanges(
           [
@@ -449,7 +458,7 @@ describe('files that are not written', () => {
   });
 });
 
-it('undo restores the bytes of any file', async () => {
+it('restores the bytes of any file on undo', async () => {
   await atHome([], async (home) => {
     let count = 0;
     await fc.assert(
@@ -488,7 +497,7 @@ it('undo restores the bytes of any file', async () => {
   });
 });
 
-it('backups are private, and old ones can be told', async () => {
+it('keeps backups private, with their time', async () => {
   await atHome(['cursor'], async (home) => {
     await run(home, 'cursor', '--yes');
     const [backup] = listBackups(config(home).state);

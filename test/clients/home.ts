@@ -1,4 +1,4 @@
-/** Owns a user's home with clients' files in it, and the commands that are called there; what every file was, to compare. */
+/** Creates a home folder with clients' files, runs commands in it, and takes snapshots of all files to compare. */
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -18,7 +18,7 @@ export class Home {
     for (const client of clients) this.write(SAMPLES[client].file, SAMPLES[client].text);
   }
 
-  /** Below the home; `project/` is the project. */
+  /** Paths are relative to the home; `project/` is the project. */
   file(name: string): string {
     return path.join(this.project.home, name);
   }
@@ -39,7 +39,7 @@ export class Home {
     return cli(this.project, words, { env: this.env, ...more });
   }
 
-  /** Hashes of all files but those of the state, by name. */
+  /** Returns hashes of all files by name, without those of the state. */
   snapshot(): Readonly<Record<string, string>> {
     const names = readdirSync(this.project.home, { recursive: true, encoding: 'utf8' })
       .filter((name) => !name.startsWith('.local') && lstatSync(this.file(name)).isFile())
@@ -54,7 +54,7 @@ export class Home {
     );
   }
 
-  /** Everything that the state folder holds, as one text. */
+  /** Returns everything in the state folder as one text. */
   state(): string {
     const folder = this.file('.local');
     if (!existsSync(folder)) return '';

@@ -1,4 +1,4 @@
-/** Tests `tollgate import` as a user calls it: what it lists, includes, copies, leaves out, keeps secret and takes back. */
+/** Tests `tollgate import`: what it lists, includes, copies, leaves out, keeps secret and undoes. */
 import { chmodSync, mkdirSync, readdirSync, statSync, symlinkSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
@@ -35,7 +35,7 @@ function expectNoValue(text: string): void {
 }
 
 describe('tollgate import', () => {
-  it('alone lists what is there, and changes nothing', async () => {
+  it('lists the servers of all clients without options, and changes nothing', async () => {
     await atHome(ids, async (home) => {
       const before = home.snapshot();
       const { code, out, err } = await home.run(['import']);
@@ -53,7 +53,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('says so where there is nothing, and knows its clients', async () => {
+  it('says that no client file was found, and refuses an unknown client', async () => {
     await atHome([], async (home) => {
       expect((await home.run(['import'])).err).toContain('No file of a known client was found');
       expect(await home.run(['import', '--from', 'curser'])).toMatchObject({
@@ -71,14 +71,15 @@ describe('tollgate import', () => {
     });
   });
 
-  it('includes files: their servers stay in them, and a profile reaches each', async () => {
+  it('includes files: their servers stay in them, and a profile reaches each server', async () => {
     await atHome(['cursor', 'codex', 'zed'], async (home) => {
       const before = home.snapshot();
       const { code, err } = await home.run(['import', '--all', '--yes']);
       expect(code).toBe(EXIT.ok);
       expect(err).toContain('  tollgate approve linear\n');
       expect(err).toContain(
-        '  tollgate export --client cursor --user --replace\n  tollgate export --client zed --replace\n  tollgate export --client codex --replace\n',
+        '  tollgate export --client cursor --user --replace\n' +
+          '  tollgate export --client zed --replace\n  tollgate export --client codex --replace\n',
       );
       expect(home.read('project/tollgate.yaml')).toMatch(
         /^# mine\nversion: 1\n\nlimits: \{servers: 40\} # enough\n\ninclude:\n {2}- ~\/\.cursor\/mcp\.json\n/,
@@ -101,7 +102,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('copies: a file each, keys in the vault, trust dropped, names made legal', async () => {
+  it('copies each server to its own file, moves keys to the vault, drops trust and corrects names', async () => {
     await atHome(ids, async (home) => {
       const before = home.snapshot();
       const { code, out, err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes', '--json']);
@@ -151,7 +152,7 @@ describe('tollgate import', () => {
         'sandbox.level',
       ]);
       expect(config(home).servers.get('events')?.transport).toBe('sse');
-      // Where the files of the clients are, nothing has changed.
+      // The files of the clients have not changed.
       for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
       expect(statSync(home.file('project/servers/github.yaml')).mode & 0o777).toBe(0o600);
       await home.run(['import', '--undo']);
@@ -159,7 +160,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('reads keys from variables instead, where that is asked for', async () => {
+  it('reads keys from variables with --secrets env', async () => {
     await atHome(['cursor'], async (home) => {
       const { err } = await home.run(['import', '--from', 'cursor', '--copy', '--secrets', 'env', '--yes']);
       expect(err).toContain('Set these variables where Tollgate runs: Authorization.');
@@ -173,7 +174,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('gives a copy the folders of the workspace that it is handed, and says which it does not see', async () => {
+  it('allows a copy the workspace folders among its arguments, and names the folders it does not see', async () => {
     await atHome([], async (home) => {
       mkdirSync(home.file('project/docs'));
       home.write(
@@ -199,7 +200,9 @@ describe('tollgate import', () => {
       );
       const { err } = await home.run(['import', '--all', '--copy', '--yes']);
       expect(err).toContain(
-        '    reads and writes "${workspaceFolder}", which is one of its arguments\n    does not see "/usr", outside the workspace; to allow it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
+        '    reads and writes "${workspaceFolder}", which is one of its arguments\n' +
+          '    does not see "/usr", outside the workspace; to allow it, ' +
+          'write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
       );
       const { servers, workspace } = config(home);
       expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
@@ -208,7 +211,8 @@ describe('tollgate import', () => {
         allowWrite: [],
       });
       expect(err).toContain(
-        'own: own … (3 more) (keeps allowRead, denyWrite, allowedDomains, deniedDomains of its sandbox; without sandbox.level, which Tollgate does not use), from',
+        'own: own … (3 more) (keeps allowRead, denyWrite, allowedDomains, deniedDomains of its sandbox; ' +
+          'without sandbox.level, which Tollgate does not use), from',
       );
       expect((await home.run(['approve', 'own'])).out).toMatch(
         /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches only \*\.a\.example, never b\.a\.example/,
@@ -216,7 +220,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('imports some, and the first definition of a name stands', async () => {
+  it('imports the servers of --only, and uses the first definition of a name', async () => {
     await atHome(['vscode', 'windsurf'], async (home) => {
       home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
       const only = dataOf<Data>(
@@ -262,7 +266,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('a server that was included becomes a copy where it stands', async () => {
+  it('turns an included server into a copy', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
@@ -277,7 +281,7 @@ describe('tollgate import', () => {
   });
 });
 
-it('says which programs would fetch their package, and which services connect knows better', async () => {
+it('names programs that download their package, and services that connect knows', async () => {
   await atHome([], async (home) => {
     home.write(
       'project/.mcp.json',
@@ -292,7 +296,8 @@ it('says which programs would fetch their package, and which services connect kn
     );
     const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
     expect(err).toContain(
-      's: npx downloads its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
+      's: npx downloads its package at each start, which a sandbox refuses; ' +
+        '`tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
     );
     expect(err).toContain(
       'unknown: uvx downloads its package at each start, which a sandbox refuses; install it and name its own program.\n',
@@ -302,7 +307,7 @@ it('says which programs would fetch their package, and which services connect kn
   });
 });
 
-describe('what is not copied' + verifies('HA-01'), () => {
+describe('tollgate import --copy' + verifies('HA-01'), () => {
   it.each([
     ['a key in an argument', { command: 'x', args: ['--api-key', 'abcdef12345'] }, 'an argument looks like a secret'],
     [
@@ -355,7 +360,7 @@ describe('what is not copied' + verifies('HA-01'), () => {
     });
   });
 
-  it('plain values stay where they can be read; those of an envFile are all secrets', async () => {
+  it('keeps plain values readable, and treats every value of an envFile as a secret', async () => {
     await atHome([], async (home) => {
       home.write('project/keys.env', 'A_LEVEL=debug-it\nTOKEN="from-the-file"\n');
       home.write(
@@ -391,8 +396,8 @@ describe('what is not copied' + verifies('HA-01'), () => {
   });
 });
 
-describe('consent', () => {
-  it('is asked for on a terminal, and given by y alone', async () => {
+describe('the consent to an import', () => {
+  it('is asked for at a terminal, and only y gives it', async () => {
     await atHome(['cursor'], async (home) => {
       const before = home.snapshot();
       const answer = async (words: readonly string[], replies: readonly string[]) => {
@@ -415,7 +420,7 @@ describe('consent', () => {
     });
   });
 
-  it('without a terminal needs --yes, and --secrets for values', async () => {
+  it('needs --yes without a terminal, and --secrets for values', async () => {
     await atHome(['cursor'], async (home) => {
       const before = home.snapshot();
       expect(await home.run(['import', '--all'])).toMatchObject({
@@ -435,7 +440,7 @@ describe('consent', () => {
     });
   });
 
-  it('a secret that the vault has otherwise is not replaced, and nothing is written', async () => {
+  it('never replaces another secret in the vault: nothing is written', async () => {
     await atHome(['cursor'], async (home) => {
       await openPlaces({ state: config(home).state, env: {} }).vault.set('linear.Authorization', 'another-value');
       const before = home.snapshot();
@@ -447,7 +452,7 @@ describe('consent', () => {
     });
   });
 
-  it('undo is refused when a file was changed since', async () => {
+  it('cannot be undone if a file was changed since', async () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       home.write('project/tollgate.yaml', `${home.read('project/tollgate.yaml')}# more\n`);
@@ -460,7 +465,7 @@ describe('consent', () => {
     });
   });
 
-  it('a tollgate.yaml that is a link or that everybody may write is not written', async () => {
+  it('does not write a tollgate.yaml that is a link or writable for everyone', async () => {
     await atHome(['cursor'], async (home) => {
       chmodSync(home.project.file, 0o666);
       expect((await home.run(['import', '--all', '--yes'])).err).toContain('is writable for everyone');
@@ -471,7 +476,7 @@ describe('consent', () => {
   });
 });
 
-it('no value of any file reaches a screen, the state or the copies', async () => {
+it('lets no value of any file reach the screen, the state or the copies', async () => {
   const secret = fc.stringMatching(/^[A-Za-z0-9+/=_.:-]{12,40}$/).map((text) => `Zq${text}7x`);
   await fc.assert(
     fc.asyncProperty(
@@ -515,7 +520,7 @@ it('no value of any file reaches a screen, the state or the copies', async () =>
   );
 });
 
-it('names from outside are escaped wherever they are printed', async () => {
+it('escapes names from outside wherever they are printed', async () => {
   await atHome([], async (home) => {
     home.write(
       'project/.mcp.json',

@@ -1,4 +1,4 @@
-/** Owns random files of clients for property tests: JSON with comments, tabs, CRLF, byte order marks and trailing commas, and servers in them. */
+/** Generates random client files for property tests: JSON with comments, tabs, CRLF, byte order marks, and servers. */
 import fc from 'fast-check';
 
 /** One server map as text, and the names in it. */

@@ -1,4 +1,4 @@
-/** Tests the reading of every client's file by the one table, and that hostile files cost little and break nothing. */
+/** Tests reading every client's file by the table of formats, and that hostile files cost little and break nothing. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fetchedPackage, showEntry } from '../../facade/clients/client-entry-view.ts';
@@ -18,7 +18,7 @@ const readAny = (text: string, file = '/x/servers.json'): ClientFile =>
   readClientText(text, { shown: 'f', project: '/p', file });
 
 describe('the files of all clients' + verifies('HA-01'), () => {
-  it.each(ids)('%s: its servers, and what cannot be used', (id) => {
+  it.each(ids)('%s: are read with their servers, and with what cannot be used', (id) => {
     const { entries, format } = read(id);
     expect(format?.id).toBe(id);
     expect(entries.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)).toEqual(
@@ -26,7 +26,7 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     );
   });
 
-  it('every client is found where it keeps its files, on every platform', () => {
+  it('are found for every client on every platform', () => {
     for (const platform of ['linux', 'darwin', 'win32'] as const) {
       const places = clientPlaces({ cwd: '/p', home: '/h', env: { APPDATA: '/h/roaming' }, platform });
       expect(new Set(places.map(({ client }) => client.id))).toEqual(new Set(ids));
@@ -39,7 +39,7 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     ).toEqual(expect.arrayContaining(['/c/config.toml', '/x/zed/settings.json', '/x/Code/User/mcp.json']));
   });
 
-  it('spellings become one', () => {
+  it('are read in all spellings of keys and transports', () => {
     const entry = (id: ClientId, name: string) => read(id).entries.find((one) => one.name === name);
     expect(entry('gemini', 'events')).toMatchObject({ transport: 'sse', url: 'https://example.org/sse' });
     expect(entry('gemini', 'local')?.env).toEqual({ TOKEN: '${GEMINI_TOKEN}' });
@@ -65,9 +65,15 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(entry('vscode', 'playwright')?.unread).toEqual(['sandbox.network.allowLocalBinding', 'sandbox.level']);
   });
 
-  it('variables that Codex passes on and headers that it names are references', () => {
+  it('become references for the variables and headers that Codex names', () => {
     const { entries } = readAny(
-      '[mcp_servers.a]\ncommand = "x"\nenv_vars = ["A"]\n[mcp_servers.b]\nurl = "https://x"\nenv_http_headers = { "X-K" = "K" }\n',
+      `[mcp_servers.a]
+command = "x"
+env_vars = ["A"]
+[mcp_servers.b]
+url = "https://x"
+env_http_headers = { "X-K" = "K" }
+`,
       '/x/config.toml',
     );
     expect(entries.map(({ env, headers }) => [env, headers])).toEqual([
@@ -85,11 +91,11 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(readAny(text).entries.map(({ original }) => original)).toEqual(names);
   });
 
-  it("a key of another client within a client's settings is no server", () => {
+  it('give no servers under a key of another client', () => {
     expect(read('gemini').entries.map(({ original }) => original)).toEqual(['http', 'events', 'local']);
   });
 
-  it('places in TOML are those of the table', () => {
+  it('give the place of the table in TOML', () => {
     expect(read('codex').entries.map(({ place }) => place.line)).toEqual([4, 12]);
     expect(readAny('[mcp_servers\n', '/x/a.toml').warnings[0]).toMatchObject({
       line: 1,
@@ -98,7 +104,7 @@ describe('the files of all clients' + verifies('HA-01'), () => {
   });
 });
 
-it('the page has every client, where its files are, and whether it reaches an address', () => {
+it('are documented: every client, its files, and whether it can connect to an address', () => {
   const rows = rowsOf(sectionOf('docs/connecting.md', '## Clients'));
   expect(rows.map(([title, id = '', , http]) => [title, codeIn(id)[0], http])).toEqual(
     CLIENTS.map(({ title, id, token }) => [title, id, token === undefined ? 'no' : 'yes']),
@@ -110,7 +116,7 @@ it('the page has every client, where its files are, and whether it reaches an ad
 });
 
 describe('hostile files', () => {
-  it('keys of prototypes are names like others, in both syntaxes', () => {
+  it('may use keys of prototypes as names, in both syntaxes', () => {
     for (const [text, file] of [
       ['{"mcpServers": {"__proto__": {"command": "x"}, "constructor": {"command": "y"}}}', '/x/a.json'],
       ['[mcp_servers.__proto__]\ncommand = "x"\n[mcp_servers.constructor]\ncommand = "y"\n', '/x/a.toml'],
@@ -123,7 +129,7 @@ describe('hostile files', () => {
     expect(({} as Record<string, unknown>).command).toBeUndefined();
   });
 
-  it('ten megabytes of servers are read once and in order, and only the first thousand', () => {
+  it('with ten megabytes of servers are read once, in order, and only the first thousand servers', () => {
     const one = (index: number): string =>
       `"s${index}": {"command": "x", "alwaysAllow": true, "args": ["${'a'.repeat(100)}"]}`;
     const text = `{"mcpServers": {\n${Array.from({ length: 70_000 }, (_, index) => one(index)).join(',\n')}}}`;
@@ -139,14 +145,16 @@ describe('hostile files', () => {
     ['a server that is a list', '{"mcpServers": {"a": [1]}}', '/x/a.json'],
     [
       'numbers for texts',
-      '{"mcpServers": {"a": {"command": 1, "args": 2, "url": 3, "env": 4, "headers": 5, "env_vars": 6, "sandboxEnabled": true, "sandbox": 7}}}',
+      `{"mcpServers": {"a": {
+        "command": 1, "args": 2, "url": 3, "env": 4, "headers": 5, "env_vars": 6, "sandboxEnabled": true, "sandbox": 7
+      }}}`,
       '/x/a.json',
     ],
   ])('%s leave no server to use', (_name, text, file) => {
     expect(readAny(text, file).entries.filter(({ unusable }) => unusable === undefined)).toEqual([]);
   });
 
-  it('nothing makes the reader throw', () => {
+  it('never make the reader throw', () => {
     fc.assert(
       fc.property(
         fc.oneof(fc.string(), fc.json()),
@@ -166,7 +174,7 @@ describe('hostile files', () => {
 });
 
 describe('what is shown of a server', () => {
-  it.each(ids)('%s: names, never a value', (id) => {
+  it.each(ids)('%s: has names, never a value', (id) => {
     const shown = JSON.stringify(read(id).entries.map(showEntry));
     for (const value of VALUES) expect(shown).not.toContain(value);
   });
@@ -206,7 +214,7 @@ describe('what is shown of a server', () => {
     expect(fetchedPackage({ command, args })).toBe(name);
   });
 
-  it('an address is its host', () => {
+  it('has only the host of an address', () => {
     const [entry] = readAny(
       '{"a": {"url": "https://me:SECRET@x.example/SECRET?key=SECRET"}, "b": {"url": "SECRET"}}',
     ).entries.map(showEntry);
@@ -215,7 +223,7 @@ describe('what is shown of a server', () => {
   });
 });
 
-it('finds what is there, and leaves out Tollgate itself', () => {
+it('findFiles finds the existing files, and leaves out Tollgate itself', () => {
   const home = new Home(ids);
   try {
     home.write(

@@ -1,4 +1,4 @@
-/** Tests what the audit log keeps of changes to the set-up: names, who, never a value or a place; and that nothing changes without it. */
+/** Tests the audit records of setup changes: names and user, never a value or path; without a record no change. */
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
@@ -32,10 +32,9 @@ async function pipe(home: Home, words: readonly string[], value: string): Promis
   return (await running.ended).code;
 }
 
-describe('records of the set-up', () => {
+describe('the audit records of a setup', () => {
   it(
-    'an import, an export and their undoing leave who, whose files, which servers and secrets' +
-      verifies('PF-09', 'PF-04'),
+    'name the user, clients, servers and secrets of an import, an export and their undo' + verifies('PF-09', 'PF-04'),
     async () => {
       await atHome(['cursor', 'zed'], async (home) => {
         expect((await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'])).code).toBe(EXIT.ok);
@@ -44,7 +43,7 @@ describe('records of the set-up', () => {
         await home.run(['import', '--undo']);
         await home.run(['export', '--client', 'zed', '--yes']);
         await home.run(['export', '--undo']);
-        // The configuration lies in the workspace: what a command writes is accepted, and that is recorded too.
+        // The configuration is in the workspace, so what a command writes is accepted, and that is recorded too.
         const [imported, undone, exported, taken, ...rest] = (await setups(home)).filter(
           ({ event }) => event !== 'configuration-accepted',
         );
@@ -67,7 +66,7 @@ describe('records of the set-up', () => {
     },
   );
 
-  it('a server of a file of its own is one of no client', async () => {
+  it('name no client for a server of its own file', async () => {
     await atHome([], async (home) => {
       home.write('project/notes.toml', 'name = "notes"\n\n[server]\ncommand = "node"\nargs = ["notes.mjs"]\n');
       expect(await home.run(['import', 'notes.toml', '--yes'])).toMatchObject({ code: EXIT.ok });
@@ -76,7 +75,7 @@ describe('records of the set-up', () => {
   });
 
   it(
-    'a secret that is set, rotated or removed leaves its name; one that is refused leaves nothing' + verifies('PF-04'),
+    'have the name of a secret that is set, rotated or removed; a refused command leaves no record' + verifies('PF-04'),
     async () => {
       await atHome([], async (home) => {
         expect(await pipe(home, ['secret', 'set', 'gh.token'], 'sesame-open')).toBe(EXIT.ok);
@@ -91,7 +90,7 @@ describe('records of the set-up', () => {
     },
   );
 
-  it('what cannot be recorded is not done', async () => {
+  it('are needed: a change that cannot be recorded is not made', async () => {
     await atHome(['cursor'], async (home) => {
       const before = home.snapshot();
       home.write('blocked', 'a file where the folder of the log should be');

@@ -1,4 +1,4 @@
-/** Owns one file of each client as its users have it, written for these tests, with values that must never be shown. */
+/** Sample files of each client, as users have them, with values that must never be shown. */
 import type { ClientId } from '../../facade/clients/client-formats.ts';
 
 /** Values of keys in the samples, in every spelling; none may reach a screen. */
@@ -11,7 +11,7 @@ export const VALUES = [
 ] as const;
 const [GITHUB, OPENAI, PG, LINEAR, DB] = VALUES;
 
-/** A sample: where it stands below the home (`project/` is the project), and its text. */
+/** A sample: its path below the home (`project/` is the project), and its text. */
 export interface Sample {
   readonly file: string;
   readonly text: string;
@@ -70,22 +70,60 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
   codex: {
     file: '.codex/config.toml',
     servers: ['context7', 'figma'],
-    text: `model = "gpt-5-codex"\napproval_policy = "on-request" # mine\n\n[mcp_servers.context7]\ncommand = "npx"\nargs = ["-y", "@upstash/context7-mcp@1.0.31"]\nstartup_timeout_sec = 20\n\n[mcp_servers.context7.env]\nCONTEXT7_API_KEY = "${OPENAI}"\n\n[mcp_servers.figma]\nurl = "https://mcp.figma.com/mcp"\nbearer_token_env_var = "FIGMA_TOKEN"\nhttp_headers = { "X-Figma-Region" = "us-east-1" }\n\n[projects."/work"]\ntrust_level = "trusted"\n`,
+    text: `model = "gpt-5-codex"
+approval_policy = "on-request" # mine
+
+[mcp_servers.context7]
+command = "npx"
+args = ["-y", "@upstash/context7-mcp@1.0.31"]
+startup_timeout_sec = 20
+
+[mcp_servers.context7.env]
+CONTEXT7_API_KEY = "${OPENAI}"
+
+[mcp_servers.figma]
+url = "https://mcp.figma.com/mcp"
+bearer_token_env_var = "FIGMA_TOKEN"
+http_headers = { "X-Figma-Region" = "us-east-1" }
+
+[projects."/work"]
+trust_level = "trusted"
+`,
   },
   windsurf: {
     file: '.codeium/windsurf/mcp_config.json',
     servers: ['remote', 'db'],
-    text: `{\r\n  "mcpServers": {\r\n    "remote": { "serverUrl": "https://example.org/mcp" },\r\n    "db": { "command": "uvx", "args": ["db-mcp==1.2.3"], "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/app" }, "disabledTools": ["drop"] }\r\n  }\r\n}\r\n`,
+    text: `{
+  "mcpServers": {
+    "remote": { "serverUrl": "https://example.org/mcp" },
+    "db": { "command": "uvx", "args": ["db-mcp==1.2.3"],
+      "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/app" }, "disabledTools": ["drop"] }
+  }
+}
+`.replaceAll('\n', '\r\n'),
   },
   gemini: {
     file: '.gemini/settings.json',
     servers: ['http', 'events', 'local'],
-    text: `{ "theme": "GitHub", "mcp": { "allowed": ["http"] }, "mcpServers": { "http": { "httpUrl": "https://example.org/mcp", "trust": true }, "events": { "url": "https://example.org/sse" }, "local": { "command": "python3", "args": ["server.py"], "env": { "TOKEN": "$GEMINI_TOKEN" }, "timeout": 5000 } } }`,
+    text: `{ "theme": "GitHub", "mcp": { "allowed": ["http"] }, "mcpServers": {
+  "http": { "httpUrl": "https://example.org/mcp", "trust": true },
+  "events": { "url": "https://example.org/sse" },
+  "local": { "command": "python3", "args": ["server.py"], "env": { "TOKEN": "$GEMINI_TOKEN" }, "timeout": 5000 } } }`,
   },
   zed: {
     file: '.config/zed/settings.json',
     servers: ['postgres-zed', 'older'],
-    text: `// Zed settings\n{\n  "theme": "One Dark",\n  "context_servers": {\n    "postgres-zed": { "source": "custom", "command": "pg-zed", "args": ["--stdio"], "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/zed" } },\n    "older": { "command": { "path": "older-mcp", "args": ["-v"], "env": { "API_TOKEN": "${LINEAR}" } } },\n    "extension": { "source": "extension", "settings": {} },\n  },\n}\n`,
+    text: `// Zed settings
+{
+  "theme": "One Dark",
+  "context_servers": {
+    "postgres-zed": { "source": "custom", "command": "pg-zed", "args": ["--stdio"],
+      "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/zed" } },
+    "older": { "command": { "path": "older-mcp", "args": ["-v"], "env": { "API_TOKEN": "${LINEAR}" } } },
+    "extension": { "source": "extension", "settings": {} },
+  },
+}
+`,
   },
   opencode: {
     file: 'project/opencode.json',
@@ -94,7 +132,7 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
   },
 };
 
-/** What stands in the environment for the variables in the samples. */
+/** The environment for the variables in the samples. */
 export const ENVIRONMENT = {
   TEAM_NAME: 'team-of-mine',
   FIGMA_TOKEN: 'figd-in-environment',

@@ -1,4 +1,4 @@
-/** Tests undoing imports and exports out of order, with a configuration that broke meanwhile, and as root in a project of another user. */
+/** Tests undo out of order, with a configuration that broke meanwhile, and as root in a project of another user. */
 import { chownSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -12,7 +12,7 @@ const FILE = 'project/.cursor/mcp.json';
 const SERVER = '{"mcpServers": {"one": {"command": "node", "args": ["one.js"]}}}';
 const USER = 12_345;
 
-/** Servers of the project's file, copied and then moved behind Tollgate. */
+/** Imports the servers of the project's file as copies, then moves them behind Tollgate. */
 async function moved(home: Home): Promise<void> {
   home.write(FILE, SERVER);
   expect((await home.run(['import', '.cursor/mcp.json', '--copy', '--yes'])).code).toBe(EXIT.ok);
@@ -22,8 +22,8 @@ async function moved(home: Home): Promise<void> {
   expect(home.read(FILE)).not.toContain('one.js');
 }
 
-describe('undoing' + verifies('PF-11'), () => {
-  it("an import is refused while a later export took its servers out of a client's file", async () => {
+describe('--undo' + verifies('PF-11'), () => {
+  it("refuses to undo an import if a later export removed its servers from a client's file", async () => {
     await atHome([], async (home) => {
       const before = home.snapshot();
       await moved(home);
@@ -32,7 +32,8 @@ describe('undoing' + verifies('PF-11'), () => {
       expect([code, err]).toEqual([
         EXIT.usage,
         expect.stringContaining(
-          'because Tollgate has them: one. Without the import they would be lost.\nRestore them there first: tollgate export --undo\n',
+          'because Tollgate has them: one. Without the import they would be lost.\n' +
+            'Restore them there first: tollgate export --undo\n',
         ),
       ]);
       expect(home.snapshot()).toEqual(later);
@@ -44,7 +45,7 @@ describe('undoing' + verifies('PF-11'), () => {
     });
   });
 
-  it('needs the backups alone: both go with a configuration that is refused', async () => {
+  it('needs only the backups: import and export can be undone with a refused configuration', async () => {
     await atHome([], async (home) => {
       await moved(home);
       const text = home.read('project/tollgate.yaml');
@@ -55,7 +56,7 @@ describe('undoing' + verifies('PF-11'), () => {
     });
   });
 
-  it('says what to mend where the state folder cannot be known', async () => {
+  it('says what to correct if the state folder is not known', async () => {
     await atHome([], async (home) => {
       home.write('project/tollgate.yaml', 'version: 1\nstate: ${NO_SUCH}/x\n');
       expect(await home.run(['import', '--undo'])).toMatchObject({
@@ -65,7 +66,7 @@ describe('undoing' + verifies('PF-11'), () => {
     });
   });
 
-  it('an import takes the consent to its servers back, and that to others stays', async () => {
+  it('revokes the consent to imported servers, and keeps the consent to others', async () => {
     await atHome([], async (home) => {
       const config = () => loadConfig(home.project.file, { env: home.env, home: home.project.home });
       home.write(FILE, SERVER);
@@ -80,7 +81,7 @@ describe('undoing' + verifies('PF-11'), () => {
     });
   });
 
-  it("and importing by root keep a project that belongs to somebody else that user's", async () => {
+  it('keeps the owner of the files if root imports and undoes in a project of another user', async () => {
     await atHome([], async (home) => {
       home.write(FILE, SERVER);
       const owned = [home.file('project'), path.dirname(home.file(FILE)), home.file(FILE), home.project.file];

@@ -1,4 +1,4 @@
-/** Owns the demo: the facade in front of three real servers, a real client over stdio and HTTP, and a transcript to read. */
+/** Runs the demo: the facade with three real servers, a real client over stdio and HTTP, and a transcript to read. */
 
 import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,7 +18,7 @@ function prepare(folder: string): string {
   for (const name of ['workspace/src', 'home/.claude-server-commander'])
     mkdirSync(path.join(folder, name), { recursive: true });
   const write = (name: string, text: string): void => writeFileSync(path.join(folder, name), text);
-  // A client that is pointed at this file has no variable of ours.
+  // A client that uses this file does not have the variables of the demo.
   write(
     'tollgate.yaml',
     readFileSync(path.join(root, 'test', 'demo', 'tollgate.yaml'), 'utf8').replaceAll('${SERVERS}', () => servers),

@@ -1,11 +1,11 @@
-/** Owns the story that the demo tells, step by step, and judges each step: a step that does not show what it should ends with code 1. */
+/** Tells the story of the demo step by step, and checks each step: a step that fails ends with exit code 1. */
 import { spawn, spawnSync } from 'node:child_process';
 import { styleText } from 'node:util';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 
-/** Where the demo runs. */
+/** The folders and programs of the demo. */
 export interface Stage {
   readonly main: string;
   readonly config: string;
@@ -21,13 +21,13 @@ interface Answer {
   readonly approval: string;
 }
 
-/** What `approve --json` prints of the two screens. */
+/** The output of `approve --json` for the two screens. */
 interface Shown {
   readonly start?: { readonly hash: string; readonly facts: { readonly program?: { readonly path: string } } };
   readonly tools?: { readonly hash: string; readonly tools: readonly { readonly notes: readonly unknown[] }[] };
 }
 
-/** Plays the story; gives the exit code. */
+/** Plays the story. Returns the exit code. */
 export async function play(stage: Stage): Promise<number> {
   const teller = new Teller(stage);
   teller.approve();
@@ -48,7 +48,7 @@ class Teller {
     this.#stage = stage;
   }
 
-  /** An owner looks at each server, and agrees to exactly what was shown. */
+  /** An owner reads about each server, and approves exactly what was shown. */
   approve(): void {
     this.#title('An owner approves what may start, and then its tools');
     for (const name of ['everything', 'files', 'desktop']) {
@@ -62,27 +62,26 @@ class Teller {
       this.#say(
         `  ${name}: starts ${start.facts.program?.path ?? ''} in a sandbox, start hash ${start.hash.slice(0, 12)}…`,
       );
-      this.#say(
-        `  ${name}: offers ${tools.tools.length} tools, ${tools.tools.reduce((sum, { notes }) => sum + notes.length, 0)} notes on them, tools hash ${tools.hash.slice(0, 12)}…`,
-      );
+      const notes = tools.tools.flatMap((tool) => tool.notes).length;
+      const hash = tools.hash.slice(0, 12);
+      this.#say(`  ${name}: offers ${tools.tools.length} tools, ${notes} notes on them, tools hash ${hash}…`);
       this.#cli(['approve', name, '--yes', start.hash, tools.hash, '--as', 'owner']);
     }
   }
 
-  /** What the servers offer, before anybody has asked for anything. */
+  /** Shows what the servers offer before the first call. */
   async offered(): Promise<void> {
     this.#title('What three servers offer');
     const { servers } = JSON.parse(this.#cli(['servers', '--json'])) as {
       servers: { name: string; state: string; tools: number; bytes: number }[];
     };
+    const counts = (tools: number, bytes: number): string =>
+      `${String(tools).padStart(3)} tools  ${String(bytes).padStart(7)} bytes`;
     for (const server of servers)
-      this.#say(
-        `  ${server.name.padEnd(11)} ${String(server.tools).padStart(3)} tools  ${String(server.bytes).padStart(7)} bytes  ${server.state}`,
-      );
+      this.#say(`  ${server.name.padEnd(11)} ${counts(server.tools, server.bytes)}  ${server.state}`);
     const external = servers.filter((server) => server.name !== 'workspace');
-    this.#say(
-      `  in all      ${String(external.reduce((sum, one) => sum + one.tools, 0)).padStart(3)} tools  ${String(external.reduce((sum, one) => sum + one.bytes, 0)).padStart(7)} bytes`,
-    );
+    const sum = (key: 'tools' | 'bytes'): number => external.reduce((total, one) => total + one[key], 0);
+    this.#say(`  in all      ${counts(sum('tools'), sum('bytes'))}`);
     this.#check('three servers are healthy', external.length === 3 && external.every((one) => one.state === 'healthy'));
   }
 
@@ -90,9 +89,8 @@ class Teller {
     const client = await this.#stdio('agent');
     this.#title('What the agent sees, over stdio');
     const { tools } = await client.listTools();
-    this.#say(
-      `  ${tools.length} tools, ${Buffer.byteLength(JSON.stringify(tools))} bytes: ${tools.map((tool) => tool.name).join(', ')}`,
-    );
+    const names = tools.map((tool) => tool.name).join(', ');
+    this.#say(`  ${tools.length} tools, ${Buffer.byteLength(JSON.stringify(tools))} bytes: ${names}`);
     this.#check('the agent sees six tools', tools.length === 6);
     this.#title('The agent works');
     await this.#call(client, 'read', { path: 'src/greet.js' }, (answer) => answer.text.includes('Hello'));
@@ -142,7 +140,7 @@ class Teller {
     await client.close();
   }
 
-  /** An owner looks at what waits, and lets this one call through, once. */
+  /** An owner reads the waiting request, and approves this call once. */
   async #approveOne(client: Client): Promise<void> {
     this.#title('An owner approves one call; another one is still refused');
     const push = { command: 'git push origin main; echo the command ran' };
@@ -167,7 +165,7 @@ class Teller {
     await this.#call(client, 'bash', push, (answer) => answer.code === 'APPROVAL_REQUIRED');
   }
 
-  /** The same primitive, served by somebody else. */
+  /** Serves the same primitive by another server. */
   async onOtherBackends(): Promise<void> {
     this.#title('The same read, served by server-filesystem and by DesktopCommander');
     for (const [principal, backend] of [
@@ -210,7 +208,7 @@ class Teller {
     this.#check('the listener ended by itself', (await ended) === 0);
   }
 
-  /** The records of exactly these calls. */
+  /** Shows the audit records of exactly these calls. */
   audit(): void {
     this.#title('The audit of exactly these calls');
     const records = this.#cli(['audit', 'export', '--format', 'jsonl'])
@@ -306,7 +304,7 @@ function short(text: string): string {
       ].join('\n');
 }
 
-/** Colour on a terminal only; styleText of Node 20 does not look by itself. */
+/** Adds colour on a terminal only, which styleText of Node 20 does not check. */
 function paint(format: Parameters<typeof styleText>[0], text: string): string {
   return process.stdout.isTTY ? styleText(format, text) : text;
 }

@@ -14,7 +14,9 @@ approvals: {waitMs: ${waitMs}}
 servers: {chaos: ${server(['chaos.mjs'], `env: {CHAOS_LOG: ${JSON.stringify(log)}}`)}}
 principals: [{id: agent, stdio: true}, {id: olga, owner: true, stdio: true}]
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
-rules: [{id: looks, outcome: ask, message: Look first., when: {tools: [chaos.echo, chaos.hang]}}, {id: rest, outcome: allow, when: {}}]
+rules:
+  - {id: looks, outcome: ask, message: Look first., when: {tools: [chaos.echo, chaos.hang]}}
+  - {id: rest, outcome: allow, when: {}}
 `;
 
 interface Listed {
@@ -63,8 +65,8 @@ afterEach(async () => {
   project.remove();
 });
 
-describe('one approval', () => {
-  it('gives fifty racing consumers in five processes exactly one execution' + verifies('PF-08'), async () => {
+describe('one approval of a call', () => {
+  it('allows exactly one execution to fifty concurrent callers in five processes' + verifies('PF-08'), async () => {
     await begin(0);
     const five = await Promise.all(Array.from({ length: 5 }, run));
     const call = (child: Child): Promise<Reply> => child.call('chaos_echo', { token: 'once' });
@@ -80,7 +82,7 @@ describe('one approval', () => {
     expect((await listed()).map(({ state }) => state)).toEqual(['pending']);
   }, 60_000);
 
-  it('is used when the process dies with the call', async () => {
+  it('counts as used if the process dies during the call', async () => {
     await begin(0);
     const child = await run();
     expect(codeOf(await child.call('chaos_hang', { token: 'dies' }))).toBe('APPROVAL_REQUIRED');
@@ -93,7 +95,7 @@ describe('one approval', () => {
 });
 
 describe('a call that waits in one process', () => {
-  it('is told of on stderr with the command that shows it, and goes on when an owner approves it in another', async () => {
+  it('is announced on stderr with the command to show it, and goes on after an approval in another process', async () => {
     await begin(60_000);
     const child = await run();
     const reply = child.call('chaos_echo', { token: 'waits' });
@@ -107,7 +109,7 @@ describe('a call that waits in one process', () => {
     expect(carriedOut()).toBe(1);
   }, 60_000);
 
-  it('holds up neither the end of its input nor a signal', async () => {
+  it('delays neither the end of the input nor a signal', async () => {
     await begin(60_000);
     for (const [token, end] of [
       ['end', (child: Child) => void child.process.stdin.end()],

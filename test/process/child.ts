@@ -1,4 +1,4 @@
-/** Owns `tollgate` as a process of its own, from dist/: its lines, its end, and what it left behind. */
+/** Starts `tollgate` from dist/ as a process; reads its lines, its end, and the processes that remain. */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -6,10 +6,10 @@ import type { Project } from '../config/project.ts';
 import { acceptFor } from '../stories/accept-configuration.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
-/** The program as it ships. */
+/** The built program. */
 export const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 
-/** An answer of the wire. */
+/** A response of the protocol. */
 export interface Reply {
   readonly id: number | string | null;
   readonly result?: {
@@ -31,15 +31,15 @@ export interface End {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** How to start: `shell` sets limits in bash before it becomes Tollgate. */
+/** How to start the process. `shell`: commands of bash that set limits before it becomes Tollgate. */
 export interface Start {
   readonly env?: Readonly<Record<string, string>>;
   readonly shell?: string;
-  /** Whether nothing is accepted for it first. */
+  /** Do not accept the configuration first. */
   readonly asItIs?: true;
 }
 
-/** `tollgate` as a child. What it serves is accepted as it stands. It gets a small environment; its home is the project's. */
+/** A `tollgate` process with a small environment and the home of the project. Its configuration is accepted first. */
 export class Child {
   readonly process: ChildProcessWithoutNullStreams;
   readonly ended: Promise<End>;
@@ -64,7 +64,7 @@ export class Child {
     });
     this.process.stdout.setEncoding('utf8').on('data', (text: string) => this.#receive(text));
     this.process.stderr.setEncoding('utf8').on('data', (text: string) => void (this.err += text));
-    // What it does not read any more is told by its end.
+    // A process that no longer reads its input has ended, which `ended` reports.
     this.process.stdin.on('error', () => undefined);
     this.ended = new Promise((resolve) =>
       this.process.once('close', (code, signal) => {
@@ -74,7 +74,7 @@ export class Child {
     );
   }
 
-  /** All lines of stdout so far, parsed; throws on one that is not JSON. */
+  /** All lines of stdout so far, parsed. Throws on a line that is not JSON. */
   get lines(): readonly Record<string, unknown>[] {
     return this.out
       .split('\n')
@@ -85,7 +85,7 @@ export class Child {
   ask(method: string, params: unknown = {}): Promise<Reply> {
     const id = (this.#lastId += 1);
     const reply = new Promise<Reply>((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
-    // Who waits for it sees its failure; who does not has given it up.
+    // A caller that awaits the promise sees its failure. For all others it is handled here.
     reply.catch(() => undefined);
     this.process.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
     return reply;
@@ -95,7 +95,7 @@ export class Child {
     return this.ask('tools/call', { name, arguments: args });
   }
 
-  /** The handshake of a client. */
+  /** Does the handshake of a client. */
   async hello(): Promise<void> {
     await this.ask('initialize', {
       protocolVersion: '2025-06-18',
@@ -104,7 +104,7 @@ export class Child {
     });
   }
 
-  /** The first line of stdout; rejects when there will be none. */
+  /** Resolves to the first line of stdout. Rejects if the process ends without one. */
   firstLine(): Promise<string> {
     return new Promise((resolve, reject) => {
       const look = (): void => {
@@ -134,7 +134,7 @@ export class Child {
   }
 }
 
-/** The pids that servers with `CHAOS_STARTS` wrote to this file. */
+/** Returns the pids that servers with `CHAOS_STARTS` wrote to this file. */
 export function startedIn(file: string): readonly number[] {
   return existsSync(file)
     ? readFileSync(file, 'utf8')
@@ -144,7 +144,7 @@ export function startedIn(file: string): readonly number[] {
     : [];
 }
 
-/** Whether a process exists and is no zombie. */
+/** Returns true if a process exists and is not a zombie. */
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -1,4 +1,4 @@
-/** Tests what a signal does to a call that runs: it is cancelled at its server, recorded, and nothing new begins. */
+/** Tests a signal during a call: the call is cancelled at its server and recorded, and no new call begins. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -19,7 +19,7 @@ afterEach(async () => {
   project.remove();
 });
 
-/** A process in which a call hangs on a server of this mode; the answer that the call gets. */
+/** Starts a process in which a call hangs on a server of this mode, with the response of that call. */
 async function hang(mode: string, drainMs = 300): Promise<{ readonly answer: Promise<Reply> }> {
   project.write(
     'tollgate.yaml',
@@ -58,9 +58,9 @@ const CUT = {
   },
 };
 
-describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => {
+describe('a signal during a call' + verifies('HA-07', 'PF-09'), () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(
-    '%s: the call is cut after the drain, answered and recorded, the chain is closed' + verifies('ST-21'),
+    '%s: cancels the call after the drain time, answers and records it, and closes the chain' + verifies('ST-21'),
     async (signal) => {
       const { answer } = await hang('ok');
       expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
@@ -75,12 +75,11 @@ describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => 
   );
 
   it(
-    'what comes while it drains is refused and does not run; a second signal cuts, a third ends the process' +
-      verifies('ST-20', 'ST-21'),
+    'refuses new calls while it drains; a second signal cancels, a third ends the process' + verifies('ST-20', 'ST-21'),
     async () => {
       const { answer } = await hang('stubborn', 3_600_000);
       child.process.kill('SIGTERM');
-      // Refused from the moment that the signal is heard; before it a list is answered.
+      // A list is refused after the process received the signal. Before, it is answered.
       await expect
         .poll(async () => (await child.ask('tools/list')).error?.data?.code, { timeout: 20_000 })
         .toBe('SHUTTING_DOWN');
@@ -97,7 +96,7 @@ describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => 
 });
 
 describe('the end of the input' + verifies('ST-22'), () => {
-  it('in the middle of a call: it is cut after the drain, answered and recorded', async () => {
+  it('cancels a running call after the drain time, answers and records it', async () => {
     const { answer } = await hang('ok');
     child.process.stdin.end();
     expect(await child.ended).toEqual({ code: 0, signal: null });
@@ -105,7 +104,7 @@ describe('the end of the input' + verifies('ST-22'), () => {
     expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
   });
 
-  it('right behind a call and a list that are still worked on: both are answered before the process ends', async () => {
+  it('lets the process answer a running call and a list before it ends', async () => {
     project.write(
       'tollgate.yaml',
       `version: 1

@@ -1,11 +1,13 @@
-/** Tests the facade among servers that are missing, exit, hang, flood and lie: the others go on, and each fault has its reason. */
+/**
+ * Tests the facade with servers that are missing, exit, hang, flood and lie: the others work, each error has a reason.
+ */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { Child } from './child.ts';
 
-/** Mode of the fixture, and the reason that `tollgate servers` gives; none where the server is usable still. */
+/** Modes of the fixture, with the reason that `tollgate servers` gives; undefined if the server can still be used. */
 const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
   ok: undefined,
   'crash-at-start':
@@ -58,45 +60,41 @@ afterEach(async () => {
   project.remove();
 });
 
-describe('among servers that fail in every way', () => {
-  it(
-    'the list has the tools of the others within the time that a server has to connect, and they are called' +
-      verifies('HA-09'),
-    async () => {
-      const child = tollgate('run');
-      await child.hello();
-      const before = performance.now();
-      const listed = async (): Promise<readonly string[]> =>
-        (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
-      await listed();
-      // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
-      expect(performance.now() - before).toBeLessThan(25_000);
-      // There, a server may take longer than the list waits: it is in the next one.
-      await expect
-        .poll(listed, { timeout: 20_000 })
-        .toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
-      const names = await listed();
-      for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined))
-        expect(
-          names.filter((name) => name.startsWith(mode)),
-          mode,
-        ).toEqual([]);
-      for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo'])
-        expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });
-      // One that dies, and one that hangs, hold up no other.
-      void child.call('noise_hang', {});
-      expect((await child.call('ok_crash', {})).result).toMatchObject({
-        isError: true,
-        _meta: { 'tollgate/code': 'TOOL_CRASHED' },
-      });
-      expect((await child.call('stderr-flood_echo', { n: 2 })).result?.content?.[0]?.text).toBe('{"n":2}');
-      expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
-      child.process.stdin.end();
-      expect((await child.ended).code).toBe(0);
-    },
-  );
+describe('the facade with servers that fail in every way', () => {
+  it('lists and calls the tools of the other servers within the connect timeout' + verifies('HA-09'), async () => {
+    const child = tollgate('run');
+    await child.hello();
+    const before = performance.now();
+    const listed = async (): Promise<readonly string[]> =>
+      (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
+    await listed();
+    // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
+    expect(performance.now() - before).toBeLessThan(25_000);
+    // On a busy machine, a server may take longer than the list waits. Then it is in the next list.
+    await expect
+      .poll(listed, { timeout: 20_000 })
+      .toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
+    const names = await listed();
+    for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined))
+      expect(
+        names.filter((name) => name.startsWith(mode)),
+        mode,
+      ).toEqual([]);
+    for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo'])
+      expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });
+    // A server that dies and a server that hangs delay no other.
+    void child.call('noise_hang', {});
+    expect((await child.call('ok_crash', {})).result).toMatchObject({
+      isError: true,
+      _meta: { 'tollgate/code': 'TOOL_CRASHED' },
+    });
+    expect((await child.call('stderr-flood_echo', { n: 2 })).result?.content?.[0]?.text).toBe('{"n":2}');
+    expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
+    child.process.stdin.end();
+    expect((await child.ended).code).toBe(0);
+  });
 
-  it('tollgate servers names the state of each and the reason of those that cannot be used, and ends with 5', async () => {
+  it('reports each state and the reason of each failure with `tollgate servers`, with exit code 5', async () => {
     const child = tollgate('servers', '--json');
     expect(await child.ended).toEqual({ code: 5, signal: null });
     const { servers } = dataOf<{ servers: { name: string; state: string; reason: string }[] }>(child.out);

@@ -1,4 +1,4 @@
-/** Tests the facade on a disk that fills up under it: nothing runs that cannot be recorded, and nothing that ran is denied. */
+/** Tests the facade on a full disk: it runs no call that it cannot record, and denies no call that ran. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -26,8 +26,8 @@ afterEach(async () => {
   project.remove();
 });
 
-describe('when no file may grow beyond 96 kB', () => {
-  it('a call whose intent does not fit does not run, and one whose outcome does not fit says that it ran', async () => {
+describe('the facade when no file may grow beyond 96 kB', () => {
+  it('does not run a call whose intent does not fit, and says that a call ran if its outcome does not fit', async () => {
     child = new Child(project, ['run'], { shell: 'ulimit -f 96' });
     await child.hello();
     const ends: string[] = [];
@@ -46,7 +46,7 @@ describe('when no file may grow beyond 96 kB', () => {
     expect(ends[0]).toBe('ok');
     child.process.stdin.end();
     await child.ended;
-    // The end of the session could not be recorded either, and that is said.
+    // The end of the session could not be recorded either, and stderr says so.
     expect(child.err).toContain('The audit log cannot be written (EFBIG)');
     const verdict = dataOf<{ ok: boolean; faults: unknown[] }>((await cli(project, ['audit', 'verify', '--json'])).out);
     expect(verdict).toMatchObject({ ok: true, faults: [] });
@@ -55,7 +55,7 @@ describe('when no file may grow beyond 96 kB', () => {
   });
 });
 
-describe('when nothing can be written at all', () => {
+describe('the facade when no file can be written', () => {
   it('does not start', async () => {
     child = new Child(project, ['run'], { shell: 'ulimit -f 0' });
     expect(await child.ended).toEqual({ code: 1, signal: null });

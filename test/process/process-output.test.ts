@@ -1,4 +1,6 @@
-/** Tests what only a process of its own can show: output that nobody reads or no disk takes, links to the program, workers that must end. */
+/**
+ * Tests what only a real process shows: output without a reader or disk space, symbolic links, workers that must end.
+ */
 import { spawnSync } from 'node:child_process';
 import { symlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -9,7 +11,7 @@ import { Child, MAIN } from './child.ts';
 
 let project: Project;
 
-/** A line of bash, in which $T is the program; `code` is that of the program, not of what reads from it. */
+/** Runs a line of bash, in which $T is the program. `code` is the exit code of the program, not of its reader. */
 function shell(line: string): { readonly code: number; readonly out: string; readonly err: string } {
   const { stdout, stderr } = spawnSync(
     'bash',
@@ -27,13 +29,13 @@ beforeEach(() => {
 });
 afterEach(() => project.remove());
 
-describe('output', () => {
-  it('that its reader leaves early is no fault, and never a stack', async () => {
+describe('the output', () => {
+  it('may lose its reader without an error or a stack', async () => {
     for (let n = 0; n < 3; n += 1) await cli(project, ['tools']);
     expect(shell('$T audit export | head -c 1')).toEqual({ code: 0, out: '{', err: '' });
   });
 
-  it('that a full disk does not take ends with 1', () => {
+  it('makes the command exit with 1 if the disk is full', () => {
     expect(shell('$T version > /dev/full')).toEqual({
       code: 1,
       out: '',
@@ -41,7 +43,7 @@ describe('output', () => {
     });
   });
 
-  it('is data alone on stdout, whatever is said beside it', () => {
+  it('has only data on stdout, with messages on stderr', () => {
     project.write('clients.json', '{"mcpServers": {"My Server": {"command": "x"}}}');
     project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
     const { out, err } = shell('TOLLGATE_LOG=debug $T servers --json');
@@ -51,14 +53,14 @@ describe('output', () => {
 });
 
 describe('the program', () => {
-  it('runs through a link, as npm makes one', () => {
+  it('runs through a symbolic link, as npm makes one', () => {
     symlinkSync(MAIN, path.join(project.folder, 'tollgate'));
     expect(
       spawnSync(process.execPath, [path.join(project.folder, 'tollgate'), 'version'], { encoding: 'utf8' }),
     ).toMatchObject({ status: 0, stdout: expect.stringMatching(/^tollgate \d/) });
   });
 
-  it('runs in a folder that is gone', () => {
+  it('runs in a deleted folder', () => {
     expect(shell('mkdir gone; cd gone; rmdir ../gone; $T check')).toMatchObject({
       code: 2,
       out: '',
@@ -66,7 +68,7 @@ describe('the program', () => {
     });
   });
 
-  it('ends also where Rego runs in workers: with its input, and when the start fails after them', async () => {
+  it('ends with its input, or after a failed start, also if Rego runs in workers', async () => {
     project.write('rego/mine.rego', 'package policy.mine\n\nallow contains "all" if true\n');
     project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [rego]\n');
     const child = new Child(project, ['run']);

@@ -1,4 +1,4 @@
-/** Tests edits under `tollgate run` and `tollgate serve` as processes: what they notice, say and do. */
+/** Tests edits under `tollgate run` and `tollgate serve` as processes: what they notice, print and do. */
 import { renameSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -31,7 +31,7 @@ const said = (text: string): Promise<void> =>
     .then(() => undefined);
 
 describe('tollgate run', () => {
-  it('takes up what is edited, refuses what does not load, and tells its client when the list has changed', async () => {
+  it('applies edits, refuses a configuration that does not load, and notifies its client of a changed list', async () => {
     child = new Child(project, ['run']);
     await child.hello();
     const names = async (): Promise<readonly string[]> =>
@@ -44,7 +44,7 @@ describe('tollgate run', () => {
     project.write('rules.next', rules(READ, WRITE));
     renameSync(path.join(project.folder, 'rules.next'), path.join(project.folder, 'rules.yaml'));
     await said('Reloaded: policy revision');
-    // Two changes may be told as one or as two.
+    // Two changes may cause one notification or two.
     await expect
       .poll(() => child.lines.filter((line) => line.method === 'notifications/tools/list_changed').length, {
         timeout: 20_000,
@@ -54,7 +54,7 @@ describe('tollgate run', () => {
     expect(child.err.match(/NOT RELOADED/g)).toHaveLength(1);
   });
 
-  it('answers with IDENTITY once its principal is gone, and ends as always', async () => {
+  it('answers IDENTITY after its principal was removed, and ends normally', async () => {
     project.write('tollgate.yaml', `${CONFIG}principals: [{id: mia, stdio: true}]\n`);
     child = new Child(project, ['run', '--as', 'mia']);
     await child.hello();
@@ -65,7 +65,7 @@ describe('tollgate run', () => {
     expect(await child.ended).toEqual({ code: 0, signal: null });
   });
 
-  it('ends with SIGHUP: who started it is gone', async () => {
+  it('ends on SIGHUP, because its terminal was closed', async () => {
     child = new Child(project, ['run']);
     await child.hello();
     expect(await child.kill('SIGHUP')).toEqual({ code: 0, signal: null });
@@ -94,7 +94,7 @@ describe('tollgate serve', () => {
     ).status;
   };
 
-  it('reloads at once with SIGHUP, admits by the tokens of now, and keeps its address', async () => {
+  it('reloads at once on SIGHUP, checks the new tokens, and keeps its address', async () => {
     child = new Child(project, ['serve', '--json'], { env: { MIA: TOKEN } });
     const { url } = JSON.parse(await child.firstLine()) as { url: string };
     expect(await ask(url, TOKEN)).toBe(401);

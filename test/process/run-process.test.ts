@@ -1,4 +1,4 @@
-/** Tests `tollgate run` as a process: its ends, what it leaves behind, and that its stdout is the wire alone. */
+/** Tests `tollgate run` as a process: its ends, the processes that remain, and that stdout has only the protocol. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -19,7 +19,7 @@ function run(...argv: readonly string[]): Child {
   return child;
 }
 
-/** Two servers that tell their pids: one that keeps to the protocol, one of the given mode. */
+/** A configuration of two servers that write their pids: one follows the protocol, one has the given mode. */
 async function configure(mode: string): Promise<void> {
   const chaos = (name: string): string => server(['chaos.mjs', name], `env: {CHAOS_STARTS: ${started}}`);
   project.write(
@@ -28,14 +28,17 @@ async function configure(mode: string): Promise<void> {
 workspace: ./workspace
 bash: {isolation: direct}
 servers: {good: ${chaos('ok')}, other: ${chaos(mode)}}
-profiles: {default: {servers: [good, other], expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}}}
+profiles:
+  default:
+    servers: [good, other]
+    expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}
 rules: [{id: all, outcome: allow, when: {}}]
 `,
   );
   await project.approve();
 }
 
-/** A child that has both servers running, and a shell session; gives all their pids. */
+/** Starts a process with both servers and a shell session. Returns all their pids. */
 async function busy(mode = 'ok'): Promise<{ readonly child: Child; readonly pids: readonly number[] }> {
   await configure(mode);
   const child = run();
@@ -48,7 +51,7 @@ async function busy(mode = 'ok'): Promise<{ readonly child: Child; readonly pids
   return { child, pids };
 }
 
-/** What is left of cut outputs. */
+/** Returns the remaining files of cut outputs. */
 function spilled(): readonly string[] {
   const state = path.join(project.home, '.local', 'state', 'tollgate');
   return readdirSync(state, { recursive: true, encoding: 'utf8' }).filter((name) => /spills\/./.test(name));
@@ -65,7 +68,7 @@ afterEach(async () => {
 });
 
 describe('the end of tollgate run' + verifies('HA-07'), () => {
-  it('comes with the end of its input: exit code 0, and no process is left', async () => {
+  it('comes with the end of its input: exit code 0, and no process remains', async () => {
     const { child, pids } = await busy();
     child.process.stdin.end();
     expect(await child.ended).toEqual({ code: 0, signal: null });
@@ -74,7 +77,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
   });
 
   it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
-    'comes with %s: exit code 0, and no process is left',
+    'comes with %s: exit code 0, and no process remains',
     async (signal) => {
       const { child, pids } = await busy();
       expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
@@ -82,24 +85,24 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     },
   );
 
-  it('comes at once with a second signal, and ends a server that holds it up', async () => {
+  it('comes at once with a second signal, and ends a server that delays it', async () => {
     const { child, pids } = await busy('stubborn');
     child.process.kill('SIGTERM');
-    // The session ends first, the stubborn server is waited for.
+    // The session ends first. The process waits for the server that does not end.
     await expect.poll(() => pids.filter(isRunning).length, { timeout: 20_000 }).toBe(1);
     expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });
     await expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
   });
 
-  it('by SIGKILL leaves no server behind: each sees the end of its input', async () => {
+  it('by SIGKILL leaves no server running, because each sees the end of its input', async () => {
     const { child, pids } = await busy();
     expect(await child.kill('SIGKILL')).toEqual({ code: null, signal: 'SIGKILL' });
     await expect.poll(() => pids.slice(0, 2).filter(isRunning), { timeout: 20_000 }).toEqual([]);
-    // A shell command has no such end: it goes on until the sandbox ends it with its parent.
+    // A shell command does not see the end of an input. The sandbox ends it with its parent.
     process.kill(pids[2] ?? NaN, 'SIGKILL');
   });
 
-  it('comes while it waits for a server that never answers', async () => {
+  it('comes also while it waits for a server that never answers', async () => {
     await configure('mute');
     const child = run();
     await child.hello();
@@ -110,14 +113,14 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     expect(startedIn(started).filter(isRunning)).toEqual([]);
   });
 
-  it('comes with a signal while it starts', async () => {
+  it('comes with a signal during the start', async () => {
     await configure('ok');
     const child = run();
     await expect.poll(() => child.err, { timeout: 20_000, interval: 5 }).not.toBe('');
     expect((await child.kill('SIGTERM')).code).toBe(0);
   });
 
-  it('comes when the client goes away in the middle of a call', async () => {
+  it('comes when the client goes away during a call', async () => {
     const { child, pids } = await busy();
     void child.call('good_hang', {});
     void child.call('good_slow', { ms: 10 });
@@ -129,9 +132,9 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
   });
 });
 
-describe('stdout' + verifies('CY-22', 'CY-25'), () => {
+describe('the stdout of tollgate run' + verifies('CY-22', 'CY-25'), () => {
   it.each(['noise', 'stderr-flood', 'asks'])(
-    'is the wire alone beside a server with %s, with the log at its loudest',
+    'has only the protocol with a server with %s and the most verbose log',
     async (mode) => {
       await configure(mode);
       const child = run();
@@ -154,13 +157,13 @@ describe('stdout' + verifies('CY-22', 'CY-25'), () => {
         '{"a":1}',
         expect.stringContaining('Server "good"'),
       ]);
-      // What servers say on stderr is in the log, under their names, and nowhere else.
+      // The stderr of servers is in the log under their names, and nowhere else.
       if (mode === 'stderr-flood') expect(child.err).toMatch(/"server":"other","msg":"line 1"/);
       expect(child.out).not.toContain('line 1');
     },
   );
 
-  it('holds a client of the SDK, spawned by itself, to the end', async () => {
+  it('serves a client of the SDK that starts the process itself', async () => {
     await configure('ok');
     const client = new Client({ name: 'test', version: '1' });
     const transport = new StdioClientTransport({

@@ -1,4 +1,4 @@
-/** Tests `tollgate serve` as a process: who may come in at each route, by real requests, and its end. */
+/** Tests `tollgate serve` as a process: who may enter each route, by real requests, and its end. */
 import { readFileSync, statSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import path from 'node:path';
@@ -27,7 +27,7 @@ let url: URL;
 let token: string;
 let started: string;
 
-/** A request as written: Node sets no Host of its own where one is given. */
+/** Sends a request as written. Node adds no Host header if one is given. */
 function send(
   method: string,
   route: string,
@@ -99,7 +99,7 @@ const ROUTES = [
   ['GET', '/%2e%2e/mcp'],
 ] as const;
 
-describe('on every route, with the right token', () => {
+describe('every route, with the right token', () => {
   it.each(ROUTES)('%s %s refuses a foreign Host (attack: DNS rebinding)', async (method, route) => {
     for (const host of [`evil.example:${url.port}`, 'localhost.evil.example', '127.0.0.1', `0.0.0.0:${url.port}`]) {
       const answer = await send(
@@ -147,7 +147,7 @@ describe('the token', () => {
     }
   });
 
-  it('is no key to the session of another principal', async () => {
+  it('does not give access to the session of another principal', async () => {
     const opened = await send('POST', '/mcp', { authorization: `Bearer ${token}` }, INITIALIZE);
     const session = String(opened.headers['mcp-session-id']);
     const list = '{"jsonrpc":"2.0","id":2,"method":"tools/list"}';
@@ -162,7 +162,7 @@ describe('the token', () => {
     expect([own.status, own.text]).toEqual([200, expect.stringContaining('chaos_echo')]);
   });
 
-  it('is needed for the states of servers, not for a sign of life, and is not printed to stdout', async () => {
+  it('is needed for the states of servers, not for the liveness check, and is not printed to stdout', async () => {
     const { status, text } = await send('GET', '/healthz', {});
     expect([status, JSON.parse(text)]).toEqual([200, { status: 'ok' }]);
     expect(JSON.parse((await send('GET', '/healthz', { authorization: `Bearer ${token}` })).text)).toEqual({
@@ -177,7 +177,7 @@ describe('the token', () => {
 });
 
 describe('the end of tollgate serve' + verifies('HA-07'), () => {
-  it('comes with a signal, also while a client holds a stream open: exit code 0, no process is left', async () => {
+  it('comes with a signal, also while a client has an open stream: exit code 0, and no process remains', async () => {
     const opened = await send('POST', '/mcp', { authorization: `Bearer ${token}` }, INITIALIZE);
     const headers = { authorization: `Bearer ${token}`, 'mcp-session-id': String(opened.headers['mcp-session-id']) };
     await send(

@@ -1,4 +1,4 @@
-/** Tests processes that share one state folder, and what a killed one leaves in the log. */
+/** Tests processes that share one state folder, and the log that a killed process leaves. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
@@ -38,7 +38,7 @@ afterEach(async () => {
 });
 
 describe('two processes on one state folder', () => {
-  it('spend one budget: of forty calls at once ten run' + verifies('HB-05'), async () => {
+  it('share one budget: ten of forty concurrent calls run' + verifies('HB-05'), async () => {
     const both = await Promise.all([run(), run()]);
     const replies = await Promise.all(
       both.flatMap((child) => Array.from({ length: 20 }, (_, n) => child.call('chaos_echo', { n }))),
@@ -56,32 +56,37 @@ describe('two processes on one state folder', () => {
   });
 });
 
-describe('a process that is killed in the middle of calls', () => {
-  it('leaves a log that holds, with what is acknowledged and what is unknown' + verifies('PF-09'), async () => {
-    const child = await run();
-    const acknowledged = await Promise.all(Array.from({ length: 5 }, (_, n) => child.call('chaos_seen', { n })));
-    void child.call('chaos_hang', { n: 1 });
-    void child.call('chaos_hang', { n: 2 });
-    const unknown = async (): Promise<readonly { exposed: string; executed?: string }[]> =>
-      dataOf((await cli(project, ['audit', 'list', '--unknown', '--json'])).out);
-    const listed = async (): Promise<readonly { exposed: string }[]> =>
-      dataOf((await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out);
-    await expect
-      .poll(async () => (await listed()).filter(({ exposed }) => exposed === 'chaos_hang').length, { timeout: 20_000 })
-      .toBe(2);
-    expect(await unknown()).toEqual([]);
-    await child.kill('SIGKILL');
-    const verdict = await cli(project, ['audit', 'verify', '--json']);
-    expect(dataOf(verdict.out)).toMatchObject({ ok: true, faults: [] });
-    expect((await unknown()).map(({ exposed }) => exposed)).toEqual(['chaos_hang', 'chaos_hang']);
-    const decisions = acknowledged.map(
-      ({ result }) => (result?._meta?.['tollgate/provenance'] as { decision: string }).decision,
-    );
-    for (const id of decisions) expect((await cli(project, ['audit', 'show', id])).out).toContain('hash fits');
-    // The next process begins a chain of its own, and finds nothing to mend.
-    const next = await run();
-    next.process.stdin.end();
-    expect((await next.ended).code).toBe(0);
-    expect(dataOf((await cli(project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true });
-  });
+describe('a process that is killed during calls', () => {
+  it(
+    'leaves a valid log, with the acknowledged calls and the calls with an unknown outcome' + verifies('PF-09'),
+    async () => {
+      const child = await run();
+      const acknowledged = await Promise.all(Array.from({ length: 5 }, (_, n) => child.call('chaos_seen', { n })));
+      void child.call('chaos_hang', { n: 1 });
+      void child.call('chaos_hang', { n: 2 });
+      const unknown = async (): Promise<readonly { exposed: string; executed?: string }[]> =>
+        dataOf((await cli(project, ['audit', 'list', '--unknown', '--json'])).out);
+      const listed = async (): Promise<readonly { exposed: string }[]> =>
+        dataOf((await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out);
+      await expect
+        .poll(async () => (await listed()).filter(({ exposed }) => exposed === 'chaos_hang').length, {
+          timeout: 20_000,
+        })
+        .toBe(2);
+      expect(await unknown()).toEqual([]);
+      await child.kill('SIGKILL');
+      const verdict = await cli(project, ['audit', 'verify', '--json']);
+      expect(dataOf(verdict.out)).toMatchObject({ ok: true, faults: [] });
+      expect((await unknown()).map(({ exposed }) => exposed)).toEqual(['chaos_hang', 'chaos_hang']);
+      const decisions = acknowledged.map(
+        ({ result }) => (result?._meta?.['tollgate/provenance'] as { decision: string }).decision,
+      );
+      for (const id of decisions) expect((await cli(project, ['audit', 'show', id])).out).toContain('hash fits');
+      // The next process begins its own chain, and finds nothing to repair.
+      const next = await run();
+      next.process.stdin.end();
+      expect((await next.ended).code).toBe(0);
+      expect(dataOf((await cli(project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true });
+    },
+  );
 });

@@ -1,4 +1,7 @@
-/** SIGTERM, off and kill while the main thread is stuck: the watchdog ends the process, records it, and leaves nothing behind. The program runs from dist/. */
+/**
+ * Tests SIGTERM, off and kill while the main thread is stuck: the watchdog ends and records the process. It runs
+ * dist/.
+ */
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -32,7 +35,7 @@ const cpuOf = (pid: number): number =>
   Number.parseInt(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'latin1'), 10) / 1e6;
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Makes the main thread stuck; resolves when it has used this much processor time since. */
+/** Blocks the main thread. Resolves when it has used this much processor time since then. */
 async function stick(forMs: number, pid = Number(child.process.pid)): Promise<number> {
   const before = cpuOf(pid);
   project.write('stuck', '');
@@ -40,7 +43,7 @@ async function stick(forMs: number, pid = Number(child.process.pid)): Promise<nu
   return before;
 }
 
-/** The last time that was read from /proc before the process was gone. */
+/** Returns the last processor time that /proc showed before the process ended. */
 async function usedUntilEnd(before: number): Promise<number> {
   const pid = Number(child.process.pid);
   let used = 0;
@@ -86,7 +89,7 @@ afterEach(async () => {
 describe.skipIf(process.platform !== 'linux')(
   'SIGTERM/off/kill while the main thread is stuck' + verifies('TR-42', 'TR-43'),
   () => {
-    it('the process ends after 5 s of processor time, with a record, a line and no server left', async () => {
+    it('ends the process after 5 s of processor time, with a record, a message and no server left', async () => {
       const pids = startedIn(starts);
       expect(pids.length).toBeGreaterThan(0);
       const before = await stick(0);
@@ -108,18 +111,24 @@ describe.skipIf(process.platform !== 'linux')(
       ['off', 'switch', () => cli(project, ['off'])],
       ['kill of a server', 'switch', () => cli(project, ['kill', 'chaos'])],
     ];
-    it.each(stops)('%s ends it after 2 s', async (_name, reason, stop) => {
+    it.each(stops)('%s: ends the process after 2 s', async (_name, reason, stop) => {
       await stick(300);
       await stop();
-      // What the command itself took does not count.
+      // The time that the command itself took does not count.
       const used = isRunning(Number(child.process.pid)) ? await usedUntilEnd(cpuOf(Number(child.process.pid))) : 0;
       expect((await child.ended).signal).toBe('SIGKILL');
       expect(used).toBeLessThan(4_500);
       expect(records().find(({ type }) => type === 'process')).toMatchObject({ limitMs: 2_000, reason });
     });
 
-    it('the end of its client ends it after 2 s', async () => {
-      const script = `const { spawn } = require('node:child_process'); const c = spawn(process.execPath, ${JSON.stringify([MAIN, 'run'])}, { stdio: ['pipe', 'pipe', 'ignore'] }); c.stdout.once('data', () => console.log(c.pid)); c.stdin.write(${JSON.stringify(`${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' })}\n`)}); setInterval(() => 0, 1000);`;
+    it('ends the process 2 s after its client has gone', async () => {
+      const ping = `${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' })}\n`;
+      const script = `
+        const { spawn } = require('node:child_process');
+        const c = spawn(process.execPath, ${JSON.stringify([MAIN, 'run'])}, { stdio: ['pipe', 'pipe', 'ignore'] });
+        c.stdout.once('data', () => console.log(c.pid));
+        c.stdin.write(${JSON.stringify(ping)});
+        setInterval(() => 0, 1000);`;
       const client = spawn(process.execPath, ['-e', script], {
         cwd: project.folder,
         env: { PATH: process.env.PATH ?? '', HOME: project.home, ...env() },
@@ -131,7 +140,7 @@ describe.skipIf(process.platform !== 'linux')(
       await expect
         .poll(() => records().filter(({ type, pid: writer }) => type === 'opened' && writer === pid).length)
         .toBe(1);
-      // The thread that looks after the process asks who its parent is only once it has begun.
+      // The watchdog thread reads the pid of the parent only after it has started.
       await pause(4_000);
       await stick(300, pid);
       client.kill('SIGKILL');
@@ -141,7 +150,7 @@ describe.skipIf(process.platform !== 'linux')(
         .toMatchObject({ limitMs: 2_000 });
     });
 
-    it('a process that waits, and one that was told of a switch before, goes on', async () => {
+    it('does not end a process that only waits, or that knew of the switch before', async () => {
       await cli(project, ['off']);
       await cli(project, ['on']);
       project.write('stuck.new', 'sleep');

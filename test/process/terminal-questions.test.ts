@@ -1,4 +1,4 @@
-/** Tests what commands ask a person at a real terminal: a pseudo-terminal, the program as it ships, and keys that are typed. */
+/** Tests the questions of commands at a real terminal: a pseudo-terminal, the built program, and typed keys. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import { MAIN } from './child.ts';
 
 installPrograms([['python3', 'python3']], () => undefined);
 
-/** Types one answer at each question, and tells what the terminal showed and how the program ended. */
+/** Types one answer at each question. Returns what the terminal showed, and the exit code. */
 const TYPIST = `
 import json, os, pty, sys
 argv, answers = json.loads(sys.argv[1])
@@ -61,7 +61,7 @@ const CTRL_C = '\u0003';
 
 describe('tollgate reload at a terminal', () => {
   it(
-    'shows what may allow more and accepts by a yes alone; another key, an empty line and Ctrl-C accept nothing' +
+    'shows what may allow more, and accepts it only on yes, not on another key, an empty line or Ctrl-C' +
       verifies('TR-33'),
     () => {
       project.write('tollgate.yaml', yaml('first'));
@@ -99,7 +99,7 @@ describe('tollgate init at a terminal', () => {
     return existsSync(folder) ? readdirSync(folder) : [];
   };
 
-  it('puts the configuration outside of the workspace by a yes' + verifies('TR-35'), () => {
+  it('writes the configuration outside the workspace on yes' + verifies('TR-35'), () => {
     const shown = atTerminal(['init'], ['y\n']);
     expect(shown).toMatchObject({
       code: EXIT.ok,
@@ -115,13 +115,13 @@ describe('tollgate init at a terminal', () => {
     ]);
   });
 
-  it('by any other answer keeps it in the project, and accepts what it wrote' + verifies('TR-35'), () => {
+  it('writes it in the project on any other answer, and accepts what it wrote' + verifies('TR-35'), () => {
     expect(atTerminal(['init'], ['n\n'])).toMatchObject({ code: EXIT.ok, asked: 1 });
     expect([outside(), existsSync(project.file)]).toEqual([[], true]);
     expect(loadInForce(project.file, { env: {}, home: project.home })).toMatchObject({ differing: [] });
   });
 
-  it('writes nothing at Ctrl-C', () => {
+  it('writes nothing on Ctrl-C', () => {
     const { asked, code } = atTerminal(['init'], [CTRL_C]);
     expect([asked, code === EXIT.ok]).toEqual([1, false]);
     expect([outside(), existsSync(project.file)]).toEqual([[], false]);

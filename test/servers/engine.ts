@@ -1,4 +1,7 @@
-/** Owns the container engine of the tests and the image that they run in it, made of this machine's own programs; refuses to go on without a container that starts. */
+/**
+ * Provides the container engine of the tests and an image made of programs of this machine. It throws without a
+ * container.
+ */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
@@ -11,7 +14,7 @@ const PACKAGES = [
   ['runc', 'runc'],
   ['catatonit', 'catatonit'],
 ] as const;
-/** What the probes run beside Node, and what a bridge to the proxy needs. */
+/** The programs besides Node that the probes and the bridge to the proxy need. */
 const PROGRAMS = [
   'sh',
   'perl',
@@ -31,11 +34,14 @@ const PROGRAMS = [
   'unshare',
 ];
 
-/** Installs podman, lets all that is started from here on use the settings of the tests, and makes the image once a machine. Throws when it cannot. */
+/**
+ * Installs podman, sets the variables with the settings of the tests, and makes the image once per machine. Throws if
+ * it cannot.
+ */
 export function installEngine(say: (line: string) => void): void {
   installPrograms(PACKAGES, say);
   process.env.CONTAINERS_CONF = path.join(import.meta.dirname, '..', 'fixtures', 'containers.conf');
-  // The image is podman's: a docker that answers on this machine must not be taken for it.
+  // Only podman has the image, so a docker that answers on this machine must not be used.
   process.env.DOCKER_HOST = 'unix:///var/empty/no-docker.sock';
   const image = imageName();
   process.env.TOLLGATE_TEST_IMAGE = image;
@@ -44,7 +50,7 @@ export function installEngine(say: (line: string) => void): void {
   makeImage(image);
 }
 
-/** Another Node or another list is another image. */
+/** The name of the image depends on the Node version and the list of programs. */
 function imageName(): string {
   const { size, mtimeMs } = statSync(process.execPath);
   return `localhost/tollgate-test:${createHash('sha256')
@@ -80,7 +86,7 @@ function makeImage(image: string): void {
   }
 }
 
-/** With the loader that is named in the program. */
+/** Lists a program with its libraries and the loader that it names. */
 function librariesOf(program: string): readonly string[] {
   return (
     spawnSync('ldd', [program], { encoding: 'utf8' })

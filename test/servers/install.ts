@@ -1,4 +1,4 @@
-/** Owns the installation of the real MCP servers and of `opa` from the lock file beside it; refuses to run their scripts. */
+/** Installs the real MCP servers and `opa` from the lock file next to it. It runs none of their scripts. */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 const here = path.dirname(fileURLToPath(import.meta.url)).replace(`${path.sep}dist${path.sep}`, path.sep);
 const stamp = path.join(here, 'node_modules', '.tollgate-installed');
 
-/** Installs once per lock file; `say` gets a line of progress now and then. Throws with npm's last words when npm fails. */
+/** Installs once per lock file. `say` gets lines of progress. Throws with the last output of npm if npm fails. */
 export async function installServers(say: (line: string) => void): Promise<void> {
   const lock = createHash('sha256')
     .update(readFileSync(path.join(here, 'package-lock.json')))

@@ -1,21 +1,27 @@
-/** Owns the programs of the system that tests and the demo need; refuses to go on without them, and installs them where it may. */
+/** Finds the system programs that tests and the demo need, and installs them where it may. It throws without them. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, lchownSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
-/** Each with the package that holds it, on Debian and Ubuntu. */
+/** Programs, each with its package on Debian and Ubuntu. */
 const PROGRAMS: readonly (readonly [program: string, pack: string])[] = [
   ['bwrap', 'bubblewrap'],
   ['socat', 'socat'],
   ['rg', 'ripgrep'],
 ];
 
-/** Installs with apt what sandboxes and search need. Throws with the command to type when that did not help: nothing may pass without a sandbox. */
+/**
+ * Installs with apt the programs that sandboxes and search need. Throws with the command to run if one is still
+ * missing, because no test may pass without a sandbox.
+ */
 export function installSystem(say: (line: string) => void): void {
   installPrograms(PROGRAMS, say);
 }
 
-/** Installs with apt what is missing of them. Lists of packages that are here already are used as they are, which saves seconds. Throws as `installSystem`. */
+/**
+ * Installs the missing programs with apt. It uses existing package lists first, which saves seconds. Throws as
+ * `installSystem`.
+ */
 export function installPrograms(
   programs: readonly (readonly [program: string, pack: string])[],
   say: (line: string) => void,
@@ -25,7 +31,7 @@ export function installPrograms(
   say(`installing ${missing().join(', ')} with apt`);
   const apt = (...words: readonly string[]): number | null =>
     spawnSync('apt-get', words, { stdio: 'ignore', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }).status;
-  // Another run of tests may be at it.
+  // Another test run may be installing now.
   const install = ['install', '-y', '-qq', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=120', ...missing()];
   if (apt(...install) !== 0) {
     apt('update', '-qq');
@@ -44,10 +50,13 @@ function isThere(program: string): boolean {
   );
 }
 
-/** Any user but root, who owns what nobody else does. */
+/** A user other than root, who owns files without another owner. */
 const NOBODY = 65_534;
 
-/** Root cannot be isolated, so a folder that root made for a sandbox goes to another user, with all that is in it. Links are not followed. */
+/**
+ * Gives a folder that root made for a sandbox, with everything in it, to another user, because root cannot be isolated.
+ * Links are not followed.
+ */
 export function giveAway(folder: string): void {
   if (process.getuid?.() !== 0) return;
   lchownSync(folder, NOBODY, NOBODY);
