@@ -114,9 +114,7 @@ export function stageAccepted(folder: string, contents: Contents): Accepted {
 /** Puts a staged copy in force, and removes older ones except the last, because a start may still be reading it. */
 export function acceptStaged(folder: string, { hash, places, files }: Accepted, by: string): void {
   const marker = acceptedMarker(folder);
-  const previous = existsSync(marker)
-    ? (JSON.parse(readFileSync(marker, 'utf8')) as Partial<Manifest>).hash
-    : undefined;
+  const previous = readMarker(folder);
   const manifest: Manifest = { version: 1, hash, places, files: [...files.keys()], by, time: new Date().toISOString() };
   replaceFile(marker, `${JSON.stringify(manifest)}\n`);
   const kept = new Set([path.basename(marker), hash, previous]);
@@ -165,12 +163,9 @@ export function readPlaces(places: readonly string[]): OnDisk {
 /** Returns which files differ between two contents, absolute and sorted. */
 export function changedFiles(before: Contents, after: Contents): readonly string[] {
   const names = new Set([...before.files.keys(), ...after.files.keys()]);
-  return [...names]
-    .filter(
-      (name) =>
-        after.files.get(name)?.equals(before.files.get(name) ?? Buffer.alloc(0)) !== true || !before.files.has(name),
-    )
-    .sort();
+  const isSame = (one: Buffer | undefined, other: Buffer | undefined): boolean =>
+    one !== undefined && other !== undefined && one.equals(other);
+  return [...names].filter((name) => !isSame(before.files.get(name), after.files.get(name))).sort();
 }
 
 function withLocation(contents: Contents, copy: string): Accepted {
@@ -184,9 +179,8 @@ function copyFolder(folder: string, hash: string): string {
 }
 
 function readMarker(folder: string): string | undefined {
-  return existsSync(acceptedMarker(folder))
-    ? (JSON.parse(readFileSync(acceptedMarker(folder), 'utf8')) as Partial<Manifest>).hash
-    : undefined;
+  const marker = acceptedMarker(folder);
+  return existsSync(marker) ? (JSON.parse(readFileSync(marker, 'utf8')) as Partial<Manifest>).hash : undefined;
 }
 
 function hashOf({ places, files }: Contents): string {

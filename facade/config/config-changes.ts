@@ -58,56 +58,39 @@ export function compareFiles(before: Accepted, after: Contents, { file, folder, 
     });
 }
 
+/** Sections that are compared as they are. */
+const SECTIONS = [
+  'workspace',
+  'state',
+  'otherWorkspaces',
+  'bash',
+  'caps',
+  'audit',
+  'approvals',
+  'recording',
+  'runs',
+  'knowledge',
+  'listen',
+  'limits',
+  'schemaProfile',
+] as const;
+
 /** Returns the settings as one map. Lists of named entries become maps from their names. */
 function settingsOf(config: Config): Plain {
-  const {
-    workspace,
-    state,
-    otherWorkspaces,
-    servers,
-    bash,
-    principals,
-    profiles,
-    budgets,
-    caps,
-    audit,
-    approvals,
-    recording,
-    runs,
-    knowledge,
-    listen,
-    limits,
-    schemaProfile,
-    secretSources,
-    policies,
-  } = config;
-  const named = (list: readonly object[], key: string): Plain =>
-    Object.fromEntries(list.map((one, index) => [String((one as Plain)[key] ?? index), one]));
-  const sources = policies.map(({ path: at, server, ...source }) => ({
-    name: server === undefined ? path.relative(config.folder, at) : at,
-    ...source,
-    ...(server !== undefined && { server }),
-  }));
+  const byId = (list: readonly { readonly id: string }[]): Plain =>
+    Object.fromEntries(list.map((one) => [one.id, one]));
+  const policies = config.policies.map(({ path: at, ...source }) => {
+    const name = source.server === undefined ? path.relative(config.folder, at) : at;
+    return [name, { name, ...source }];
+  });
   return {
-    workspace,
-    state,
-    otherWorkspaces,
-    bash,
-    caps,
-    audit,
-    approvals,
-    recording,
-    runs,
-    knowledge,
-    listen,
-    limits,
-    schemaProfile,
-    servers: Object.fromEntries(servers),
-    profiles: Object.fromEntries(profiles),
-    secretSources: Object.fromEntries(secretSources),
-    principals: named(principals, 'id'),
-    budgets: named(budgets, 'id'),
-    policies: named(sources, 'name'),
+    ...Object.fromEntries(SECTIONS.map((section) => [section, config[section]])),
+    servers: Object.fromEntries(config.servers),
+    profiles: Object.fromEntries(config.profiles),
+    secretSources: Object.fromEntries(config.secretSources),
+    principals: byId(config.principals),
+    budgets: byId(config.budgets),
+    policies: Object.fromEntries(policies),
   };
 }
 

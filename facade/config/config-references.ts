@@ -7,7 +7,6 @@ import { didYouMean, type Path, type ProblemReport, quote } from './config-probl
 import { profileNames } from './profiles.ts';
 import { backendsOf, checkRoutes } from './servers/configured-routes.ts';
 import { splitToolId, WORKSPACE } from './servers/server-names.ts';
-import { checkOrigin } from './settings/origins.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose } from './written-config.ts';
 
 /** The names that exist, and where to report errors. */
@@ -21,6 +20,9 @@ export interface ReferenceContext {
   /** Names under `profiles`, including refused entries. */
   readonly profileKeys: Readonly<Record<string, unknown>>;
 }
+
+/** A page of this machine, on any port. */
+const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
 const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
 
@@ -87,11 +89,7 @@ class ReferenceChecker {
     this.#written.policies?.forEach((policy, index) => {
       (typeof policy === 'string' ? [] : (policy.modes ?? [])).forEach(({ profile, origin }, at) => {
         if (profile !== undefined) this.#profile(profile, ['policies', index, 'modes', at, 'profile']);
-        if (origin !== undefined)
-          checkOrigin(origin, ['policies', index, 'modes', at, 'origin'], {
-            listed: this.#written.listen?.origins ?? [],
-            ...this.#context,
-          });
+        if (origin !== undefined) this.#origin(origin, ['policies', index, 'modes', at, 'origin']);
       });
     });
   }
@@ -318,6 +316,20 @@ class ReferenceChecker {
   #profile(name: string, path: Path): void {
     if (!this.#profiles.has(name))
       this.#report.refuse(path, `profile ${quote(name)} is not under profiles; ${didYouMean(name, this.#profiles)}`);
+  }
+
+  /** Origins are those of `listen.origins`, clients of principals, and pages of this machine. */
+  #origin(origin: string, path: Path): void {
+    const known = new Set([
+      ...(this.#written.listen?.origins ?? []).map((listed) => listed.toLowerCase().replace(/\/$/, '')),
+      ...this.#context.principals.map(({ client }) => client),
+    ]);
+    if (!known.has(origin) && !LOOPBACK_ORIGIN.test(origin))
+      this.#report.refuse(
+        path,
+        `no caller has origin ${quote(origin)}: it is neither in listen.origins nor a client of a principal; ` +
+          didYouMean(origin, known),
+      );
   }
 
   #role(role: string, path: Path): void {

@@ -1,25 +1,20 @@
 /** The types of a loaded configuration: complete, frozen, with every default filled in. */
 import type { ServerLifetime, ServerSettings } from '../../adapters/port.ts';
 import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
-import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
+import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ConfigPath, Problem } from './config-problems.ts';
 import type { OutsideValues } from './reading/outside-values.ts';
-import type { BashConfig, SandboxConfig } from './servers/isolation-settings.ts';
-import type { KnowledgeConfig } from './settings/knowledge-settings.ts';
+import type { WrittenBudget, WrittenConfig, WrittenExposed, WrittenProfile, WrittenRoute } from './written-config.ts';
 
 /** When a server starts: `lazy` with its first use, `eager` with Tollgate. */
 export type Start = 'lazy' | 'eager';
 
 /** One configured server. The workspace, which runs in this process, is not one of them. */
-export interface ServerConfig
-  extends ServerDefinition,
-    Omit<ServerSettings, keyof ServerDefinition | 'sandbox' | 'confinement'> {
+export interface ServerConfig extends ServerDefinition, Omit<ServerSettings, keyof ServerDefinition | 'confinement'> {
   readonly description?: string;
   /** The sources of the secrets that it uses, except those in the vault. */
   readonly secretSources?: Readonly<Record<string, SecretSource>>;
-  /** What the server gets in its sandbox. Absent: nothing. Paths are absolute and real. */
-  readonly sandbox?: SandboxConfig;
   readonly tools: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   /** Tool name or pattern → what a call does; unclassified tools count as `destructive`. First match in order. */
   readonly semantics: readonly { readonly pattern: string; readonly semantics: Semantics }[];
@@ -35,6 +30,15 @@ export interface ServerConfig
   readonly labels: readonly string[];
   /** The file that defined it, for messages. */
   readonly source: string;
+}
+
+/** What an isolated program gets, with every default filled in. Paths are absolute and real. */
+export type SandboxConfig = NonNullable<ServerSettings['sandbox']>;
+
+/** How commands of the internal workspace run. */
+export interface BashConfig
+  extends Required<Pick<NonNullable<WrittenConfig['bash']>, 'isolation' | 'acceptPathRaces'>> {
+  readonly sandbox: SandboxConfig;
 }
 
 /** A principal of the configuration; `tokenHash` is the hex SHA-256 of its bearer token. */
@@ -68,7 +72,7 @@ export interface ProfileConfig {
   readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly Route[]>>>;
   readonly expose: readonly ExposeRule[];
   readonly budgets: readonly BudgetConfig[];
-  readonly caps: Partial<CapsConfig>;
+  readonly caps: NonNullable<WrittenProfile['caps']>;
   /** Server → how long it stays for sessions of this profile. */
   readonly lifetimes: Readonly<Record<string, ServerLifetime>>;
   /** Server → when it starts for this profile: with each of its sessions, or not before its use. */
@@ -83,81 +87,23 @@ export interface ProfileConfig {
   readonly host: boolean;
 }
 
-/**
- * A server behind a primitive, and the calls that it serves; without a condition all. `workspace` is the internal
- * server.
- */
-export interface Route {
-  readonly server: string;
-  /** Globs, relative to the workspace: all names of the file must match one. */
-  readonly paths?: readonly string[];
-  /** The run must carry one of them. */
-  readonly labels?: readonly string[];
-}
+/** A server behind a primitive, and the calls that it serves: all calls if it has no condition. */
+export type Route = Exclude<WrittenRoute, string>;
 
-/** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */
-export interface ExposeRule {
-  readonly tool: string;
-  readonly name?: string;
-  readonly description?: string;
-  readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
-  readonly schemaProfile?: string;
-  readonly pins: Readonly<Record<string, unknown>>;
-}
+/** Shows tools other than the primitives. */
+export type ExposeRule = Exclude<WrittenExposed, string> & { readonly pins: Readonly<Record<string, unknown>> };
 
 /** A limit that is spent (HB-05, CY-17), and what narrows it; absent fields of `when` match all. */
-export interface BudgetConfig extends BudgetObligation {
-  readonly when: {
-    readonly server?: string;
-    readonly tool?: string;
-    readonly verb?: Verb;
-    readonly role?: string;
-    readonly profile?: string;
-  };
-}
+export type BudgetConfig = BudgetObligation & Required<Pick<WrittenBudget, 'when'>>;
 
-/** Limits of one call and its result. */
-export interface CapsConfig {
-  /** Bytes of one result towards the model; default 30,000. */
-  readonly bytes: number;
-  /** Lines of one result; default 2,000. */
-  readonly lines: number;
-  /** Arguments of one call, bytes; default 1 MiB. */
-  readonly argBytes: number;
-  /** Spilled bytes of one result; default 64 MiB. */
-  readonly spillBytes: number;
-  /** Decoded bytes of images, audio and blobs of one result; default 1 MiB. */
-  readonly media: number;
-  readonly validateOutput: 'off' | 'warn' | 'strict';
-  /** Parallel calls of one session; more wait. Default 16. */
-  readonly concurrent: number;
-  /** Longest call, ms; absent: only the timeout of the server applies. */
-  readonly timeoutMs?: number;
-}
+/** A section of the file with its defaults filled in. */
+type Complete<Section extends keyof WrittenConfig> = Required<NonNullable<WrittenConfig[Section]>>;
+
+/** Limits of one call and its result. Without `timeoutMs`, the timeout of the server applies. */
+export type CapsConfig = Omit<Complete<'caps'>, 'timeoutMs'> & Pick<NonNullable<WrittenConfig['caps']>, 'timeoutMs'>;
 
 /** The HTTP listener. */
-export interface ListenConfig {
-  /** Default 127.0.0.1. */
-  readonly host: string;
-  /** Default 7310; 0 picks a free one. */
-  readonly port: number;
-  /** Host header values that are accepted in addition to loopback names. */
-  readonly hosts: readonly string[];
-  readonly origins: readonly string[];
-  /** `none` must be written explicitly. */
-  readonly auth: 'token' | 'none';
-  readonly maxBodyBytes: number;
-  readonly maxSessions: number;
-  /** Parallel sessions of one principal; default 100, or maxSessions if that is less. */
-  readonly maxSessionsPerPrincipal: number;
-  readonly idleMs: number;
-  readonly maxConnections: number;
-  /** How long a client may take for its headers, and for its whole request, ms. */
-  readonly headersMs: number;
-  readonly requestMs: number;
-  /** How long a connection may be idle between requests, and how long a client may not read, ms. */
-  readonly socketIdleMs: number;
-}
+export type ListenConfig = Complete<'listen'>;
 
 /** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */
 export interface PolicySource extends ModeSettings {
@@ -178,10 +124,7 @@ export interface RuleDocument {
 }
 
 /** Folders of other workspaces. Absolute and real; none is inside another. `write` includes reading. */
-export interface OtherWorkspaces {
-  readonly read: readonly string[];
-  readonly write: readonly string[];
-}
+export type OtherWorkspaces = Complete<'otherWorkspaces'>;
 
 /** The complete configuration, frozen; made by load-config.ts. */
 export interface Config {
@@ -221,15 +164,9 @@ export interface Config {
   readonly runs: RunsConfig;
   readonly knowledge: KnowledgeConfig;
   /** Labels that survive sessions until an owner clears them. */
-  readonly labels: { readonly sticky: readonly string[] };
+  readonly labels: Complete<'labels'>;
   readonly listen: ListenConfig;
-  readonly limits: {
-    readonly servers: number;
-    /** Connected servers at once, over all processes of the state folder. */
-    readonly connections: number;
-    /** How long running calls may continue after a signal or the end of the input, ms. */
-    readonly drainMs: number;
-  };
+  readonly limits: Complete<'limits'>;
   readonly schemaProfile: string;
   /** By name; a secret that is not here is in the vault. */
   readonly secretSources: ReadonlyMap<string, SecretSource>;
@@ -266,31 +203,21 @@ export interface ArgumentMention extends ConfigPath {
   /** The pinned value. It may be a secret. */
   readonly value?: unknown;
 }
-/** How people are asked about calls (docs/call-approvals.md). */
-export interface ApprovalsConfig {
-  /**
-   * Milliseconds that a call waits for its approval before it is refused; default 45 s, below what most clients allow a
-   * call. 0: it does not wait.
-   */
-  readonly waitMs: number;
-  /** Milliseconds after which a request, an approval or a denial expires; default ten minutes. */
-  readonly expireMs: number;
-}
+/** How people are asked about calls (docs/approvals.md). */
+export type ApprovalsConfig = Complete<'approvals'>;
+
 /** Which decisions are recorded so that they can be explained and replayed (docs/policies.md). */
-export interface RecordingConfig {
-  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
-  readonly mode: 'off' | 'last' | 'on';
-  /** Milliseconds after which a recording is removed; default seven days. */
-  readonly keepMs: number;
-  /** Bytes of all recordings, above which the oldest are removed; default 256 MiB. */
-  readonly maxBytes: number;
-}
+export type RecordingConfig = Omit<Complete<'recording'>, 'keep'> & RunsConfig;
 
 /** How long data of runs is kept (docs/configuration.md). */
 export interface RunsConfig {
-  /** Milliseconds after which a spill, or a run that a host did not end, is removed; default one day. */
+  /** Milliseconds after which the data is removed. */
   readonly keepMs: number;
 }
+
+/** The limits of one turn at the internal server `knowledge`. */
+export type KnowledgeConfig = Complete<'knowledge'>;
+
 /** The source of a secret that is not in the vault. */
 export type SecretSource =
   | { readonly from: 'env'; readonly variable: string }

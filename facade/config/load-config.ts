@@ -4,7 +4,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { withSources } from '../secrets/secret-uses.ts';
 import { acceptedFolder } from './accepted-config.ts';
-import type { CapsConfig, Config, ListenConfig, OtherWorkspaces, PrincipalConfig, ServerConfig } from './config.ts';
+import type { Config, OtherWorkspaces, PrincipalConfig, ServerConfig } from './config.ts';
 import { type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
 import { checkReferences } from './config-references.ts';
 import { checkShape } from './config-schema.ts';
@@ -25,48 +25,18 @@ import { registeredFolder, validRegistrations } from './servers/registered-serve
 import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } from './servers/sandbox-settings.ts';
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
-import { buildApprovals } from './settings/approval-settings.ts';
-import { KNOWLEDGE_DEFAULTS } from './settings/knowledge-settings.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildRecording, buildRuns } from './settings/recording-settings.ts';
-import { buildSecretSources } from './settings/secret-sources.ts';
+import { buildListen, buildSecretSources, buildSections } from './settings/sections.ts';
 import { PROGRAM, placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
-import type { WrittenConfig, WrittenServer } from './written-config.ts';
+import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
 const MAX_BYTES = 1024 * 1024;
 
-/** Defaults of the sections; the schema has the same ones. */
-const CAPS: CapsConfig = {
-  bytes: 30_000,
-  lines: 2000,
-  argBytes: 1_048_576,
-  spillBytes: 67_108_864,
-  media: 1_048_576,
-  validateOutput: 'warn',
-  concurrent: 16,
-};
-const LISTEN: ListenConfig = {
-  host: '127.0.0.1',
-  port: 7310,
-  hosts: [],
-  origins: [],
-  auth: 'token',
-  maxBodyBytes: 4_194_304,
-  maxSessions: 1000,
-  maxSessionsPerPrincipal: 100,
-  idleMs: 1_800_000,
-  maxConnections: 4096,
-  headersMs: 10_000,
-  requestMs: 60_000,
-  socketIdleMs: 60_000,
-};
-const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
 /**
  * The defaults of `serve`, whose servers work for many agents. The 20 s for running calls and the 8 s in which servers
  * end fit into the 30 s that Kubernetes grants.
  */
-const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
-const ROTATE_BYTES = 67_108_864;
+const SHARED_LIMITS: Config['limits'] = { ...DEFAULTS.limits, connections: 20, drainMs: 20_000 };
 
 /** Texts that replace files on the disk: tollgate.yaml, and servers' own files by name. */
 export interface ConfigDraft {
@@ -132,7 +102,7 @@ class Loader {
     this.#file = file;
     this.#folder = path.dirname(file);
     this.#world = world;
-    this.#limits = world.isShared ? SHARED_LIMITS : LIMITS;
+    this.#limits = world.isShared ? SHARED_LIMITS : DEFAULTS.limits;
     this.#report = new ProblemReport(yaml);
     this.#resolve = resolver(this.#folder, world.home);
   }
@@ -157,7 +127,7 @@ class Loader {
     this.#checkNames(written, servers, principals);
     const bash = bashOf(written.bash, base);
     const programs = written.programs ?? {};
-    const listen = this.#listen(written);
+    const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
@@ -182,7 +152,7 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
+      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes },
       listen,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [
@@ -202,14 +172,9 @@ class Loader {
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
       budgets: (written.budgets ?? []).map(buildBudget),
-      caps: { ...CAPS, ...written.caps },
-      approvals: buildApprovals(written.approvals),
-      recording: buildRecording(written.recording),
-      runs: buildRuns(written.runs),
-      knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
-      labels: { sticky: written.labels?.sticky ?? [] },
+      ...buildSections(written),
       limits: { ...this.#limits, ...written.limits },
-      schemaProfile: written.schemaProfile ?? 'portable',
+      schemaProfile: written.schemaProfile ?? DEFAULTS.schemaProfile,
       mentions: collectMentions(written, this.#yaml),
     };
   }
@@ -396,31 +361,6 @@ class Loader {
         `${keepAlive.length} servers have lifetime keep-alive, and limits.connections allows ${connections}; raise ` +
           'it above their number, or use keep-alive for fewer',
       );
-  }
-
-  #listen(written: WrittenConfig): ListenConfig {
-    const listen = { ...LISTEN, ...written.listen };
-    const { maxSessions, maxSessionsPerPrincipal } = listen;
-    if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined)
-      this.#report.refuse(
-        ['listen', 'maxSessionsPerPrincipal'],
-        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all principals ` +
-          '(listen.maxSessions), so it would limit no one; write a smaller number, or remove it',
-      );
-    if (listen.headersMs > listen.requestMs)
-      this.#report.refuse(
-        ['listen', written.listen?.headersMs === undefined ? 'requestMs' : 'headersMs'],
-        `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request ` +
-          'would end before its headers; write a smaller headersMs, or a larger requestMs',
-      );
-    const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
-    if (listen.auth === 'none' && !loopback)
-      this.#report.refuse(
-        ['listen', 'auth'],
-        'auth none on an address that others can reach: anyone there could call every tool; write auth: token, ' +
-          'or host: 127.0.0.1',
-      );
-    return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
   }
 
   /** Returns a list as it is in the file, for messages, which never show the value of a variable. */

@@ -2,22 +2,16 @@
 import { createHash } from 'node:crypto';
 import type { PrincipalConfig } from './config.ts';
 import { type Path, type ProblemReport, quote } from './config-problems.ts';
-import type { WrittenPrincipal } from './written-config.ts';
+import { DEFAULTS, type WrittenPrincipal } from './written-config.ts';
 
 /** The shortest token, in characters. 16 hexadecimal digits are 64 bits; a shorter token could be guessed. */
 const MIN_TOKEN = 16;
 
+/** The settings of a principal that the file does not write. */
+const UNWRITTEN = { ...DEFAULTS.principal, groups: [], profiles: ['default'], registers: [] };
+
 /** The only principal if the file defines none: the person who started Tollgate. */
-const LOCAL: PrincipalConfig = {
-  id: 'local',
-  role: 'user',
-  groups: [],
-  profiles: ['default'],
-  client: 'local',
-  stdio: true,
-  owner: true,
-  registers: [],
-};
+const LOCAL: PrincipalConfig = { ...UNWRITTEN, id: 'local', client: 'local', stdio: true, owner: true };
 
 /** Checks and completes the principals. `raw`: the file before variables were filled in, to find literal tokens. */
 export function buildPrincipals(
@@ -31,17 +25,7 @@ export function buildPrincipals(
   const principals: PrincipalConfig[] = [];
   written.forEach((principal, index) => {
     const path = ['principals', index];
-    const {
-      id,
-      role = 'user',
-      groups = [],
-      profiles = ['default'],
-      client = id,
-      stdio,
-      owner = false,
-      space,
-      registers = [],
-    } = principal;
+    const { id } = principal;
     if (ids.has(id))
       report.refuse(
         [...path, 'id'],
@@ -52,18 +36,8 @@ export function buildPrincipals(
       report.refuse([...path, 'token'], 'another principal has this token: a caller would be both; give each its own');
     ids.add(id);
     if (tokenHash !== undefined) hashes.add(tokenHash);
-    principals.push({
-      id,
-      role,
-      groups,
-      profiles,
-      client,
-      owner,
-      registers,
-      ...(stdio !== undefined && { stdio }),
-      ...(space !== undefined && { space }),
-      ...(tokenHash !== undefined && { tokenHash }),
-    });
+    const { token: _token, ...settings } = principal;
+    principals.push({ ...UNWRITTEN, client: id, ...settings, ...(tokenHash !== undefined && { tokenHash }) });
   });
   return principals;
 }
@@ -79,31 +53,30 @@ function readToken(
   { path, report }: { readonly path: Path; readonly report: ProblemReport },
 ): string | undefined {
   if (token === undefined) return undefined;
-  const hash = /^sha256:(.*)$/is.exec(token)?.[1];
-  if (hash !== undefined) {
-    if (/^[0-9a-f]{64}$/i.test(hash)) return hash.toLowerCase();
-    report.refuse(
-      path,
-      'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: printf %s ' +
-        '"$TOKEN" | sha256sum',
-    );
-    return undefined;
-  }
-  if (!raw.includes('${')) {
-    report.refuse(
-      path,
+  const [, hash] = /^sha256:(.*)$/is.exec(token) ?? [];
+  const fault = hash === undefined ? tokenFault(token, raw) : hashFault(hash);
+  if (fault === undefined) return hash?.toLowerCase() ?? createHash('sha256').update(token).digest('hex');
+  report.refuse(path, fault);
+  return undefined;
+}
+
+function hashFault(hash: string): string | undefined {
+  if (/^[0-9a-f]{64}$/i.test(hash)) return undefined;
+  return (
+    'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: ' +
+    'printf %s "$TOKEN" | sha256sum'
+  );
+}
+
+function tokenFault(token: string, raw: string): string | undefined {
+  if (!raw.includes('${'))
+    return (
       'the token is in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as ' +
-        'sha256:<64 hex digits>',
+      'sha256:<64 hex digits>'
     );
-    return undefined;
-  }
-  if (token.length < MIN_TOKEN) {
-    report.refuse(
-      path,
-      `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: ` +
-        'openssl rand -hex 32',
-    );
-    return undefined;
-  }
-  return createHash('sha256').update(token).digest('hex');
+  if (token.length >= MIN_TOKEN) return undefined;
+  return (
+    `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: ` +
+    'openssl rand -hex 32'
+  );
 }

@@ -4,7 +4,13 @@ import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.t
 import { quote } from './config-problems.ts';
 import { backendsIn, buildPrimitives } from './servers/configured-routes.ts';
 import { WORKSPACE } from './servers/server-names.ts';
-import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenProfile } from './written-config.ts';
+import {
+  DEFAULTS,
+  type WrittenBudget,
+  type WrittenConfig,
+  type WrittenExpose,
+  type WrittenProfile,
+} from './written-config.ts';
 
 /** Built-in profiles; a written one with the same name replaces it. */
 const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
@@ -82,21 +88,11 @@ function buildProfile(
     .filter((server) => !selected.some(({ tool }) => serverOf(tool) === server))
     .map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
   const shown = [...selected, ...complete];
-  const budgets = (written.budgets ?? []).map(buildBudget);
-  const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
   return {
-    name,
-    servers,
-    primitives,
-    expose: shown,
-    budgets,
-    caps: written.caps ?? {},
-    lifetimes: written.lifetimes ?? {},
-    starts: written.starts ?? {},
-    plan: written.plan ?? false,
-    grants: written.grants ?? 'optional',
-    host,
-    ...schemaProfile,
+    ...{ name, caps: {}, lifetimes: {}, starts: {} },
+    ...DEFAULTS.profile,
+    ...written,
+    ...{ servers, primitives, expose: shown, budgets: (written.budgets ?? []).map(buildBudget) },
   };
 }
 
@@ -111,11 +107,13 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
       throw new TollgateError('CONFIG_INVALID', { detail: `There is no profile ${quote(name)}.` });
     return profile;
   });
+  const merged = <Key extends keyof ProfileConfig>(key: Key): ProfileConfig[Key] =>
+    Object.assign({}, ...stacked.map((profile) => profile[key])) as ProfileConfig[Key];
   const schemaProfile = stacked.findLast((profile) => profile.schemaProfile !== undefined)?.schemaProfile;
   return {
     name: stacked.map(({ name }) => name).join('+'),
     servers: [...new Set(stacked.flatMap(({ servers }) => servers))],
-    primitives: Object.assign({}, ...stacked.map(({ primitives }) => primitives)) as ProfileConfig['primitives'],
+    primitives: merged('primitives'),
     expose: lastOf(
       stacked.flatMap(({ expose }) => expose),
       exposedName,
@@ -124,9 +122,9 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
       stacked.flatMap(({ budgets }) => budgets),
       ({ id }) => id,
     ),
-    caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
-    lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
-    starts: Object.assign({}, ...stacked.map(({ starts }) => starts)) as ProfileConfig['starts'],
+    caps: merged('caps'),
+    lifetimes: merged('lifetimes'),
+    starts: merged('starts'),
     ...(schemaProfile !== undefined && { schemaProfile }),
     plan: stacked.some(({ plan }) => plan),
     host: stacked.some(({ host }) => host),

@@ -670,3 +670,50 @@ export type WrittenSecret = NonNullable<WrittenConfig['secrets']>[string];
 export type WrittenRoutes = NonNullable<Exclude<NonNullable<WrittenExpose['primitives']>, string>['read']>;
 /** A policy with settings. */
 export type WrittenPolicySettings = Exclude<WrittenPolicy, string>;
+
+/** The defaults of the settings that have one in the schema. The last three are those of each entry. */
+export const DEFAULTS = {
+  version: 1,
+  workspace: '.',
+  caps: {
+    bytes: 30000,
+    lines: 2000,
+    argBytes: 1048576,
+    spillBytes: 67108864,
+    media: 1048576,
+    validateOutput: 'warn',
+    concurrent: 16,
+  },
+  audit: { rotateBytes: 67108864 },
+  approvals: { waitMs: 45000, expireMs: 600000 },
+  recording: { mode: 'off', keep: '7d', maxBytes: 268435456 },
+  runs: { keep: '1d' },
+  knowledge: { requests: 8, bytes: 32768, candidates: 50 },
+  listen: {
+    host: '127.0.0.1',
+    port: 7310,
+    auth: 'token',
+    maxBodyBytes: 4194304,
+    maxSessions: 1000,
+    maxSessionsPerPrincipal: 100,
+    idleMs: 1800000,
+    maxConnections: 4096,
+    headersMs: 10000,
+    requestMs: 60000,
+    socketIdleMs: 60000,
+  },
+  limits: { servers: 20, connections: 5, drainMs: 10000 },
+  schemaProfile: 'portable',
+  server: {
+    connectTimeoutMs: 10000,
+    timeoutMs: 30000,
+    hardTimeoutMs: 300000,
+    maxRetries: 3,
+    trustHints: false,
+    start: 'lazy',
+    lifetime: 'on-demand',
+    reconnectBackoffMs: 1000,
+  },
+  principal: { role: 'user', owner: false },
+  profile: { host: false, plan: false, grants: 'optional' },
+} as const;

@@ -1,6 +1,6 @@
 /** The limits of the knowledge server for each turn, across all processes. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
+import type { KnowledgeConfig } from '../config/config.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
 import type { Database } from '../state/database.ts';
 

@@ -4,7 +4,7 @@
  */
 import type { InProcessAnswer, UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
+import type { KnowledgeConfig } from '../config/config.ts';
 import { characterBoundary } from './document-chunks.ts';
 import { capExceeded, type KnowledgeAllowance } from './knowledge-caps.ts';
 import type { FactQuery, KnowledgeFact, KnowledgeStore, Passage } from './knowledge-store.ts';

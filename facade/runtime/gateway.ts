@@ -60,14 +60,7 @@ export class Gateway implements Facade {
     const current = principalAfter(principal, { before: config, after: config });
     if (current === undefined) throw principalRemoved();
     const session = openSession(isDeepStrictEqual(current, principal) ? principal : current, transport, host);
-    this.#shared.audit.append({
-      type: 'session',
-      event: 'opened',
-      outcome: 'allow',
-      session: session.id,
-      transport,
-      principal: principalRecord(session.principal),
-    });
+    this.#shared.audit.append({ ...sessionRecord(session), event: 'opened', outcome: 'allow' });
     this.#sessions.add(session);
     this.#snapshot.demand(session);
     this.#backends.startAhead(this.#snapshot.startsWith(session));
@@ -90,15 +83,7 @@ export class Gateway implements Facade {
       () => budgets.end('run', open.id),
       () => budgets.end('session', open.id),
       () => deps.grants.expire({ session: open.id }),
-      () =>
-        audit.append({
-          type: 'session',
-          event: 'closed',
-          outcome: 'allow',
-          session: open.id,
-          transport: open.transport,
-          principal: principalRecord(open.principal),
-        }),
+      () => audit.append({ ...sessionRecord(open), event: 'closed', outcome: 'allow' }),
     ]);
   }
 
@@ -203,15 +188,8 @@ export class Gateway implements Facade {
     }
     if (session.closed.aborted) return true;
     session.end.abort(principalRemoved());
-    appendQuietly(this.#shared.audit, {
-      type: 'session',
-      event: 'refused',
-      outcome: 'error',
-      code: 'IDENTITY',
-      session: session.id,
-      transport: session.transport,
-      principal: principalRecord(session.principal),
-    });
+    const refusal = { event: 'refused', outcome: 'error', code: 'IDENTITY' } as const;
+    appendQuietly(this.#shared.audit, { ...sessionRecord(session), ...refusal });
     return false;
   }
 
@@ -256,11 +234,7 @@ async function settleAll(steps: readonly Promise<void>[]): Promise<void> {
   for (const end of ends) if (end.status === 'rejected') throw end.reason;
 }
 
-function principalRecord(principal: Principal): {
-  id: string;
-  role: string;
-  profiles: readonly string[];
-  origin: string;
-} {
-  return { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin };
+/** Returns what all audit records of a session contain. */
+function sessionRecord({ id: session, transport, principal: { id, role, profiles, origin } }: OpenSession) {
+  return { type: 'session' as const, session, transport, principal: { id, role, profiles, origin } };
 }

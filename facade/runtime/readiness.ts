@@ -41,12 +41,8 @@ export function createReadiness(
       succeedsInTime(readSwitch),
       succeedsInTime((async () => policy().list(PROBE_PRINCIPAL, PROBE_TOOLS))()),
     ]);
-    return [
-      ...(writes ? [] : ['audit' as const]),
-      ...(reads ? [] : ['state' as const]),
-      ...(decides ? [] : ['policy' as const]),
-      ...(reads && (await readSwitch) ? ['off' as const] : []),
-    ];
+    const failures = { audit: !writes, state: !reads, policy: !decides, off: reads && (await readSwitch) };
+    return (Object.keys(failures) as Failure[]).filter((part) => failures[part]);
   };
   return () => {
     const now = performance.now();

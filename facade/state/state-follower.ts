@@ -8,10 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Instant } from './budget-clock.ts';
 import { needsSettle } from './budget-counter.ts';
 import { isAlive, ownMark } from './process-mark.ts';
-import type { BudgetClaim, Reservation, State } from './state-port.ts';
+import type { State } from './state-port.ts';
 import type { ValueChange, ValueChanges } from './state-values.ts';
 import { Stops } from './stop-file.ts';
 
@@ -29,26 +28,19 @@ const RESTART_MS = 500;
 /** The most lists that are cached. */
 const MAX_LISTS = 1_000;
 
+/** The methods of the state that the thread runs. */
+type StateMethod = 'reserve' | 'settle' | 'endScope' | 'put' | 'remove' | 'take' | 'swap';
+
+/** A call of one of these methods. */
+export type StateCall = {
+  [Method in StateMethod]: { readonly op: Method; readonly args: Parameters<State[Method]> };
+}[StateMethod];
+
 type Operation =
   | { readonly op: 'open'; readonly folder: string; readonly mark: string; readonly proved: SharedArrayBuffer }
   | { readonly op: 'news' }
   | { readonly op: 'close' }
-  | { readonly op: 'reserve'; readonly claims: readonly BudgetClaim[]; readonly now: Instant }
-  | {
-      readonly op: 'settle';
-      readonly reservation: Reservation;
-      readonly used: { readonly outputBytes: number; readonly wallMs: number };
-    }
-  | { readonly op: 'endScope'; readonly scope: string; readonly key: string }
-  | { readonly op: 'put'; readonly space: string; readonly key: string; readonly value: string }
-  | { readonly op: 'remove'; readonly space: string; readonly key: string }
-  | { readonly op: 'take'; readonly space: string; readonly key: string; readonly only: string | undefined }
-  | {
-      readonly op: 'swap';
-      readonly space: string;
-      readonly key: string;
-      readonly change: { readonly from?: string; readonly to: string };
-    };
+  | StateCall;
 
 /** A request to the thread. */
 export type StateRequest = Operation & { readonly id: number; readonly follower: number };
@@ -131,6 +123,9 @@ class Thread {
   }
 }
 
+/** The later result of such a call. */
+type Called<Method extends StateMethod> = Promise<Awaited<ReturnType<State[Method]>>>;
+
 const THREAD = new Thread();
 
 /** Opens the state of a folder for a process that serves. Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
@@ -211,35 +206,32 @@ class Follower implements State {
     return String(this.#version);
   }
 
-  async reserve(claims: readonly BudgetClaim[], now: Instant): Promise<Awaited<ReturnType<State['reserve']>>> {
-    return (await this.#ask({ op: 'reserve', claims, now })) as Awaited<ReturnType<State['reserve']>>;
+  reserve(...args: Parameters<State['reserve']>): Called<'reserve'> {
+    return this.#call('reserve', args);
   }
 
-  async settle(
-    reservation: Reservation,
-    used: { readonly outputBytes: number; readonly wallMs: number },
-  ): Promise<void> {
-    if (needsSettle(reservation)) await this.#ask({ op: 'settle', reservation, used });
+  async settle(...args: Parameters<State['settle']>): Called<'settle'> {
+    if (needsSettle(args[0])) await this.#call('settle', args);
   }
 
-  async endScope(scope: string, key: string): Promise<void> {
-    await this.#ask({ op: 'endScope', scope, key });
+  endScope(...args: Parameters<State['endScope']>): Called<'endScope'> {
+    return this.#call('endScope', args);
   }
 
-  async put(space: string, key: string, value: string): Promise<void> {
-    await this.#ask({ op: 'put', space, key, value });
+  put(...args: Parameters<State['put']>): Called<'put'> {
+    return this.#call('put', args);
   }
 
-  async remove(space: string, key: string): Promise<void> {
-    await this.#ask({ op: 'remove', space, key });
+  remove(...args: Parameters<State['remove']>): Called<'remove'> {
+    return this.#call('remove', args);
   }
 
-  async take(space: string, key: string, only?: string): Promise<string | undefined> {
-    return (await this.#ask({ op: 'take', space, key, only })) as string | undefined;
+  take(...args: Parameters<State['take']>): Called<'take'> {
+    return this.#call('take', args);
   }
 
-  async swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Promise<boolean> {
-    return (await this.#ask({ op: 'swap', space, key, change })) as boolean;
+  swap(...args: Parameters<State['swap']>): Called<'swap'> {
+    return this.#call('swap', args);
   }
 
   mark(): string {
@@ -306,6 +298,10 @@ class Follower implements State {
       this.#pending.set(id, (answer) => ('failed' in answer ? reject(errorOf(answer.failed)) : resolve(answer.result)));
       THREAD.send({ ...work, id, follower: this.#number });
     });
+  }
+
+  #call<Method extends StateMethod>(op: Method, args: Parameters<State[Method]>): Called<Method> {
+    return this.#ask({ op, args } as StateCall) as Called<Method>;
   }
 
   #isUpToDate(): boolean {

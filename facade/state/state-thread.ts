@@ -8,7 +8,14 @@ import { parentPort } from 'node:worker_threads';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isBusy } from './database.ts';
 import { type DirectState, openState } from './sqlite-state.ts';
-import { BUSY_MS, POLL_MS, type StateMessage, type StateRequest, type StateResponse } from './state-follower.ts';
+import {
+  BUSY_MS,
+  POLL_MS,
+  type StateCall,
+  type StateMessage,
+  type StateRequest,
+  type StateResponse,
+} from './state-follower.ts';
 
 /** Milliseconds between two tries to get a lock. */
 const RETRY_MS = 10;
@@ -151,24 +158,9 @@ class FollowedFolder {
 }
 
 function run(state: DirectState, request: StateRequest): unknown {
-  switch (request.op) {
-    case 'reserve':
-      return state.reserve(request.claims, request.now);
-    case 'settle':
-      return state.settle(request.reservation, request.used);
-    case 'endScope':
-      return state.endScope(request.scope, request.key);
-    case 'put':
-      return state.put(request.space, request.key, request.value);
-    case 'remove':
-      return state.remove(request.space, request.key);
-    case 'take':
-      return state.take(request.space, request.key, request.only);
-    case 'swap':
-      return state.swap(request.space, request.key, request.change);
-    default:
-      return undefined;
-  }
+  if (!('args' in request)) return undefined;
+  const method = state[request.op] as (...args: StateCall['args']) => unknown;
+  return method(...request.args);
 }
 
 port.on('message', (request: StateRequest) => {

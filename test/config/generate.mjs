@@ -1,5 +1,5 @@
 /**
- * Generates the types of tollgate.yaml from its JSON Schema. `npm run generate` writes the files, and
+ * Generates the types and defaults of tollgate.yaml from its JSON Schema. `npm run generate` writes the files, and
  * test/config/generated.test.ts checks that they are up to date.
  */
 import { execFileSync } from 'node:child_process';
@@ -50,7 +50,30 @@ async function typesOf(schema) {
     ignoreMinAndMaxItems: true,
     unreachableDefinitions: true,
   });
-  return format('written-config.ts', `${HEADER}${withShortComments(readonly(text))}${PARTS}`);
+  const { server, principal, profile } = schema.definitions;
+  const defaults = {
+    ...defaultsOf(schema.properties),
+    server: defaultsOf(server.properties),
+    principal: defaultsOf(principal.properties),
+    profile: defaultsOf(profile.properties),
+  };
+  return format(
+    'written-config.ts',
+    `${HEADER}${withShortComments(readonly(text))}${PARTS}
+/** The defaults of the settings that have one in the schema. The last three are those of each entry. */
+export const DEFAULTS = ${JSON.stringify(defaults)} as const;
+`,
+  );
+}
+
+/** Returns the default of each property that has one, and those of its own properties. */
+function defaultsOf(properties) {
+  const found = Object.entries(properties).flatMap(([name, property]) => {
+    const value = property.default ?? (property.properties && defaultsOf(property.properties));
+    const isEmpty = value === undefined || (typeof value === 'object' && Object.keys(value).length === 0);
+    return isEmpty ? [] : [[name, value]];
+  });
+  return Object.fromEntries(found);
 }
 
 /** Titles are for editors. The generator would make a type of each. */

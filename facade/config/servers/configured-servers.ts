@@ -5,7 +5,7 @@ import type { ServerConfig, ServerDefinition } from '../config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
 import { realPath } from '../reading/text-files.ts';
-import type { WrittenServer } from '../written-config.ts';
+import { DEFAULTS, type WrittenServer } from '../written-config.ts';
 import { checkInternal } from './internal-server.ts';
 import { buildOAuth } from './oauth-client-settings.ts';
 import { type SandboxBase, sandboxOf } from './sandbox-settings.ts';
@@ -13,18 +13,9 @@ import { isSecretName } from './secret-shapes.ts';
 import { type DefinitionFinding, faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault } from './server-names.ts';
 
-/** Defaults of a server; the schema has the same ones (HA-08, HA-09, HE-02). */
-const SERVER_DEFAULTS = {
-  connectTimeoutMs: 10_000,
-  timeoutMs: 30_000,
-  hardTimeoutMs: 300_000,
-  maxRetries: 3,
-  remoteRetries: 10,
-  reconnectBackoffMs: 1000,
-  healthCheckMs: 30_000,
-  start: 'lazy',
-  lifetime: 'on-demand',
-} as const;
+/** Defaults of servers that are not processes; the schema describes them. */
+const REMOTE_RETRIES = 10;
+const HEALTH_CHECK_MS = 30_000;
 
 /** What the building of servers needs besides the entry. */
 export interface ServerContext {
@@ -80,20 +71,19 @@ export function settingsOf(
     ...(mapping !== undefined && { mapping }),
     ...(validateOutput !== undefined && { validateOutput }),
     trustHints: written.trustHints ?? false,
-    start: written.start ?? SERVER_DEFAULTS.start,
-    lifetime: written.lifetime ?? SERVER_DEFAULTS.lifetime,
+    start: written.start ?? DEFAULTS.server.start,
+    lifetime: written.lifetime ?? DEFAULTS.server.lifetime,
     tools: written.tools ?? {},
     semantics: Object.entries(written.semantics ?? {}).map(([pattern, meaning]) => ({
       pattern,
       semantics: toSemantics(meaning as Verb | Semantics),
     })),
-    connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,
-    timeoutMs: written.timeoutMs ?? SERVER_DEFAULTS.timeoutMs,
-    hardTimeoutMs: written.hardTimeoutMs ?? Math.max(SERVER_DEFAULTS.hardTimeoutMs, written.timeoutMs ?? 0),
-    maxRetries:
-      written.maxRetries ?? (transport === 'stdio' ? SERVER_DEFAULTS.maxRetries : SERVER_DEFAULTS.remoteRetries),
-    reconnectBackoffMs: written.reconnectBackoffMs ?? SERVER_DEFAULTS.reconnectBackoffMs,
-    ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? SERVER_DEFAULTS.healthCheckMs }),
+    connectTimeoutMs: written.connectTimeoutMs ?? DEFAULTS.server.connectTimeoutMs,
+    timeoutMs: written.timeoutMs ?? DEFAULTS.server.timeoutMs,
+    hardTimeoutMs: written.hardTimeoutMs ?? Math.max(DEFAULTS.server.hardTimeoutMs, written.timeoutMs ?? 0),
+    maxRetries: written.maxRetries ?? (transport === 'stdio' ? DEFAULTS.server.maxRetries : REMOTE_RETRIES),
+    reconnectBackoffMs: written.reconnectBackoffMs ?? DEFAULTS.server.reconnectBackoffMs,
+    ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? HEALTH_CHECK_MS }),
     labels: written.labels ?? [],
   };
 }
@@ -158,7 +148,7 @@ function registerLiterals(name: string, definition: ServerDefinition, context: S
 }
 
 function checkSettings(written: WrittenServer, path: Path, report: ProblemReport): void {
-  const { mapping, timeoutMs = SERVER_DEFAULTS.timeoutMs, hardTimeoutMs } = written;
+  const { mapping, timeoutMs = DEFAULTS.server.timeoutMs, hardTimeoutMs } = written;
   if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
     report.refuseKey(
       [...path, 'reconnectBackoffMs'],

@@ -2,11 +2,10 @@
 import path from 'node:path';
 import { broadFolderProblem, type ProtectedFolders } from '../../../catalogs/readers/broad-folders.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
-import type { ServerConfig } from '../config.ts';
+import type { BashConfig, SandboxConfig, ServerConfig } from '../config.ts';
 import { type Path, type Problem, type ProblemReport, quote } from '../config-problems.ts';
 import { realPath } from '../reading/text-files.ts';
 import type { WrittenBash, WrittenConfig, WrittenSandbox } from '../written-config.ts';
-import type { BashConfig, SandboxConfig } from './isolation-settings.ts';
 
 /**
  * Defaults of limits; the schema has the same ones. HE-07: 256 MB per server. Commands of the agent may build whole

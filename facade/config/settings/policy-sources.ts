@@ -7,10 +7,10 @@ import type { PolicySource } from '../config.ts';
 import type { Path, Problem, ProblemReport } from '../config-problems.ts';
 import { kindOf } from '../work-folders.ts';
 import type { WrittenConfig, WrittenPolicySettings } from '../written-config.ts';
+import { durationMs } from './sections.ts';
 
-/** Without one, a new bundle is active a minute after it was published. */
-const POLL_MS = 60_000;
-const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000 };
+/** Default of `poll`; the schema has the same one. */
+const POLL = '60s';
 const LOOPBACK = /^(127(\.\d{1,3}){3}|\[::1\]|localhost)$/;
 
 /** What placing needs. `raw`: the file before variables were filled in, to find literal tokens. */
@@ -147,7 +147,7 @@ function placeBundle(
   });
   const server: BundleServer = {
     url,
-    pollMs: pollMs(entry.poll),
+    pollMs: durationMs(entry.poll ?? POLL),
     ...(entry.token === undefined ? {} : { token: entry.token }),
     ...(keys === undefined ? {} : { keys }),
     ...(verify?.scope === undefined ? {} : { scope: verify.scope }),
@@ -171,11 +171,6 @@ function modesOf({ mode = 'enforce', modes }: WrittenPolicySettings): ModeSettin
     mode: MODE_NAMES[mode],
     ...(modes === undefined ? {} : { modes: modes.map((entry) => ({ ...entry, mode: MODE_NAMES[entry.mode] })) }),
   };
-}
-
-function pollMs(written: string | undefined): number {
-  const [, count, unit] = /^(\d+)([smh])$/.exec(written ?? '') ?? [];
-  return count === undefined ? POLL_MS : Number(count) * (UNITS[unit ?? ''] ?? 1000);
 }
 
 function rawToken(raw: unknown, at: Path): string {

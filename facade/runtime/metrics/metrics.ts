@@ -9,6 +9,7 @@ import {
   labelled,
   metricFamily,
   observe,
+  singleMetric,
 } from './prometheus-text.ts';
 
 const STATES: readonly HealthState[] = [
@@ -135,34 +136,34 @@ export class Metrics {
         Object.entries(health).map(([server, { restarts }]) => [labelled({ server }), restarts]),
       ),
       ...metricFamily('tollgate_server_events_total', ['counter', 'What happened to servers.'], this.#events),
-      ...metricFamily(
+      ...singleMetric(
         'tollgate_budget_unsettled',
         ['gauge', 'Leases whose settling failed and is tried again.'],
-        [['', unsettled]],
+        unsettled,
       ),
-      ...metricFamily('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], [['', this.#waiting]]),
+      ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
       ...metricFamily(
         'tollgate_sessions',
         ['gauge', 'Open sessions by transport, those of hosts included.'],
         Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count]),
       ),
-      ...metricFamily(
+      ...singleMetric(
         'tollgate_audit_faults_total',
         ['counter', 'Reads and writes of the audit log that failed.'],
-        [['', this.#faults.audit]],
+        this.#faults.audit,
       ),
-      ...metricFamily(
+      ...singleMetric(
         'tollgate_state_faults_total',
         ['counter', 'Reads and writes of the shared state that failed.'],
-        [['', this.#faults.state]],
+        this.#faults.state,
       ),
-      ...metricFamily(
+      ...singleMetric(
         'tollgate_spilled_bytes_total',
         ['counter', 'Bytes that were cut from results and stored as spills.'],
-        [['', this.#spilled]],
+        this.#spilled,
       ),
-      ...metricFamily('tollgate_spill_bytes', ['gauge', 'Bytes of the stored spills.'], [['', spills.bytes]]),
-      ...metricFamily('tollgate_spill_files', ['gauge', 'Stored spills.'], [['', spills.files]]),
+      ...singleMetric('tollgate_spill_bytes', ['gauge', 'Bytes of the stored spills.'], spills.bytes),
+      ...singleMetric('tollgate_spill_files', ['gauge', 'Stored spills.'], spills.files),
     ];
   }
 

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { VERSION } from '../../serve/version.ts';
-import { metricFamily } from './prometheus-text.ts';
+import { metricFamily, singleMetric } from './prometheus-text.ts';
 
 /** How often the delay is measured, ms. Node adds this to each measured delay. */
 const RESOLUTION_MS = 20;
@@ -40,7 +40,7 @@ export class ProcessMetrics {
     const { rss, heapUsed, heapTotal } = process.memoryUsage();
     const delays = this.#delays();
     const gauge = (name: string, help: string, value: number | undefined): readonly string[] =>
-      value === undefined ? [] : metricFamily(name, ['gauge', help], [['', value]]);
+      value === undefined ? [] : singleMetric(name, ['gauge', help], value);
     return [
       ...metricFamily(
         'tollgate_build_info',
@@ -52,10 +52,10 @@ export class ProcessMetrics {
         ['gauge', 'How late timers fire, over the last one to two minutes; quantile 1 is the longest delay.'],
         QUANTILES.map(([quantile], at) => [`quantile="${quantile}"`, Math.max(delays[at] ?? 0, this.#before[at] ?? 0)]),
       ),
-      ...metricFamily(
+      ...singleMetric(
         'process_cpu_seconds_total',
         ['counter', 'CPU time of this process, without its servers.'],
-        [['', (user + system) / 1e6]],
+        (user + system) / 1e6,
       ),
       ...gauge('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
       ...gauge('nodejs_heap_size_used_bytes', 'Used heap of JavaScript.', heapUsed),

@@ -40,6 +40,11 @@ export function metricFamily(
   ];
 }
 
+/** Returns a family with one value and no labels. */
+export function singleMetric(name: string, described: readonly [FamilyType, string], value: number): readonly string[] {
+  return metricFamily(name, described, [['', value]]);
+}
+
 /** Returns one family of histograms, by the labels of each. */
 export function histograms(
   name: string,

@@ -1,0 +1,84 @@
+/** Reads the sections of tollgate.yaml that have few rules of their own, and fills in their defaults. */
+import { wordInside } from '../../secrets/secret-program-place.ts';
+import type { Config, ListenConfig, SecretSource } from '../config.ts';
+import { type ProblemReport, quote } from '../config-problems.ts';
+import { DEFAULTS, type WrittenConfig, type WrittenSecret } from '../written-config.ts';
+
+const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** Returns the milliseconds of a duration such as `12h`, whose form the schema has checked. */
+export function durationMs(written: string): number {
+  return Number.parseInt(written, 10) * (UNITS[written.slice(-1)] ?? 0);
+}
+
+/** Returns the sections that need no check but that of the schema. */
+export function buildSections(
+  written: WrittenConfig,
+): Pick<Config, 'caps' | 'approvals' | 'recording' | 'runs' | 'knowledge' | 'labels'> {
+  const { keep, ...recording } = { ...DEFAULTS.recording, ...written.recording };
+  return {
+    caps: { ...DEFAULTS.caps, ...written.caps },
+    approvals: { ...DEFAULTS.approvals, ...written.approvals },
+    recording: { ...recording, keepMs: durationMs(keep) },
+    runs: { keepMs: durationMs(written.runs?.keep ?? DEFAULTS.runs.keep) },
+    knowledge: { ...DEFAULTS.knowledge, ...written.knowledge },
+    labels: { sticky: written.labels?.sticky ?? [] },
+  };
+}
+
+/** Returns the settings of the listener, and reports those that contradict each other. */
+export function buildListen(written: WrittenConfig['listen'], report: ProblemReport): ListenConfig {
+  const listen = { ...DEFAULTS.listen, hosts: [], origins: [], ...written };
+  const { maxSessions, maxSessionsPerPrincipal } = listen;
+  if (maxSessionsPerPrincipal > maxSessions && written?.maxSessionsPerPrincipal !== undefined)
+    report.refuse(
+      ['listen', 'maxSessionsPerPrincipal'],
+      `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all principals ` +
+        '(listen.maxSessions), so it would limit no one; write a smaller number, or remove it',
+    );
+  if (listen.headersMs > listen.requestMs)
+    report.refuse(
+      ['listen', written?.headersMs === undefined ? 'requestMs' : 'headersMs'],
+      `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request ` +
+        'would end before its headers; write a smaller headersMs, or a larger requestMs',
+    );
+  const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
+  if (listen.auth === 'none' && !loopback)
+    report.refuse(
+      ['listen', 'auth'],
+      'auth none on an address that others can reach: anyone there could call every tool; write auth: token, ' +
+        'or host: 127.0.0.1',
+    );
+  return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
+}
+
+/** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */
+export function buildSecretSources(
+  written: Readonly<Record<string, WrittenSecret>>,
+  report: ProblemReport,
+  workspace?: string,
+): ReadonlyMap<string, SecretSource> {
+  const sources = new Map<string, SecretSource>();
+  for (const [name, { env, exec, keychain = '' }] of Object.entries(written)) {
+    const [program = ''] = exec ?? [];
+    // A relative path would name another program when Tollgate starts in another folder.
+    if (program.includes('/') && !program.startsWith('/'))
+      report.refuse(
+        ['secrets', name, 'exec', 0],
+        `secret ${quote(name)}: a relative path leads to another program in another folder; write an absolute ` +
+          'path, or a name on the PATH',
+      );
+    const inside = exec === undefined || workspace === undefined ? -1 : wordInside(exec, workspace);
+    if (inside !== -1)
+      report.refuse(
+        ['secrets', name, 'exec', inside],
+        `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every ` +
+          'sandbox; move it elsewhere',
+      );
+    const slash = keychain.indexOf('/');
+    if (env !== undefined) sources.set(name, { from: 'env', variable: env });
+    else if (exec !== undefined) sources.set(name, { from: 'exec', command: exec });
+    else sources.set(name, { from: 'keychain', service: keychain.slice(0, slash), account: keychain.slice(slash + 1) });
+  }
+  return sources;
+}
