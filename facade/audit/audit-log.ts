@@ -21,8 +21,6 @@ import type { AuditEntry } from './audit-entry.ts';
 import { type AuditFs, type ChainFile, createChainFile } from './chain-file.ts';
 import { recoverTorn } from './chain-recovery.ts';
 
-export type { AuditEntry } from './audit-entry.ts';
-
 /** The audit log of this process. */
 export interface AuditLog {
   /**

@@ -3,8 +3,6 @@ import type { SqlValue } from '../state/database.ts';
 import { type AuditIndex, type IndexedRecord, type IndexRow, openAuditIndex, readRecord } from './audit-index.ts';
 import { isWriterAlive, listParts } from './chain-lines.ts';
 
-export type { IndexedRecord } from './audit-index.ts';
-
 /** Selects records. All given conditions must hold. */
 export interface AuditFilter {
   /** ISO times, inclusive and exclusive. */

@@ -9,9 +9,6 @@ import { budgetKeyOf, claimsOf, grantOf, isReleasable, type LeaseRequest, spentE
 import { createSettler } from './budget-settler.ts';
 import { createPrincipalQueue, type QueueAttempt } from './principal-queue.ts';
 
-export type { BudgetKeys, KeyedBudget, LeaseRequest } from './budget-claims.ts';
-export { type ConcurrencyLimit, createConcurrencyLimit, type ReleaseSlot } from './concurrency-limit.ts';
-
 /** What a call has used, or may use. */
 export interface BudgetUse {
   readonly outputBytes: number;

@@ -5,7 +5,9 @@
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { Obligations, Principal } from '../../policies/port.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
-import type { BudgetKeys, Budgets, BudgetUse, ConcurrencyLimit, Lease } from '../budget/budgets.ts';
+import type { BudgetKeys } from '../budget/budget-claims.ts';
+import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
+import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
 import { callFactsText, intentRecord } from './call-facts.ts';

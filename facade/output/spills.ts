@@ -23,8 +23,6 @@ import {
 } from './spill-index.ts';
 import { type Cap, cutText } from './text-cut.ts';
 
-export type { SpillOwner } from './spill-index.ts';
-
 const SCHEME = 'spill://';
 /** The folder for the spills of all processes in a state folder. */
 const SPILLS = 'spills';

@@ -2,7 +2,8 @@
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
-import { type Budgets, type ConcurrencyLimit, createBudgets, createConcurrencyLimit } from '../budget/budgets.ts';
+import { type Budgets, createBudgets } from '../budget/budgets.ts';
+import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { OpenSession } from '../call/identify.ts';
 import type { Config } from '../config/config.ts';
 import { Consents } from '../consent/servers/server-consents.ts';

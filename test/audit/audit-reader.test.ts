@@ -5,13 +5,9 @@ import { join } from 'node:path';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
+import type { IndexedRecord } from '../../facade/audit/audit-index.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
-import {
-  type AuditFilter,
-  type AuditReader,
-  type IndexedRecord,
-  openAuditReader,
-} from '../../facade/audit/audit-reader.ts';
+import { type AuditFilter, type AuditReader, openAuditReader } from '../../facade/audit/audit-reader.ts';
 import { readLines } from '../../facade/audit/chain-lines.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';

@@ -1,7 +1,9 @@
 /** Tests calls that wait for budgets, in one process and in two. */
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { createBudgets, createConcurrencyLimit, type Lease, type LeaseRequest } from '../../facade/budget/budgets.ts';
+import type { LeaseRequest } from '../../facade/budget/budget-claims.ts';
+import { createBudgets, type Lease } from '../../facade/budget/budgets.ts';
+import { createConcurrencyLimit } from '../../facade/budget/concurrency-limit.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import type { BudgetObligation } from '../../policies/port.ts';

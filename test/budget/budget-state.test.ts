@@ -1,6 +1,7 @@
 /** Tests the reservation and settlement of budgets, with a failing state too. */
 import { describe, expect, it } from 'vitest';
-import { type Budgets, createBudgets, type Lease, type LeaseRequest } from '../../facade/budget/budgets.ts';
+import type { LeaseRequest } from '../../facade/budget/budget-claims.ts';
+import { type Budgets, createBudgets, type Lease } from '../../facade/budget/budgets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import type { BudgetObligation } from '../../policies/port.ts';

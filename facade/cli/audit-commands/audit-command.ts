@@ -2,8 +2,8 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { AUDIT_INDEX } from '../../audit/audit-index.ts';
-import { type AuditReader, type IndexedRecord, openAuditReader } from '../../audit/audit-reader.ts';
+import { AUDIT_INDEX, type IndexedRecord } from '../../audit/audit-index.ts';
+import { type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
 import { verifyAudit } from '../../audit/chain-verification.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';

@@ -1,6 +1,7 @@
 /** Formats audit records as a table, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
-import type { AuditStat, AuditStats, IndexedRecord } from '../../audit/audit-reader.ts';
+import type { IndexedRecord } from '../../audit/audit-index.ts';
+import type { AuditStat, AuditStats } from '../../audit/audit-reader.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
 import {
   type Cell,

@@ -7,7 +7,7 @@ import type {
   Flip,
   RuleWhy,
 } from '../../../policies/authoring/authoring-port.ts';
-import type { IndexedRecord } from '../../audit/audit-reader.ts';
+import type { IndexedRecord } from '../../audit/audit-index.ts';
 import { type CliIo, paint, plural, printable } from '../print.ts';
 
 const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;

@@ -100,32 +100,26 @@ function unboundIn({
   scripts = [],
   secretPrograms = {},
 }: StartFacts): readonly string[] {
-  return [
-    ...(exposed === undefined
-      ? []
-      : [`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`]),
-    ...(gone === undefined
-      ? []
-      : [
-          `${JSON.stringify(gone)} does not exist, so it cannot start: ` +
-            'install its package again, or correct args in its entry',
-        ]),
-    ...(unbound === undefined
-      ? []
-      : [
-          `what ${JSON.stringify(unbound)} runs is not bound to this approval: ` +
-            'no file above contains it, and it may differ at each start',
-        ]),
-    ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
-    ...scripts
-      .filter(({ large }) => large === true)
-      .map(({ path }) => `${JSON.stringify(path)} is very large: it is bound by its size and times`),
-    ...Object.entries(secretPrograms).flatMap(([name, files]) =>
-      files.unbound === undefined
-        ? []
-        : [`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`],
-    ),
-  ];
+  const remarks: string[] = [];
+  if (exposed !== undefined)
+    remarks.push(`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`);
+  if (gone !== undefined)
+    remarks.push(
+      `${JSON.stringify(gone)} does not exist, so it cannot start: ` +
+        'install its package again, or correct args in its entry',
+    );
+  if (unbound !== undefined)
+    remarks.push(
+      `what ${JSON.stringify(unbound)} runs is not bound to this approval: ` +
+        'no file above contains it, and it may differ at each start',
+    );
+  for (const file of data) remarks.push(`${JSON.stringify(file)} is data that it writes: what is in it is not bound`);
+  for (const { path, large } of scripts)
+    if (large === true) remarks.push(`${JSON.stringify(path)} is very large: it is bound by its size and times`);
+  for (const [name, files] of Object.entries(secretPrograms))
+    if (files.unbound !== undefined)
+      remarks.push(`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`);
+  return remarks;
 }
 
 /**

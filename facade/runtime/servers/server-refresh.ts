@@ -1,7 +1,7 @@
 /** Restarts a running server, or lists its tools again, for the host of an owner. */
 import { startFailure } from '../../../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { AuditEntry } from '../../audit/audit-log.ts';
+import type { AuditEntry } from '../../audit/audit-entry.ts';
 import type { Catalog } from '../../exposure/catalog.ts';
 
 /** A request of an owner. `by`: the id of the principal. */
