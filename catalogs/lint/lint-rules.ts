@@ -4,36 +4,8 @@
  */
 import { longPattern } from '../text/long-pattern.ts';
 
-/** Stable ids of the notes. */
-export const LINT_IDS = [
-  'PSEUDO_TAG',
-  'HIDDEN_MARKUP',
-  'OVERRIDE',
-  'SECRECY',
-  'STEERING',
-  'PREFERENCE',
-  'CROSS_SERVER',
-  'NAME_COLLISION',
-  'SENSITIVE_PATH',
-  'SENSITIVE_DATA',
-  'EXFIL_PHRASE',
-  'COMMAND',
-  'CONSENT',
-  'PARAM_NAME',
-  'TOOL_LINT_SCHEMA',
-  'ENCODED',
-  'CONFUSABLE',
-  'HIDDEN_MESSAGE',
-  'ANNOTATION_LIE',
-  'UNDECLARED',
-  'TERMINAL_ESCAPE',
-] as const;
-
-/** The id of a note. */
-export type LintId = (typeof LINT_IDS)[number];
-
 /** What each note means, in one line for the person who approves. docs/description-audit.md has the same table. */
-export const LINT_MEANINGS: Readonly<Record<LintId, string>> = {
+export const LINT_MEANINGS = {
   PSEUDO_TAG: 'markup that pretends to come from the system, the user or the host',
   HIDDEN_MARKUP: 'text that a rendered view hides and a model reads',
   OVERRIDE: 'asks to ignore instructions or checks, or claims authority',
@@ -55,7 +27,10 @@ export const LINT_MEANINGS: Readonly<Record<LintId, string>> = {
   ANNOTATION_LIE: 'says that it only reads, but its name says that it destroys',
   UNDECLARED: 'describes arguments that its schema does not have',
   TERMINAL_ESCAPE: 'terminal escape sequences; a model reads the text without them',
-};
+} as const;
+
+/** The id of a note. Ids are stable. */
+export type LintId = keyof typeof LINT_MEANINGS;
 
 /**
  * A rule over one text in lower case, after look-alike letters were replaced. Every pattern is ours and runs in linear

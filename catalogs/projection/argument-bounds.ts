@@ -1,5 +1,7 @@
 /** Shows the bounds that policy puts on arguments: in the schema before it is projected, and in words. */
+
 import { isJsonObject, type JsonSchema, stringsOf } from '../schemas/json-schema.ts';
+import { definedFields } from '../text/collections.ts';
 import { briefJson } from './constraint-words.ts';
 
 /** A bound on one argument of every call that policy allows. `path` names it from the top; all given fields apply. */
@@ -52,15 +54,15 @@ function withoutName(schema: JsonSchema, properties: JsonSchema, name: string): 
 
 function rulesOf({ oneOf, noneOf, prefix, pattern, minimum, maximum, above, below }: ArgumentBound): JsonSchema {
   const text = prefix === undefined ? pattern : `^${prefix.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')}`;
-  return {
-    ...(oneOf === undefined ? {} : { enum: [...oneOf] }),
-    ...(noneOf === undefined ? {} : { not: { enum: [...noneOf] } }),
-    ...(text === undefined ? {} : { pattern: text }),
-    ...(minimum === undefined ? {} : { minimum }),
-    ...(maximum === undefined ? {} : { maximum }),
-    ...(above === undefined ? {} : { exclusiveMinimum: above }),
-    ...(below === undefined ? {} : { exclusiveMaximum: below }),
-  };
+  return definedFields({
+    enum: oneOf && [...oneOf],
+    not: noneOf && { enum: [...noneOf] },
+    pattern: text,
+    minimum,
+    maximum,
+    exclusiveMinimum: above,
+    exclusiveMaximum: below,
+  });
 }
 
 /**

@@ -2,7 +2,9 @@
  * Lifts arguments: converts what the model wrote for a projected schema back to the tool's arguments. It undoes renames
  * and encodings.
  */
+
 import { isJsonObject } from '../schemas/json-schema.ts';
+import { definedFields } from '../text/collections.ts';
 
 /** What must be undone at one position of the arguments. Positions that need nothing are not in the tree. */
 export interface LiftNode {
@@ -23,9 +25,15 @@ export interface LiftNode {
 
 const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nulls: [], drops: [] };
 
+/** The parts of a node. What is undefined, or empty, need not be undone. */
+type LiftParts = { readonly [K in Exclude<keyof LiftNode, 'below'>]?: LiftNode[K] | undefined } & {
+  readonly below?: Iterable<readonly [string, LiftNode | undefined]>;
+};
+
 /** Returns a node with the given parts, or undefined if there is nothing to undo. */
-export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
-  const node = { ...NOTHING, ...parts };
+export function liftNode({ below = [], ...parts }: LiftParts): LiftNode | undefined {
+  const named = [...below].filter((entry): entry is readonly [string, LiftNode] => entry[1] !== undefined);
+  const node: LiftNode = { ...NOTHING, ...definedFields(parts), below: new Map(named) };
   const empty =
     node.names.size === 0 &&
     node.below.size === 0 &&
@@ -46,15 +54,12 @@ export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode |
   if (present.length < 2)
     return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [], drops: [] });
   const names = [...new Set(present.flatMap((node) => [...node.below.keys()]))];
-  const below = names.map((name) => [name, mergeLifts(present.map((node) => node.below.get(name)))] as const);
-  const items = mergeLifts(present.map((node) => node.items));
-  const values = mergeLifts(present.map((node) => node.values));
   return liftNode({
     names: new Map(present.flatMap((node) => [...node.names])),
-    below: new Map(below.filter((entry): entry is [string, LiftNode] => entry[1] !== undefined)),
+    below: names.map((name) => [name, mergeLifts(present.map((node) => node.below.get(name)))]),
     json: present.some((node) => node.json),
-    ...(items === undefined ? {} : { items }),
-    ...(values === undefined ? {} : { values }),
+    items: mergeLifts(present.map((node) => node.items)),
+    values: mergeLifts(present.map((node) => node.values)),
   });
 }
 

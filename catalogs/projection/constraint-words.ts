@@ -1,6 +1,7 @@
 /**
  * The words in a description for constraints that the shown schema has no keyword for. They never contain instructions.
  */
+
 import {
   isJsonObject,
   isNever,
@@ -12,30 +13,14 @@ import {
   typesOf,
   valuesOf,
 } from '../schemas/json-schema.ts';
+import { wordSet } from '../text/word-set.ts';
 
 const MAX_WORD = 300;
 /** Keywords that have words. */
-const RULES = new Set([
-  'minLength',
-  'maxLength',
-  'format',
-  'pattern',
-  'minimum',
-  'maximum',
-  'exclusiveMinimum',
-  'exclusiveMaximum',
-  'multipleOf',
-  'minItems',
-  'maxItems',
-  'uniqueItems',
-  'minProperties',
-  'maxProperties',
-  'patternProperties',
-  'propertyNames',
-  'enum',
-  'const',
-  'default',
-]);
+const RULES = wordSet(`
+  minLength maxLength format pattern minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems maxItems
+  uniqueItems minProperties maxProperties patternProperties propertyNames enum const default
+`);
 
 /** Returns the constraints of a node that leave its schema, in short phrases. */
 export function constraintWords(node: JsonSchema): readonly string[] {

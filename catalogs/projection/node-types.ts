@@ -2,6 +2,7 @@
  * Determines the type of a node: afterwards it names one type, or is a union, or means anything, and has only keywords
  * of its type.
  */
+
 import {
   isJsonObject,
   type JsonSchema,
@@ -11,35 +12,26 @@ import {
   valuesOf,
   withoutKeywords,
 } from '../schemas/json-schema.ts';
+import { wordSet } from '../text/word-set.ts';
 import { orList, shapeWords } from './constraint-words.ts';
 
-const BOUND: Readonly<Record<string, readonly string[]>> = {
-  object: [
-    'properties',
-    'required',
-    'additionalProperties',
-    'patternProperties',
-    'propertyNames',
-    'minProperties',
-    'maxProperties',
-    'unevaluatedProperties',
-    'needs',
+/** The keywords of each type. */
+const BOUND: ReadonlyMap<string, ReadonlySet<string>> = new Map([
+  [
+    'object',
+    wordSet(`
+      properties required additionalProperties patternProperties propertyNames minProperties maxProperties
+      unevaluatedProperties needs
+    `),
   ],
-  array: [
-    'items',
-    'prefixItems',
-    'contains',
-    'minContains',
-    'maxContains',
-    'minItems',
-    'maxItems',
-    'uniqueItems',
-    'unevaluatedItems',
+  [
+    'array',
+    wordSet('items prefixItems contains minContains maxContains minItems maxItems uniqueItems unevaluatedItems'),
   ],
-  string: ['minLength', 'maxLength', 'pattern', 'format'],
-  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
-};
-const ALL_BOUND = new Set(Object.values(BOUND).flat());
+  ['string', wordSet('minLength maxLength pattern format')],
+  ['number', wordSet('minimum maximum exclusiveMinimum exclusiveMaximum multipleOf')],
+]);
+const ALL_BOUND = new Set([...BOUND.values()].flatMap((keywords) => [...keywords]));
 /** Keywords that belong to the whole node, whatever its type. */
 const SHARED = ['description', 'default', 'words', 'nullable'];
 
@@ -87,17 +79,17 @@ function typeOf(value: unknown): string {
 }
 
 function inferType(node: JsonSchema): readonly string[] {
-  return Object.entries(BOUND)
-    .filter(([, keywords]) => keywords.some((keyword) => keyword !== 'needs' && node[keyword] !== undefined))
-    .map(([type]) => type)
-    .slice(0, 1);
+  const named = [...BOUND].find(([, keywords]) =>
+    [...keywords].some((keyword) => keyword !== 'needs' && node[keyword] !== undefined),
+  );
+  return named === undefined ? [] : [named[0]];
 }
 
 function forType(node: JsonSchema, type: string): JsonSchema {
-  const keep = BOUND[type === 'integer' ? 'number' : type] ?? [];
+  const keep = BOUND.get(type === 'integer' ? 'number' : type);
   const kept = Object.fromEntries(
     Object.entries(node).filter(
-      ([key]) => !ALL_BOUND.has(key) || keep.includes(key) || (key === 'format' && type !== 'boolean'),
+      ([key]) => !ALL_BOUND.has(key) || keep?.has(key) || (key === 'format' && type !== 'boolean'),
     ),
   );
   const values = Array.isArray(node.enum) ? node.enum.filter((value) => fits(value, type)) : undefined;

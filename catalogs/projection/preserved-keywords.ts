@@ -65,16 +65,11 @@ function emit(node: JsonSchema, rendering: Rendering, path: string): Emitted {
     );
   if (Array.isArray(schema.required)) schema.required = stringsOf(schema.required).map(shown);
   const liftOf = (child: unknown): LiftNode | undefined => (isJsonObject(child) ? lifts.get(child) : undefined);
-  const [items, values] = [liftOf(node.items), liftOf(node.additionalProperties)];
   const own = liftNode({
     names: new Map(renamed.map(([name]) => [shown(name), name])),
-    below: new Map(
-      properties
-        .map(([name, child]) => [name, liftOf(child)] as const)
-        .filter((entry): entry is [string, LiftNode] => entry[1] !== undefined),
-    ),
-    ...(items === undefined ? {} : { items }),
-    ...(values === undefined ? {} : { values }),
+    below: properties.map(([name, child]) => [name, liftOf(child)]),
+    items: liftOf(node.items),
+    values: liftOf(node.additionalProperties),
   });
   const branches = ['anyOf', 'oneOf', 'allOf']
     .flatMap((keyword) => schemasOf(node[keyword]))

@@ -31,7 +31,7 @@ interface Place {
 /** A written node, and how to lift its values. */
 export interface Emitted {
   readonly schema: JsonSchema;
-  readonly lift: LiftNode | undefined;
+  readonly lift?: LiftNode | undefined;
 }
 
 /** Writes the root, an object. Its words are returned separately, for the description of the tool. */
@@ -55,7 +55,7 @@ function emit(input: JsonSchema, rendering: Rendering, place: Place): Emitted {
   const [type] = typesOf(node);
   if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
   if (type === 'array') return emitArray(node, rendering, place);
-  return { schema: described(scalar(node, rendering, place), node, rendering), lift: undefined };
+  return { schema: described(scalar(node, rendering, place), node, rendering) };
 }
 
 function isAny(node: JsonSchema): boolean {
@@ -76,34 +76,19 @@ function anyValue(node: JsonSchema, rendering: Rendering, place: Place): Emitted
   const scalars: JsonSchema[] = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
   if (rendering.profile.openObjects === 'text') {
     rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
-    return {
-      schema: described(
-        { anyOf: scalars },
-        { ...node, words: [...stringsOf(node.words), 'write objects and lists as JSON text'] },
-        rendering,
-      ),
-      lift: liftNode({ json: true }),
-    };
+    const words = [...stringsOf(node.words), 'write objects and lists as JSON text'];
+    return { schema: described({ anyOf: scalars }, { ...node, words }, rendering), lift: liftNode({ json: true }) };
   }
   rendering.log.push({ transform: 'any', effect: 'lossless', path: place.path });
   const list: JsonSchema[] = place.inArray ? [] : [{ type: 'array', items: { type: 'string' } }];
-  return {
-    schema: described(
-      { anyOf: [...scalars, { type: 'object', properties: {}, additionalProperties: true }, ...list] },
-      node,
-      rendering,
-    ),
-    lift: undefined,
-  };
+  const anyOf = [...scalars, { type: 'object', properties: {}, additionalProperties: true }, ...list];
+  return { schema: described({ anyOf }, node, rendering) };
 }
 
 /** Writes a value that is always null as a string, because no profile has the type null. */
 function emitNull(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'null-only', effect: 'widen', path: place.path });
-  return {
-    schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering),
-    lift: undefined,
-  };
+  return { schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering) };
 }
 
 function emitText(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
@@ -112,14 +97,8 @@ function emitText(node: JsonSchema, rendering: Rendering, place: Place): Emitted
   const words = isAny(node)
     ? 'any value; write objects and lists as JSON text'
     : `${typesOf(node)[0] === 'object' ? 'JSON text of' : 'write objects and lists as JSON text:'} ${plain}`;
-  return {
-    schema: described(
-      { type: 'string' },
-      { ...withoutKeywords(node, ['enum']), words: [...stringsOf(node.words), words] },
-      rendering,
-    ),
-    lift: liftNode({ json: true }),
-  };
+  const said = { ...withoutKeywords(node, ['enum']), words: [...stringsOf(node.words), words] };
+  return { schema: described({ type: 'string' }, said, rendering), lift: liftNode({ json: true }) };
 }
 
 function emitUnion(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
@@ -131,14 +110,8 @@ function emitUnion(node: JsonSchema, rendering: Rendering, place: Place): Emitte
   const lift = mergeLifts(branches.map((branch) => branch.lift));
   if (written.length > 1) return { schema: described({ anyOf: written }, node, rendering), lift };
   const words = [...stringsOf(node.words), ...(typeof only.description === 'string' ? [only.description] : [])];
-  return {
-    schema: described(
-      withoutKeywords(only, ['description']),
-      { ...withoutKeywords(node, ['anyOf']), words },
-      rendering,
-    ),
-    lift,
-  };
+  const said = { ...withoutKeywords(node, ['anyOf']), words };
+  return { schema: described(withoutKeywords(only, ['description']), said, rendering), lift };
 }
 
 /** Joins branches that were written alike, and all branches that are text. */
@@ -159,8 +132,8 @@ function emitArray(node: JsonSchema, rendering: Rendering, place: Place): Emitte
   const items = isJsonObject(node.items) && !isNever(node.items) ? node.items : {};
   const inner = emit(items, rendering, { path: pathBelow(place.path, 'items'), depth: place.depth, inArray: true });
   const words = items.nullable === true ? [...stringsOf(node.words), 'items may be null'] : stringsOf(node.words);
-  const lift = liftNode(inner.lift === undefined ? {} : { items: inner.lift });
-  return { schema: described({ type: 'array', items: inner.schema }, { ...node, words }, rendering), lift };
+  const schema = described({ type: 'array', items: inner.schema }, { ...node, words }, rendering);
+  return { schema, lift: liftNode({ items: inner.lift }) };
 }
 
 function emitObject(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
@@ -188,21 +161,13 @@ function emitObject(node: JsonSchema, rendering: Rendering, place: Place): Emitt
     schema.additionalProperties = values.schema;
   const lift = liftNode({
     names: new Map(fields.filter((field) => field.shown !== field.name).map((field) => [field.shown, field.name])),
-    below: new Map(
-      fields.filter((field) => field.lift !== undefined).map((field) => [field.name, field.lift as LiftNode]),
-    ),
+    below: fields.map((field) => [field.name, field.lift]),
     nulls: fields.filter((field) => field.null === 'absent').map((field) => field.name),
     drops: fields.filter((field) => field.null === 'dropped').map((field) => field.name),
-    ...(values?.lift === undefined ? {} : { values: values.lift }),
+    values: values?.lift,
   });
-  return {
-    schema: described(
-      schema,
-      values?.words === undefined ? node : { ...node, words: [...stringsOf(node.words), values.words] },
-      rendering,
-    ),
-    lift,
-  };
+  const said = values?.words === undefined ? node : { ...node, words: [...stringsOf(node.words), values.words] };
+  return { schema: described(schema, said, rendering), lift };
 }
 
 /** Returns true for an object that accepts undeclared names: it says so, or (below the root) it declares no names. */
@@ -249,27 +214,15 @@ function emitProperty(
   const nullable = child.nullable === true || child.nothingElse === true;
   const asKeyword = style === 'keyword' && inner.schema.anyOf === undefined;
   const { strict } = rendering.profile;
+  const field = { name, shown, lift: inner.lift };
   if (style === 'list' && (nullable || (strict && !wanted))) {
-    return {
-      name,
-      shown,
-      schema: withNull(inner.schema),
-      lift: inner.lift,
-      required: strict || wanted,
-      ...(!nullable && { null: 'dropped' }),
-    };
+    const dropped = nullable ? {} : { null: 'dropped' as const };
+    return { ...field, schema: withNull(inner.schema), required: strict || wanted, ...dropped };
   }
-  if (nullable && asKeyword)
-    return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted };
+  if (nullable && asKeyword) return { ...field, schema: { ...inner.schema, nullable: true }, required: wanted };
   if (nullable) rendering.log.push({ transform: 'null', effect: wanted ? 'encode' : 'lossless', path });
-  return {
-    name,
-    shown,
-    schema: inner.schema,
-    lift: inner.lift,
-    required: wanted && !nullable,
-    ...(wanted && nullable && { null: 'absent' }),
-  };
+  const absent = wanted && nullable ? { null: 'absent' as const } : {};
+  return { ...field, schema: inner.schema, required: wanted && !nullable, ...absent };
 }
 
 function withNull(schema: JsonSchema): JsonSchema {
@@ -286,7 +239,7 @@ function emitValues(
   node: JsonSchema,
   rendering: Rendering,
   place: Place,
-): { readonly schema: unknown; readonly lift?: LiftNode; readonly words?: string } {
+): { readonly schema: unknown; readonly lift?: LiftNode | undefined; readonly words?: string } {
   const rest = node.additionalProperties;
   if (!isJsonObject(rest) || isNever(rest) || isAny(rest) || node.patternProperties !== undefined)
     return { schema: true };
@@ -294,12 +247,11 @@ function emitValues(
     rendering.log.push({ transform: 'map-values', effect: 'widen', path: place.path });
     return { schema: true, words: `map: name -> ${shapeWords(rest)}` };
   }
-  const inner = emit(rest, rendering, {
+  return emit(rest, rendering, {
     path: pathBelow(place.path, 'additionalProperties'),
     depth: place.depth,
     inArray: false,
   });
-  return { schema: inner.schema, ...(inner.lift === undefined ? {} : { lift: inner.lift }) };
 }
 
 /** Writes an object below the depth limit: open, with its structure in words and its original names. */
@@ -312,10 +264,8 @@ function cutObject(node: JsonSchema, rendering: Rendering, place: Place): Emitte
     properties: {},
     ...(rendering.profile.keywords.includes('additionalProperties') ? { additionalProperties: true } : {}),
   };
-  return {
-    schema: described(open, { ...withoutKeywords(node, ['patternProperties', 'propertyNames']), words }, rendering),
-    lift: undefined,
-  };
+  const said = { ...withoutKeywords(node, ['patternProperties', 'propertyNames']), words };
+  return { schema: described(open, said, rendering) };
 }
 
 /** Joins description and words in one text. If it is too long the words stay and the prose is cut. */

@@ -16,11 +16,6 @@ import { type Emitted, emitRoot } from './schema-emitter.ts';
 import { rootObject, simplifySchema } from './schema-simplification.ts';
 import type { Rendering } from './union-fallbacks.ts';
 
-export { loadSchemaProfile, type SchemaProfile } from '../profiles/schema-profile.ts';
-export type { TransformEffect, TransformLogEntry } from '../schemas/transform-log.ts';
-export { readArguments } from './argument-lifting.ts';
-export { withoutPinned } from './pinned-arguments.ts';
-
 /** What the model sees of a tool's arguments, and how to lift them. */
 export interface Projection {
   readonly schema: Record<string, unknown>;
@@ -119,5 +114,5 @@ function fallback(profile: SchemaProfile, log: TransformLog): Projection {
     properties: {},
     ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}),
   };
-  return projection({ schema, lift: undefined, hints: [HIDDEN_SCHEMA] }, log);
+  return projection({ schema, hints: [HIDDEN_SCHEMA] }, log);
 }

@@ -1,5 +1,7 @@
 /** Decides which folders are too broad for an isolated program, because the isolation would have no effect. */
+
 import path from 'node:path';
+import { wordSet } from '../text/word-set.ts';
 import { isPathWithin } from './path-location.ts';
 
 /** What a folder is compared with. Paths absolute and real. */
@@ -16,24 +18,10 @@ const PROGRAMS = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
 
 /** Of a home folder: keys, tokens and browser data. */
 const KEYS = [
-  '.aws',
-  '.azure',
-  '.config/gcloud',
-  '.config/gh',
-  '.config/google-chrome',
-  '.docker',
-  '.git-credentials',
-  '.gnupg',
-  '.kube',
-  '.local/share/keyrings',
-  '.mozilla',
-  '.netrc',
-  '.npmrc',
-  '.password-store',
-  '.pypirc',
-  '.ssh',
-  '.vault-token',
-  'Library/Keychains',
+  ...wordSet(`
+    .aws .azure .config/gcloud .config/gh .config/google-chrome .docker .git-credentials .gnupg .kube
+    .local/share/keyrings .mozilla .netrc .npmrc .password-store .pypirc .ssh .vault-token Library/Keychains
+  `),
 ];
 
 /** Returns why a path (absolute and real) must not be given, and what to do instead; undefined if it may be given. */

@@ -1,21 +1,14 @@
 /** The keywords that Tollgate understands, each in one form. A value in another form is repaired or dropped. */
+
 import { cleanDescription } from '../text/hostile-text.ts';
+import { wordSet } from '../text/word-set.ts';
 import { isJsonObject, type JsonSchema, ownValue, stringsOf } from './json-schema.ts';
 
 /** No profile shows more of one description; the whole text stays with the server's definition. */
 const MAX_DESCRIPTION = 2_000;
-const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
+const TYPES = wordSet('string number integer boolean object array null');
 const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
-const COUNTS = [
-  'minLength',
-  'maxLength',
-  'minItems',
-  'maxItems',
-  'minProperties',
-  'maxProperties',
-  'minContains',
-  'maxContains',
-];
+const COUNTS = wordSet('minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains');
 const TEXTS = ['format', 'pattern'];
 
 /**

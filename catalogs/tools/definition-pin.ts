@@ -2,7 +2,9 @@
  * The pin of a set of tools: one hash over their complete definitions. No field is left out, because an attack would
  * hide there.
  */
+
 import { createHash } from 'node:crypto';
+import { groupBy } from '../text/collections.ts';
 import type { RawTool } from './tool-definition.ts';
 
 /** The form of a written pin. */
@@ -21,13 +23,8 @@ export function pinOf(tools: readonly RawTool[]): string {
 
 /** Returns the definition of each tool of a list, by name. A name that appears twice is defined by both. */
 export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
-  const same = new Map<string, RawTool[]>();
-  for (const tool of tools) {
-    const known = same.get(tool.name);
-    if (known === undefined) same.set(tool.name, [tool]);
-    else known.push(tool);
-  }
-  return new Map([...same].map(([name, definitions]) => [name, pinOf(definitions)]));
+  const byName = groupBy(tools, ({ name }) => name);
+  return new Map([...byName].map(([name, definitions]) => [name, pinOf(definitions)]));
 }
 
 /** Returns JSON with keys in order; for values that came from JSON. */

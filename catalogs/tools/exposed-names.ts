@@ -2,7 +2,9 @@
  * The names under which tools are shown: legal for every provider, stable, reversible. A name that could mean two tools
  * is refused.
  */
+
 import { createHash } from 'node:crypto';
+import { groupBy } from '../text/collections.ts';
 
 /** Legal for OpenAI, Anthropic, Gemini, Bedrock and Mistral. */
 const LEGAL = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
@@ -76,13 +78,7 @@ function claimOf(tool: ExposableTool): Claim {
 }
 
 function claimsByName(claims: readonly Claim[]): ReadonlyMap<string, readonly Claim[]> {
-  const groups = new Map<string, Claim[]>();
-  for (const claim of claims) {
-    const group = groups.get(fold(claim.name));
-    if (group === undefined) groups.set(fold(claim.name), [claim]);
-    else group.push(claim);
-  }
-  return groups;
+  return groupBy(claims, ({ name }) => fold(name));
 }
 
 function slugContested(claims: readonly Claim[], kept: ReadonlySet<string>): readonly Claim[] {

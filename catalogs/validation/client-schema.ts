@@ -2,6 +2,7 @@
  * The output schema for clients: unchanged if every client can compile it, otherwise repaired. A client that cannot
  * compile one schema refuses the whole list of tools.
  */
+
 import { canonicalize } from '../schemas/canonical-schema.ts';
 import {
   isJsonObject,
@@ -11,11 +12,12 @@ import {
   SINGLE_KEYWORDS,
   withoutKeywords,
 } from '../schemas/json-schema.ts';
+import { wordSet } from '../text/word-set.ts';
 
 /** Returns true if clients accept this value of a keyword. `root`: the whole schema. */
 type KeywordTest = (value: unknown, root: JsonSchema) => boolean;
 
-const TYPES: ReadonlySet<unknown> = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
+const TYPES: ReadonlySet<unknown> = wordSet('string number integer boolean object array null');
 const isText: KeywordTest = (value) => typeof value === 'string';
 const isNumber: KeywordTest = (value) => typeof value === 'number';
 const isCount: KeywordTest = (value) => Number.isInteger(value) && (value as number) >= 0;
@@ -43,32 +45,13 @@ const either =
  * compiled schemas by it: with it, a tool could replace the schema of another tool.
  */
 const KEYWORDS: ReadonlyMap<string, KeywordTest> = new Map([
-  ...['$schema', '$comment', 'format', 'title', 'description'].map((key) => [key, isText] as const),
-  ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map((key) => [key, isNumber] as const),
-  ...[
-    'minLength',
-    'maxLength',
-    'minItems',
-    'maxItems',
-    'minProperties',
-    'maxProperties',
-    'minContains',
-    'maxContains',
-  ].map((key) => [key, isCount] as const),
-  ...[
-    '$id',
-    'id',
-    '$anchor',
-    '$dynamicAnchor',
-    '$recursiveAnchor',
-    '$dynamicRef',
-    '$recursiveRef',
-    'nullable',
-    '$vocabulary',
-  ].map((key) => [key, isNever] as const),
+  ...allOf('$schema $comment format title description', isText),
+  ...allOf('minimum maximum exclusiveMinimum exclusiveMaximum', isNumber),
+  ...allOf('minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains', isCount),
+  ...allOf('$id id $anchor $dynamicAnchor $recursiveAnchor $dynamicRef $recursiveRef nullable $vocabulary', isNever),
+  ...allOf('properties dependentSchemas $defs definitions', isMap(isSchema)),
   ...SINGLE_KEYWORDS.map((key) => [key, isSchema] as const),
   ...LIST_KEYWORDS.map((key) => [key, isList(isSchema)] as const),
-  ...['properties', 'dependentSchemas', '$defs', 'definitions'].map((key) => [key, isMap(isSchema)] as const),
   ['multipleOf', (value) => typeof value === 'number' && value > 0],
   ['uniqueItems', isFlag],
   [
@@ -95,6 +78,11 @@ const KEYWORDS: ReadonlyMap<string, KeywordTest> = new Map([
       typeof value === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test(value) && hasTarget(value, root),
   ],
 ]);
+
+/** Returns the same test for several keywords. */
+function allOf(keywords: string, test: KeywordTest): readonly (readonly [string, KeywordTest])[] {
+  return [...wordSet(keywords)].map((keyword) => [keyword, test] as const);
+}
 
 /** Returns the schema for clients. `schema` is that of a tool that is not in quarantine. */
 export function clientSchema(schema: JsonSchema): JsonSchema {

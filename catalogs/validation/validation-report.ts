@@ -1,27 +1,19 @@
 /**
  * Reads the interpreter's report: finds the entries that are causes, and the branch of a union that the caller meant.
  */
+
 import type { OutputUnit } from '@cfworker/json-schema';
 import { orList } from '../projection/constraint-words.ts';
 import { stringsOf } from '../schemas/json-schema.ts';
+import { wordSet } from '../text/word-set.ts';
 import { describeValue, type Fault, type FaultContext, faultAt, faultOf, unionTypes } from './validation-faults.ts';
 import { nodeAt, positionOf, valueAt } from './value-position.ts';
 
 /** Keywords whose entries only say that something below them failed. */
-const STRUCTURAL = new Set([
-  '$ref',
-  'allOf',
-  'if',
-  'properties',
-  'patternProperties',
-  'additionalProperties',
-  'unevaluatedProperties',
-  'prefixItems',
-  'items',
-  'additionalItems',
-  'unevaluatedItems',
-  'dependentSchemas',
-]);
+const STRUCTURAL = wordSet(`
+  $ref allOf if properties patternProperties additionalProperties unevaluatedProperties prefixItems items
+  additionalItems unevaluatedItems dependentSchemas
+`);
 const MAX_UNITS = 400;
 const MAX_FAULTS = 50;
 

@@ -34,10 +34,7 @@ export function positionOf(value: unknown, location: string): ValuePosition {
     .map((step) => {
       const name = decode(step);
       const key = Array.isArray(node) ? Number(name) : name;
-      node =
-        typeof node === 'object' && node !== null && Object.hasOwn(node, key)
-          ? (node as Record<string | number, unknown>)[key]
-          : undefined;
+      node = childAt(node, key);
       return key;
     });
 }
@@ -48,13 +45,13 @@ function decode(step: string): string {
 
 /** Returns the value at a position; undefined if there is none. */
 export function valueAt(value: unknown, position: ValuePosition): unknown {
-  return position.reduce<unknown>(
-    (node, key) =>
-      typeof node === 'object' && node !== null && Object.hasOwn(node, key)
-        ? (node as Record<string | number, unknown>)[key]
-        : undefined,
-    value,
-  );
+  return position.reduce(childAt, value);
+}
+
+function childAt(node: unknown, key: string | number): unknown {
+  return typeof node === 'object' && node !== null && Object.hasOwn(node, key)
+    ? (node as Record<string | number, unknown>)[key]
+    : undefined;
 }
 
 /**

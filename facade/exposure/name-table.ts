@@ -2,13 +2,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, type Primitive } from '../../adapters/port.ts';
 import { normalizeArguments } from '../../catalogs/primitives/argument-spellings.ts';
+import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
 import { tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
-import {
-  loadSchemaProfile,
-  type Projection,
-  projectSchema,
-  withoutPinned,
-} from '../../catalogs/projection/schema-projection.ts';
+import { withoutPinned } from '../../catalogs/projection/pinned-arguments.ts';
+import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import {
   type ExposableTool,
   exposedNames,

@@ -1,7 +1,8 @@
 /** One tool of one server: checked, pinned, and projected on demand. A hostile definition is quarantined alone. */
 import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
+import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
 import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
-import { loadSchemaProfile, type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
+import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { pinOf } from '../../catalogs/tools/definition-pin.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
 import { createValidator, type Validator } from '../../catalogs/validation/validator.ts';

@@ -5,7 +5,7 @@ import type { BuildRequest, BuiltBundle } from './bundle-build.ts';
 import type { RecordedCall, Replayed } from './call-replay.ts';
 import type { CheckReport } from './policy-check.ts';
 import type { Difference, DiffRequest } from './policy-diff.ts';
-import type { PolicyDraft } from './policy-draft.ts';
+import type { DraftRequest, PolicyDraft } from './policy-draft.ts';
 import type { FormatReport, FormatRequest } from './rego-format.ts';
 import type { TestReport, TestRequest } from './testing/test-run.ts';
 import type { Explanation } from './why/explanation-format.ts';
@@ -80,7 +80,7 @@ export interface Authoring {
    * Returns the files of a first policy folder. It has Rego if `rego` is true, or, by default, if opa is found.
    * `folder` is its path relative to where opa and Regal will run.
    */
-  draft(request: { readonly folder: string; readonly rego?: boolean; readonly opa?: string }): Promise<PolicyDraft>;
+  draft(request: DraftRequest): Promise<PolicyDraft>;
 }
 
 export type { PolicyParts } from '../engine/compiled-parts.ts';

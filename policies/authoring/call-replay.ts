@@ -2,15 +2,15 @@
  * Decides recorded calls again with another policy. It contacts no server, and does not guess facts that were not
  * recorded.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { loadPolicy } from '../engine/policy-loader.ts';
 import { TIMED_OUT } from '../engine/workers/worker-handle.ts';
 import { type CallDecision, type CallInput, INPUT_VERSION, type Policy, type Reason } from '../port.ts';
+import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 
 /** A recorded call. `argsText` is absent if it was too large; `decision` is absent if the policy gave none. */
 export interface RecordedCall {
@@ -53,7 +53,8 @@ const DEADLINE_MS = 2000;
 
 /** Decides all calls again. Throws the same as `loadPolicy`, before the first call. */
 export async function* replayCalls(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncGenerator<Replayed> {
-  const policy = await loadApart(parts);
+  // A temporary cache, so that the state folder of the recorded facade is not changed.
+  const policy = await inTemporaryFolder('replay', (cache) => loadPolicy({ ...parts, cache, deadlineMs: DEADLINE_MS }));
   try {
     for (const call of calls) yield await replayOne(policy, call);
   } finally {
@@ -61,24 +62,10 @@ export async function* replayCalls(parts: PolicyParts, calls: Iterable<RecordedC
   }
 }
 
-/** Uses a temporary cache, so that the state folder of the recorded facade is not changed. */
-async function loadApart(parts: PolicyParts): Promise<Policy> {
-  const cache = await mkdtemp(path.join(tmpdir(), 'tollgate-replay-'));
-  try {
-    return await loadPolicy({ ...parts, cache, deadlineMs: DEADLINE_MS });
-  } finally {
-    await rm(cache, { recursive: true, force: true });
-  }
-}
-
 async function replayOne(policy: Policy, call: RecordedCall): Promise<Replayed> {
   const { id, version, input, decision: before } = call;
-  const none = (why: string): Replayed => ({
-    id,
-    class: 'not-replayable',
-    ...(before === undefined ? {} : { before: short(before) }),
-    why,
-  });
+  const none = (why: string): Replayed =>
+    definedFields({ id, class: 'not-replayable' as const, before: before && short(before), why });
   if (version !== INPUT_VERSION)
     return none(`it was recorded with version ${version} of the input; the current version is ${INPUT_VERSION}`);
   const { argsText } = input;

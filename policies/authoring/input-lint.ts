@@ -6,10 +6,12 @@ import type { OfferedTool } from '../port.ts';
 import type { ParsedFile } from '../rego/rego-facts.ts';
 import { INPUT_SCHEMA } from '../rego/rego-files.ts';
 import {
+  type Aliases,
   aliasesOf,
   type Expression,
   elseChain,
   groundPath,
+  nameOfRef,
   type Rule,
   type SourceLocation,
   type Term,
@@ -34,8 +36,6 @@ interface InputFault {
   /** Set if the comparison may become true with another server. */
   readonly isDoubt?: true;
 }
-
-type Aliases = ReadonlyMap<string, readonly string[]>;
 
 const MAX_LISTED = 12;
 const ARGUMENTS = 'effect.arguments.';
@@ -101,7 +101,7 @@ function lintBody(body: readonly Expression[], aliases: Aliases, context: InputL
 function lintLiteralComparison({ terms, negated = false, with: mocks, location }: Expression): readonly InputFault[] {
   if (!Array.isArray(terms) || terms.length !== 3 || mocks !== undefined) return [];
   const [operator, left, right] = terms as unknown as readonly [Term, Term, Term];
-  const name = operatorOf(operator);
+  const name = nameOfRef(operator);
   if (name !== 'equal' && name !== 'neq') return [];
   const isSame = shapeOf(left) === shapeOf(right);
   if (!isSame && !(isLiteral(left) && isLiteral(right))) return [];
@@ -244,12 +244,10 @@ function lintArguments(
       const found = schemasOf(argument.split('.'));
       return found.length === 0
         ? []
-        : findTestFaults({ argument, tests: { in: test.values.map(({ value }) => value) }, found }).map(
-            ({ message }) => ({
-              where: test.where,
-              message,
-            }),
-          );
+        : findTestFaults(argument, { in: test.values.map(({ value }) => value) }, found).map(({ message }) => ({
+            where: test.where,
+            message,
+          }));
     });
   return [...unknown, ...values];
 }
@@ -277,11 +275,11 @@ const LITERALS: ReadonlySet<string> = new Set(['string', 'number', 'boolean', 'n
  */
 export function readInputTest(
   { terms, negated = false, with: mocks, location }: Expression,
-  aliases: ReadonlyMap<string, readonly string[]>,
+  aliases: Aliases,
 ): InputTest | undefined {
   if (!Array.isArray(terms) || terms.length !== 3 || mocks !== undefined) return undefined;
   const [operator, left, right] = terms as unknown as readonly [Term, Term, Term];
-  const name = operatorOf(operator);
+  const name = nameOfRef(operator);
   const [leftPath, rightPath] = [fieldPath(left, aliases), fieldPath(right, aliases)];
   const make = (operator: 'is' | 'has', path: string | undefined, values: readonly Term[]): InputTest | undefined =>
     path !== undefined && values.length > 0 && values.every(isLiteral)
@@ -296,13 +294,8 @@ export function readInputTest(
     : undefined;
 }
 
-/** Returns the name of the function that an expression calls. */
-function operatorOf(term: Term | undefined): string {
-  return term?.type === 'ref' ? (term.value as readonly Term[]).map(({ value }) => String(value)).join('.') : '';
-}
-
 /** Returns the path of an input reference without computed parts, below `input`. */
-function fieldPath(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
+function fieldPath(term: Term, aliases: Aliases): string | undefined {
   const path = term.type === 'ref' || term.type === 'var' ? groundPath(term, aliases) : undefined;
   return path?.whole === true && path.names[0] === 'input' && path.names.length > 1
     ? path.names.slice(1).join('.')

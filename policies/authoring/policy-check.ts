@@ -1,6 +1,6 @@
 /** Checks all sources of a policy: YAML as at a start, Rego by opa and by our own checks. */
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+
+import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/primitive-semantics.ts';
@@ -10,6 +10,7 @@ import { findOpa } from '../rego/opa-program.ts';
 import { checkRego } from '../rego/rego-build.ts';
 import type { ParsedFile } from '../rego/rego-facts.ts';
 import { isRego, readRegoSources, stageFiles } from '../rego/rego-files.ts';
+import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 import { type LocatedRule, readConfiguredNames } from '../rules/configured-names.ts';
 import { findUncheckedRules } from '../rules/offered-tools.ts';
 import { comparePlaces, type PolicyProblem } from '../rules/policy-problems.ts';
@@ -101,8 +102,7 @@ async function checkAllRego(
     throw thrown;
   });
   if (opa === undefined) return { findings: [], regoFiles: 0, regoRules: 0 };
-  const staging = await mkdtemp(path.join(tmpdir(), 'tollgate-check-'));
-  try {
+  return inTemporaryFolder('check', async (staging) => {
     const files = await readRegoSources(
       sources.map((source) => ({ path: source.path, shown: pathInMessages(source.path, parts.folder) })),
     );
@@ -117,9 +117,7 @@ async function checkAllRego(
       regoFiles: files.filter(isRego).length,
       regoRules: rules.length,
     };
-  } finally {
-    await rm(staging, { recursive: true, force: true });
-  }
+  });
 }
 
 async function lintInputs(files: readonly ParsedFile[], parts: PolicyParts): Promise<readonly PolicyFinding[]> {

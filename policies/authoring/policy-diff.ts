@@ -1,17 +1,19 @@
 /**
  * Compares two policies: which rules, entry points, modes and settings differ. It never shows the value of a setting.
  */
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+
+import { readFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
 import { readBundle } from '../rego/bundles/bundle-format.ts';
 import { findOpa } from '../rego/opa-program.ts';
 import { type CompiledRego, compileRego } from '../rego/rego-build.ts';
 import type { RegoRule } from '../rego/rego-facts.ts';
+import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 import { refuseProblems } from '../rules/policy-problems.ts';
 
 /** The two policies. Each is a tollgate.yaml with its sources, a file of rules, Rego, or a bundle. */
@@ -79,23 +81,19 @@ export async function diffPolicies(request: DiffRequest): Promise<readonly Diffe
 }
 
 function differenceOf({ kind, name, file, line }: Item, change: Difference['change']): Difference {
-  return { kind, change, name, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
+  return { kind, change, name, ...definedFields({ file, line }) };
 }
 
 /** Shows modes, and the names of a rule's fields. The value of a setting may be a secret, so it is not shown. */
 function explain(before: Item, after: Item): { readonly detail?: string } {
   if (after.kind === 'mode') return { detail: `${show(before.value)} → ${show(after.value)}` };
   if (after.kind !== 'rule') return {};
-  const [old, now] = [fieldsOf(before.value), fieldsOf(after.value)];
-  if (old === undefined || now === undefined) return {};
+  const [old, now] = [before.value, after.value];
+  if (!isJsonObject(old) || !isJsonObject(now)) return {};
   const fields = [...new Set([...Object.keys(old), ...Object.keys(now)])].filter(
     (key) => !isDeepStrictEqual(old[key], now[key]),
   );
   return { detail: fields.map((key) => (key === 'digest' ? 'the rule itself' : key)).join(', ') };
-}
-
-function fieldsOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : undefined;
 }
 
 function show(mode: unknown): string {
@@ -142,12 +140,8 @@ async function readBuilt(file: string, shown: string): Promise<readonly Item[]> 
 }
 
 async function readRego(sources: readonly DiffSource[], option: string | undefined): Promise<readonly Item[]> {
-  const cache = await mkdtemp(path.join(tmpdir(), 'tollgate-diff-'));
-  try {
-    return builtItems(await compileRego(sources, { opa: await findOpa(option), cache }));
-  } finally {
-    await rm(cache, { recursive: true, force: true });
-  }
+  const opa = await findOpa(option);
+  return inTemporaryFolder('diff', async (cache) => builtItems(await compileRego(sources, { opa, cache })));
 }
 
 function builtItems({ wasm, data, facts }: CompiledRego): readonly Item[] {
@@ -178,7 +172,7 @@ function regoItems(rules: readonly RegoRule[]): readonly Item[] {
 
 /** Yields every value of a configuration with its dotted path. */
 function* leaves(value: unknown, at: string): Generator<Item> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value) && Object.keys(value).length > 0) {
+  if (isJsonObject(value) && Object.keys(value).length > 0) {
     for (const [key, child] of Object.entries(value)) yield* leaves(child, at === '' ? key : `${at}.${key}`);
     return;
   }

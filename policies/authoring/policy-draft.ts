@@ -7,6 +7,13 @@ import { findOpa } from '../rego/opa-program.ts';
 
 const DRAFT = path.join(path.dirname(fileURLToPath(import.meta.url)), 'draft');
 
+/** `rego`: whether to include Rego; default: if opa is found. `folder`: relative to where opa and Regal will run. */
+export interface DraftRequest {
+  readonly rego?: boolean;
+  readonly folder: string;
+  readonly opa?: string;
+}
+
 /** The files of a first policy folder. */
 export interface PolicyDraft {
   /** Text of each file, by its name in the folder. */
@@ -20,15 +27,7 @@ export interface PolicyDraft {
  * is not given, there is Rego if opa is found. `folder` is the path of the policy folder relative to where they will
  * run.
  */
-export async function draftPolicy({
-  rego,
-  folder,
-  opa,
-}: {
-  readonly rego?: boolean;
-  readonly folder: string;
-  readonly opa?: string;
-}): Promise<PolicyDraft> {
+export async function draftPolicy({ rego, folder, opa }: DraftRequest): Promise<PolicyDraft> {
   const text = (name: string): string => readFileSync(path.join(DRAFT, name), 'utf8');
   const schemas = readdirSync(SCHEMA_FOLDER)
     .filter((name) => name.endsWith('.json'))

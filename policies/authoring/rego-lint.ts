@@ -4,15 +4,18 @@ import { CAPABILITIES_FILE } from '../engine/policy-library.ts';
 import { adviseBuiltin } from '../rego/opa-errors.ts';
 import { EXPOSE, type ParsedFile, SETS, type SetRule } from '../rego/rego-facts.ts';
 import {
+  type Aliases,
   aliasesOf,
   type Expression,
   elseChain,
   groundPath,
+  nameOfRef,
   packagePath,
   type Rule,
   type SourceLocation,
   type Term,
   termsIn,
+  valuesIn,
 } from '../rego/syntax-tree.ts';
 import type { PolicyProblem } from '../rules/policy-problems.ts';
 import { readInputTest } from './input-lint.ts';
@@ -72,12 +75,7 @@ function* callsIn(part: unknown): Generator<Call> {
   };
   const words = Array.isArray(terms) ? terms : type === 'call' ? value : undefined;
   const [operator, ...args] = Array.isArray(words) ? (words as readonly Term[]) : [];
-  if (operator?.type === 'ref')
-    yield {
-      name: (operator.value as readonly Term[]).map((term) => String(term.value)).join('.'),
-      args,
-      where: operator.location,
-    };
+  if (operator?.type === 'ref') yield { name: nameOfRef(operator), args, where: operator.location };
   for (const [key, child] of Object.entries(part))
     if (key !== 'location' && key !== 'annotations') yield* callsIn(child);
 }
@@ -111,7 +109,7 @@ function lintFormat({ args: [format, values] }: Call): readonly Found[] {
 }
 
 /** Finds bodies that no input can satisfy, and tools that are compared with their server. */
-function lintBody(rule: Rule, aliases: ReadonlyMap<string, readonly string[]>): readonly Found[] {
+function lintBody(rule: Rule, aliases: Aliases): readonly Found[] {
   return elseChain(rule).flatMap(({ body }) => {
     const required = new Map<string, string>();
     const found: Found[] = [];
@@ -141,7 +139,7 @@ interface Equality {
 }
 
 /** Returns the text that an expression requires of a field of the input. */
-function readEquality(expression: Expression, aliases: ReadonlyMap<string, readonly string[]>): Equality | undefined {
+function readEquality(expression: Expression, aliases: Aliases): Equality | undefined {
   const test = readInputTest(expression, aliases);
   const [value, ...others] = test?.values ?? [];
   return test?.operator === 'is' && !test.negated && value?.type === 'string' && others.length === 0
@@ -174,19 +172,11 @@ function findUsed(files: readonly ParsedFile[]): ReadonlySet<string> {
     const own = ['data', ...packagePath(module)];
     for (const name of (module.rules ?? [])
       .flatMap((rule) => elseChain(rule))
-      .flatMap((rule) => [...namesIn([rule.head.key, rule.head.value, rule.head.args, rule.body])]))
+      .flatMap((rule) => [...valuesIn([rule.head.key, rule.head.value, rule.head.args, rule.body], ['var'])]))
       used.add([...own, name].join('.'));
     for (const term of termsIn(module.rules)) used.add((groundPath(term, aliases)?.names ?? []).join('.'));
   }
   return used;
-}
-
-/** Yields the names at the start of references, and plain names. */
-function* namesIn(part: unknown): Generator<string> {
-  if (typeof part !== 'object' || part === null) return;
-  const { type, value } = part as { readonly type?: unknown; readonly value?: unknown };
-  if (type === 'var') yield String(value);
-  for (const child of Object.values(part)) yield* namesIn(child);
 }
 
 function lintUse(

@@ -14,9 +14,9 @@ import type {
   Principal,
   RequestedExposure,
 } from '../port.ts';
-import { Confinements } from '../rules/caller-confinement.ts';
 import type { LocatedRule } from '../rules/configured-names.ts';
 import type { CompiledConfinement } from '../rules/confinement-rules.ts';
+import { Confinements } from '../rules/confinement-rules.ts';
 import { offeredToolCheck } from '../rules/offered-tools.ts';
 import { formatProblem } from '../rules/policy-problems.ts';
 import { costOfCall, costOfList, EXPENSIVE_MS, type RuleWeights } from './decision-cost.ts';
@@ -77,63 +77,54 @@ interface DecisionCosts {
 /** The source of a fetched policy. */
 type RemotePolicySource = Required<Pick<Policy, 'follow' | 'remarks'>> & { close(): void };
 
-/** A policy. `deadlineMs` is the time for one decision with small arguments. */
+/** What a policy is made from besides its evaluator. */
+interface PolicyOptions {
+  readonly revision: string;
+  readonly rules: number;
+  /** Milliseconds for one decision with small arguments. */
+  readonly deadlineMs: number;
+  readonly zones?: readonly string[];
+  readonly rulesByServer?: ReadonlyMap<string, Iterable<LocatedRule>>;
+  readonly confining: CompiledConfinement;
+  readonly remote?: RemotePolicySource;
+  readonly costs?: DecisionCosts;
+}
+
+/** A policy over an evaluator. */
 export class CompiledPolicy implements Policy {
   readonly revision: string;
   readonly rules: number;
   readonly #evaluator: Evaluator;
-  readonly #deadlineMs: number;
-  readonly #zones: readonly string[];
-  readonly #rulesByServer: ReadonlyMap<string, Iterable<LocatedRule>>;
+  readonly #options: PolicyOptions;
   readonly #confinements: Confinements;
-  readonly #remote: RemotePolicySource | undefined;
-  readonly #costs: DecisionCosts | undefined;
   /** Decisions that depend on nothing else of the call, by principal, then by verb and tool. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(
-    evaluator: Evaluator,
-    options: {
-      readonly revision: string;
-      readonly rules: number;
-      readonly deadlineMs: number;
-      readonly zones?: readonly string[];
-      readonly rulesByServer?: ReadonlyMap<string, Iterable<LocatedRule>>;
-      readonly confining: CompiledConfinement;
-      readonly remote?: RemotePolicySource;
-      readonly costs?: DecisionCosts;
-    },
-  ) {
+  constructor(evaluator: Evaluator, options: PolicyOptions) {
     this.#evaluator = evaluator;
+    this.#options = options;
     this.revision = options.revision;
     this.rules = options.rules;
-    this.#deadlineMs = options.deadlineMs;
-    this.#zones = options.zones ?? [];
-    this.#rulesByServer = options.rulesByServer ?? new Map();
     this.#confinements = new Confinements(options.confining);
-    this.#remote = options.remote;
-    this.#costs = options.costs;
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
     const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
     if (known !== undefined && input.effect.spill !== true) return known;
-    const result = this.#query(
-      ENTRYPOINTS.call,
-      input,
-      this.#costs === undefined ? 0 : costOfCall(this.#costs.weights, input, this.#costs),
-    );
+    const { costs } = this.#options;
+    const result = this.#query(ENTRYPOINTS.call, input, costs && costOfCall(costs.weights, input, costs));
     return result instanceof Promise ? result.then((later) => this.#keep(input, later)) : this.#keep(input, result);
   }
 
   /** Returns the result of lib/why.rego for this call. Only the shipped module has it. Throws POLICY_FAILED. */
   explain(input: CallInput): PolicyResult | Promise<PolicyResult> {
-    return this.#query(ENTRYPOINTS.why, input, 0);
+    return this.#query(ENTRYPOINTS.why, input);
   }
 
-  #query(entrypoint: string, input: CallInput, cost: number): PolicyResult | Promise<PolicyResult> {
-    const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
-    const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
+  #query(entrypoint: string, input: CallInput, cost = 0): PolicyResult | Promise<PolicyResult> {
+    const { zones = [], deadlineMs: base } = this.#options;
+    const text = callInputText(input, { project: this.#evaluator.projects, zones });
+    const deadlineMs = base + text.length / CHARS_A_MS;
     return this.#evaluator.evaluate(
       { entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run },
       cost,
@@ -164,15 +155,16 @@ export class CompiledPolicy implements Policy {
 
   /** If Rego fails on what is known before a call, the list ignores it. The calls then report the failure. */
   async #list(principal: Principal, tools: readonly ListTool[]): Promise<PolicyResult> {
+    const { costs, deadlineMs } = this.#options;
     const evaluate = (blind: boolean): PolicyResult | Promise<PolicyResult> => {
       const query = {
         entrypoint: ENTRYPOINTS.list,
         input: listInputText(principal, tools, blind),
         time: '',
-        deadlineMs: this.#deadlineMs + tools.length,
+        deadlineMs: deadlineMs + tools.length,
         principal: principal.id,
       };
-      return this.#evaluator.evaluate(query, this.#costs === undefined ? 0 : costOfList(this.#costs.weights, tools));
+      return this.#evaluator.evaluate(query, costs && costOfList(costs.weights, tools));
     };
     try {
       return await evaluate(false);
@@ -185,7 +177,7 @@ export class CompiledPolicy implements Policy {
   async findUnoffered(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]> {
     const check = offeredToolCheck(server, tools);
     const lines: string[] = [];
-    for await (const rule of inTimeSlices(this.#rulesByServer.get(server) ?? []))
+    for await (const rule of inTimeSlices(this.#options.rulesByServer?.get(server) ?? []))
       lines.push(...check(rule).map(formatProblem));
     return lines;
   }
@@ -199,16 +191,16 @@ export class CompiledPolicy implements Policy {
   }
 
   get remarks(): readonly string[] {
-    return this.#remote?.remarks ?? [];
+    return this.#options.remote?.remarks ?? [];
   }
 
   follow(listener: Parameters<RemotePolicySource['follow']>[0]): void {
-    this.#remote?.follow(listener);
+    this.#options.remote?.follow(listener);
   }
 
   close(): void {
     this.#evaluator.close();
-    this.#remote?.close();
+    this.#options.remote?.close();
   }
 }
 

@@ -38,34 +38,21 @@ export function callInputText(
     clock: readClocks(options.zones ?? [], time),
     plan,
   };
-  const facts = {
-    verb,
-    server,
-    tool,
-    paths,
-    urls,
-    ...(command === undefined ? {} : { command }),
-    ...(spill === true ? { spill } : {}),
-  };
+  const facts = { verb, server, tool, paths, urls, command, ...(spill === true ? { spill } : {}) };
   return `${JSON.stringify(context).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
 /** Returns the input of a list decision. `blind`: the user's Rego is not evaluated, and each of its rules may match. */
 export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
-  const entries = tools.map(({ server, tool, verb, verbs, facts, primitive }) => ({
+  const entries = tools.map(({ server, tool, verb, verbs = [verb], facts, primitive }) => ({
     server,
     tool,
-    verbs: verbs ?? [verb],
-    ...(facts === undefined ? {} : { facts }),
-    ...(primitive === undefined ? {} : { primitive }),
+    verbs,
+    facts,
+    primitive,
   }));
-  return JSON.stringify({
-    version: 1,
-    phase: 'list',
-    principal: pickPrincipal(principal),
-    tools: entries,
-    ...(blind ? { blind } : {}),
-  });
+  const list = { version: 1, phase: 'list', principal: pickPrincipal(principal), tools: entries };
+  return JSON.stringify(blind ? { ...list, blind } : list);
 }
 
 /** Leaves out keys that are not declared. Otherwise a policy might begin to trust them. */
@@ -86,17 +73,17 @@ function requireObject(text: string): void {
 
 /** Works on the text, so that numbers and everything else keep their spelling. `text` is valid JSON. */
 function projectLongTexts(text: string): string {
-  const pieces: string[] = [];
+  const parts: string[] = [];
   let copied = 0;
   for (let open = text.indexOf('"'); open >= 0; ) {
     const end = endOfText(text, open);
     if (end - open > LONG_TEXT && !/^\s*:/.test(text.slice(end, end + 64))) {
-      pieces.push(text.slice(copied, open), longMarker(JSON.parse(text.slice(open, end)) as string));
+      parts.push(text.slice(copied, open), longMarker(JSON.parse(text.slice(open, end)) as string));
       copied = end;
     }
     open = text.indexOf('"', end);
   }
-  return pieces.join('') + text.slice(copied);
+  return parts.join('') + text.slice(copied);
 }
 
 /** Returns the offset after the closing quote of the string that begins at `open`. */

@@ -1,13 +1,14 @@
 /** The shipped library: its sources, the WebAssembly built from them, and the hash that connects the two. */
+
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { unpackBundle } from '../rego/bundles/bundle-format.ts';
 import { findOpa, type Opa, packageRoot, runOpa } from '../rego/opa-program.ts';
 import { makeCapabilities } from '../rego/rego-capabilities.ts';
+import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 
 /** The entry points of the module: decide a call, decide a list, check patterns, explain conditions. */
 export const ENTRYPOINTS = {
@@ -65,8 +66,7 @@ export function readLibrary(): PolicyLibrary {
  * Builds the library from the source tree. The same opa gives the same bytes: it runs at the root, with relative paths.
  */
 export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-library-'));
-  try {
+  return inTemporaryFolder('library', async (folder) => {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'rego', 'capabilities.json');
     const flags = [...buildFlags(opa), '-e', ENTRYPOINTS.why, '--capabilities', capabilities, '-o', out];
@@ -74,9 +74,7 @@ export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
     const wasm = code === 0 ? unpackBundle(await readFile(out)).get('policy.wasm') : undefined;
     if (wasm === undefined) throw new Error(`opa cannot build the library:\n${stderr}`);
     return wasm;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 /** Writes capabilities.json, policy.wasm and policy.json into the source tree. */

@@ -2,10 +2,12 @@
  * Makes a policy from configuration, YAML rules, Rego and bundles. If any part has a fault, the whole policy is
  * refused.
  */
+
 import { readFile } from 'node:fs/promises';
 import { setImmediate as letOthersRun } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import { type Bundle, readBundle } from '../rego/bundles/bundle-format.ts';
 import { bundleName, RemoteBundle } from '../rego/bundles/remote-bundle.ts';
 import { exposeRuleNumber, findUnknownExposed } from '../rego/expose-members.ts';
@@ -90,7 +92,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     data: JSON.stringify({ ...user?.data, config }),
     rules,
     foreign: user !== undefined,
-    ...(user?.remote === undefined ? {} : { remote: user.remote }),
+    ...definedFields({ remote: user?.remote }),
   };
 }
 
@@ -129,7 +131,7 @@ async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<Use
     modes: {},
     mode,
     sets: mayHaveMode('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS,
-    ...(remote === undefined ? {} : { remote }),
+    ...definedFields({ remote }),
   };
 }
 
@@ -178,13 +180,7 @@ async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): P
 
 /** Returns what a reason says about its rule. */
 function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Partial<RegoRule> {
-  return {
-    ...(id === undefined ? {} : { id }),
-    file,
-    line,
-    ...(severity === undefined ? {} : { severity }),
-    ...(remediation === undefined ? {} : { remediation }),
-  };
+  return definedFields({ id, file, line, severity, remediation });
 }
 
 /** Reads one file after the other and lets calls run in between, because parsing is the expensive part of a reload. */
@@ -201,7 +197,7 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly YamlRuleDocum
       file,
       problems: document.problems,
       mode: source.mode,
-      ...(source.modes === undefined ? {} : { modes: source.modes }),
+      ...definedFields({ modes: source.modes }),
       value: document.value,
       placeOf: (at, part) => document.placeOf(at, part),
     });

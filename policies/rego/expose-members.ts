@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ValidateFunction } from 'ajv';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { loadSchemaProfile } from '../../catalogs/projection/schema-projection.ts';
+import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { RequestedExposure } from '../port.ts';
 import { INTERNAL_TOOLS } from '../rules/offered-tools.ts';

@@ -2,7 +2,7 @@
 
 import type { ReadAnalysis } from './read-analysis.ts';
 import type { SetName, SetRule } from './rego-facts.ts';
-import { type Expression, type Module, sourceOf, type Term } from './syntax-tree.ts';
+import { type Expression, isRef, type Module, sourceOf, type Term } from './syntax-tree.ts';
 
 const APPROVALS = ['call', 'group', 'server'];
 
@@ -91,9 +91,4 @@ function namesIn(part: unknown, found = new Set<string>()): Set<string> {
     if (key !== 'location') namesIn(key === 'terms' && Array.isArray(child) ? child.slice(1) : child, found);
   }
   return found;
-}
-
-function isRef(term: unknown, name: string): boolean {
-  const { type, value } = term as Partial<Term>;
-  return type === 'ref' && (value as readonly Term[]).length === 1 && (value as readonly Term[])[0]?.value === name;
 }

@@ -1,5 +1,5 @@
 /** Chooses, for each rule, the first test of its body by which the build groups the rules of a set. */
-import { aliasesOf, type Expression, groundPath, type Module, type Term } from './syntax-tree.ts';
+import { type Aliases, aliasesOf, type Expression, groundPath, isRef, type Module, type Term } from './syntax-tree.ts';
 
 /** A test that a rule requires: the text at `path` of the input must be one of `values`. */
 interface LeadingTest {
@@ -27,7 +27,7 @@ export function chooseLeadingTests(
  * Returns the tests of input texts against literals at the start of a body. A test after another expression does not
  * count.
  */
-function testsOf(body: readonly Expression[], aliases: ReadonlyMap<string, readonly string[]>): readonly LeadingTest[] {
+function testsOf(body: readonly Expression[], aliases: Aliases): readonly LeadingTest[] {
   const tests: LeadingTest[] = [];
   for (const expression of body) {
     const test = testOf(expression, aliases);
@@ -37,25 +37,18 @@ function testsOf(body: readonly Expression[], aliases: ReadonlyMap<string, reado
   return tests;
 }
 
-function testOf(
-  { terms, negated, with: mocks }: Expression,
-  aliases: ReadonlyMap<string, readonly string[]>,
-): LeadingTest | undefined {
+function testOf({ terms, negated, with: mocks }: Expression, aliases: Aliases): LeadingTest | undefined {
   if (!Array.isArray(terms) || terms.length !== 3 || negated === true || mocks !== undefined) return undefined;
   const [operator, left, right] = terms as [Term, Term, Term];
-  if (isRef(operator, ['equal']) || isRef(operator, ['eq']))
+  if (isRef(operator, 'equal') || isRef(operator, 'eq'))
     return literalTest(left, [right], aliases) ?? literalTest(right, [left], aliases);
   const isList = right.type === 'set' || right.type === 'array';
-  return isList && isRef(operator, ['internal', 'member_2'])
+  return isList && isRef(operator, 'internal', 'member_2')
     ? literalTest(left, right.value as readonly Term[], aliases)
     : undefined;
 }
 
-function literalTest(
-  field: Term,
-  literals: readonly Term[],
-  aliases: ReadonlyMap<string, readonly string[]>,
-): LeadingTest | undefined {
+function literalTest(field: Term, literals: readonly Term[], aliases: Aliases): LeadingTest | undefined {
   const path = groundPath(field, aliases);
   if (path?.names[0] !== 'input' || !path.whole) return undefined;
   if (literals.length === 0 || !literals.every(({ type }) => type === 'string')) return undefined;
@@ -66,10 +59,4 @@ function literalTest(
       .join(''),
     values: [...new Set(literals.map(({ value }) => String(value)))],
   };
-}
-
-/** Whether a term is a reference that consists of exactly these names. */
-export function isRef(term: Term, names: readonly string[]): boolean {
-  const parts = term.type === 'ref' ? (term.value as readonly Term[]) : [];
-  return parts.length === names.length && parts.every(({ value }, at) => value === names[at]);
 }

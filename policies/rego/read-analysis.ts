@@ -1,5 +1,14 @@
 /** Determines what a part of Rego reads of a call, through all rules and functions that it uses. */
-import { aliasesOf, groundPath, type Module, packagePath, type Rule, type Term, termsIn } from './syntax-tree.ts';
+import {
+  type Aliases,
+  aliasesOf,
+  groundPath,
+  type Module,
+  packagePath,
+  type Rule,
+  type Term,
+  termsIn,
+} from './syntax-tree.ts';
 
 /**
  * What a value can depend on. `kind`: the caller, the server and the verb. `tool`: also the name of the tool. `call`:
@@ -45,7 +54,7 @@ export class ReadAnalysis {
   /** Rules by their full name, and by every prefix of it (`#below`). */
   readonly #exact = new Map<string, Defined[]>();
   readonly #below = new Map<string, Defined[]>();
-  readonly #aliases = new Map<Module, ReadonlyMap<string, readonly string[]>>();
+  readonly #aliases = new Map<Module, Aliases>();
   readonly #marked = new Map<Rule, Depth>();
 
   constructor(modules: readonly Module[]) {

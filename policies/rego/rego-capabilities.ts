@@ -1,22 +1,22 @@
 /** Makes the list of built-ins that Rego may use here: those that WebAssembly has, and those in builtins.ts. */
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { wordSet } from '../../catalogs/text/word-set.ts';
 import { BUILTINS } from '../engine/wasm/builtins.ts';
 import { type WasmExports, WasmHost } from '../engine/wasm/wasm-host.ts';
 import { memoryPages } from '../engine/wasm/wasm-module.ts';
 import { unpackBundle } from './bundles/bundle-format.ts';
 import { type Opa, runOpa } from './opa-program.ts';
+import { inTemporaryFolder } from './temporary-folder.ts';
 
 /** Built-ins that do not exist at run time, and operators. They cannot be called by the probe, and need no host. */
 const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'rego.metadata.rule']);
 /** OPA 1 reads Rego v1 only with this feature. OPA 0.70 ignores it. */
 const REGO_V1 = 'rego_v1';
 /** Built-ins that Rego v1 refuses. */
-const DEPRECATED = new Set(
-  'all any cast_array cast_boolean cast_null cast_object cast_set cast_string net.cidr_overlap re_match set_diff'.split(
-    ' ',
-  ),
+const DEPRECATED = wordSet(
+  'all any cast_array cast_boolean cast_null cast_object cast_set cast_string net.cidr_overlap re_match set_diff',
 );
 
 interface Builtin {
@@ -36,8 +36,7 @@ interface Capabilities {
  * states which of them its host must supply. Throws Error if opa fails.
  */
 export async function makeCapabilities(opa: Opa): Promise<string> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-capabilities-'));
-  try {
+  return inTemporaryFolder('capabilities', async (folder) => {
     const listed = await runOpa(opa, ['capabilities', '--current'], folder);
     const all = JSON.parse(listed.stdout) as Capabilities;
     const probed = all.builtins.filter(
@@ -50,9 +49,7 @@ export async function makeCapabilities(opa: Opa): Promise<string> {
     );
     const features = [...new Set([...all.features, REGO_V1])];
     return `${JSON.stringify({ builtins, future_keywords: all.future_keywords, features }, null, 1)}\n`;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 /** Returns Rego that calls each of these built-ins with unknown arguments. */

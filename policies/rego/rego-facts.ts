@@ -37,6 +37,12 @@ export interface ExposeFacts {
   readonly pins?: readonly string[];
 }
 
+/** The place of a reason. */
+export interface RegoPlace {
+  readonly file: string;
+  readonly line: number;
+}
+
 /** Facts about the user's Rego that its evaluation does not give. */
 export interface RegoFacts {
   /** Packages below `policy`, without that prefix, and the index of the source of each of their files. */
@@ -44,7 +50,7 @@ export interface RegoFacts {
   /** Which sets have a rule. */
   readonly sets: Readonly<Record<SetName, boolean>>;
   /** Place of the reason with this id, for members that do not have the number of their rule. */
-  readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
+  readonly places: Readonly<Record<string, RegoPlace>>;
   /** By number. Members contain the number of their rule. */
   readonly rules: readonly RegoRule[];
   /** Rules of `expose`, by the number in their members. Absent in bundles of older versions. */

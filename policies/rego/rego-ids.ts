@@ -1,10 +1,10 @@
 /** The ids of rules in Rego: their form, and that no two rules have the same id, in Rego and YAML together. */
 
 import type { LocatedRule } from '../rules/configured-names.ts';
-import type { PolicyProblem } from '../rules/policy-problems.ts';
+import { type PolicyProblem, problemAt } from '../rules/policy-problems.ts';
 import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
 
-import type { RegoFacts, SetRule } from './rego-facts.ts';
+import type { RegoFacts, RegoPlace, SetRule } from './rego-facts.ts';
 import type { Rule } from './syntax-tree.ts';
 
 /** The same as in policies/schemas/rules.json for YAML. */
@@ -58,10 +58,7 @@ export function findSharedIds(rules: readonly SetRule[]): readonly PolicyProblem
 /**
  * Returns the ids of reasons in Rego and their places: ids of rules and packages, and names of packages without an id.
  */
-export function regoReasonIds({
-  rules,
-  places,
-}: Pick<RegoFacts, 'rules' | 'places'>): ReadonlyMap<string, { readonly file: string; readonly line: number }> {
+export function regoReasonIds({ rules, places }: Pick<RegoFacts, 'rules' | 'places'>): ReadonlyMap<string, RegoPlace> {
   return new Map([
     ...rules.map(({ id, package: name, file, line }) => [id ?? `policy.${name}`, { file, line }] as const),
     ...Object.entries(places),
@@ -80,14 +77,10 @@ export function findTakenIds(
       const there = regoIds.get(id);
       return there === undefined
         ? []
-        : [
-            {
-              ...at(['id']),
-              message:
-                `the id "${id}" is already used at ${there.file}:${there.line}; ids are unique across ` +
-                'YAML and Rego',
-            },
-          ];
+        : problemAt(
+            at(['id']),
+            `the id "${id}" is already used at ${there.file}:${there.line}; ids are unique across ` + 'YAML and Rego',
+          );
     });
 }
 

@@ -1,5 +1,7 @@
 /** Inspects the user's Rego before it is built: collects its rules, and reports wrong packages, sets and METADATA. */
+
 import { createHash } from 'node:crypto';
+import { groupBy } from '../../catalogs/text/collections.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
 import { exposeFacts, findExposeFaults } from './expose-members.ts';
@@ -19,12 +21,14 @@ import { findMemberFaults } from './set-members.ts';
 import {
   type Annotation,
   aliasesOf,
+  elseChain,
   groundPath,
   type Module,
   packagePath,
   type Rule,
   sourceOf,
   termsIn,
+  valuesIn,
 } from './syntax-tree.ts';
 
 /** The part of a package name between dots. Ids and modes use these names. */
@@ -214,15 +218,16 @@ function digestOf(...rules: readonly Rule[]): string {
 
 function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[]): RegoFacts['others'] {
   const own = new Set(members.map(({ rule }) => rule));
-  const named = new Map<string, Rule[]>();
-  for (const { module } of files) {
-    for (const rule of (module.rules ?? []).filter((one) => !own.has(one))) {
-      const name = [...packagePath(module), String(rule.head.ref[0]?.value)].join('.');
-      named.set(name, [...(named.get(name) ?? []), rule]);
-    }
-  }
+  const others = files.flatMap(({ module }) =>
+    (module.rules ?? []).filter((rule) => !own.has(rule)).map((rule) => ({ module, rule })),
+  );
+  const named = groupBy(others, ({ module, rule }) =>
+    [...packagePath(module), String(rule.head.ref[0]?.value)].join('.'),
+  );
   return Object.fromEntries(
-    [...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]),
+    [...named]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([name, rules]) => [name, digestOf(...rules.map(({ rule }) => rule))]),
   );
 }
 
@@ -237,7 +242,7 @@ function findMisspelledSets(files: readonly ParsedFile[]): readonly PolicyProble
       const name = String(rule.head.ref[0]?.value);
       const hint = isSetRule(rule) && rule.head.args === undefined && !known.includes(name) ? suggest(name, known) : '';
       if (hint === '') return [];
-      words ??= new Set(files.flatMap(({ module }) => (module.rules ?? []).flatMap((one) => [...wordsIn(one)])));
+      words ??= new Set(files.flatMap(({ module }) => (module.rules ?? []).flatMap(wordsIn)));
       return words.has(name)
         ? []
         : [
@@ -252,15 +257,8 @@ function findMisspelledSets(files: readonly ParsedFile[]): readonly PolicyProble
   );
 }
 
-/** Yields every name and string that a rule uses, without its own name. */
-function* wordsIn({ head, body, else: other }: Rule): Generator<string> {
-  for (const part of [head.key, head.value, head.args, body]) yield* wordsOf(part);
-  if (other !== undefined) yield* wordsIn(other);
-}
-
-function* wordsOf(part: unknown): Generator<string> {
-  if (typeof part !== 'object' || part === null) return;
-  const { type, value } = part as { readonly type?: unknown; readonly value?: unknown };
-  if (type === 'var' || type === 'string') yield String(value);
-  for (const child of Object.values(part)) yield* wordsOf(child);
+/** Returns every name and string that a rule uses, without its own name. */
+function wordsIn(rule: Rule): readonly string[] {
+  const parts = elseChain(rule).map(({ head, body }) => [head.key, head.value, head.args, body]);
+  return [...valuesIn(parts, ['var', 'string'])];
 }

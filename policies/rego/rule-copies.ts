@@ -4,9 +4,10 @@
  * and what they mean, do not change.
  */
 
+import { groupBy } from '../../catalogs/text/collections.ts';
 import { exposeRuleNumber } from './expose-members.ts';
 import { leadingGuard, outcomesOf } from './leading-guards.ts';
-import { chooseLeadingTests, isRef } from './leading-tests.ts';
+import { chooseLeadingTests } from './leading-tests.ts';
 import { deepestRead, ReadAnalysis, type ReadLevel } from './read-analysis.ts';
 import { EXPOSE, type ParsedFile, type RegoExposeRule, SETS, type SetRule } from './rego-facts.ts';
 import { type FoldedSet, type SourcesPart, sourcesText } from './sources-module.ts';
@@ -15,6 +16,7 @@ import {
   aliasesOf,
   type Expression,
   groundPath,
+  isRef,
   packagePath,
   type Rule,
   sourceOf,
@@ -110,7 +112,7 @@ function placeExposes(
   const names = new Map<string, string | undefined>();
   const numbered = exposes.map((one, at) => ({
     one,
-    text: copyOf({ rule: one.rule, file: one.file, number: exposeRuleNumber(at), set: EXPOSE }),
+    text: copyOf(one, exposeRuleNumber(at), EXPOSE),
   }));
   for (const [name, own] of groupBy(numbered, ({ one }) => one.package)) {
     const isCopied = !readWhole.has(name) && own.every(({ text }) => text !== undefined);
@@ -139,7 +141,7 @@ function findReadWhole(files: readonly ParsedFile[], names: ReadonlySet<string>)
       const own = packagePath(module).slice(1).join('.');
       return [...termsIn(module.rules)].flatMap((term) => {
         // rego.metadata.chain() contains the name of the rule that calls it, and a copy has another name.
-        if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
+        if (isRef(term, 'rego', 'metadata', 'chain')) return [own];
         const path = groundPath(term, aliases)?.names;
         return path?.[0] === 'data'
           ? [...names].filter((name) => path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at]))
@@ -173,7 +175,7 @@ function copyRules(
   const copies: Copy[] = [];
   const open: FoldedSet['open'][number][] = [];
   for (const one of rules) {
-    const text = copyOf({ ...one, set: one.facts.set });
+    const text = copyOf(one, one.number, one.facts.set);
     if (text === undefined) return undefined;
     const reads = analysis.ofRule(one.rule, one.file.module);
     copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
@@ -224,17 +226,11 @@ function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) =
 }
 
 /** Returns the rule with another head: its member becomes a pair of the rule's number and the original member. */
-function copyOf({
-  rule,
-  number,
-  set,
-  file,
-}: {
-  readonly rule: Rule;
-  readonly number: number | string;
-  readonly set: string;
-  readonly file: ParsedFile;
-}): ((name: string) => string) | undefined {
+function copyOf(
+  { rule, file }: Pick<SetRule, 'rule' | 'file'>,
+  number: number | string,
+  set: string,
+): ((name: string) => string) | undefined {
   const text = sourceOf(rule.location);
   // `deny contains "x" if { … } { … }`: opa reports the second body as a rule whose text begins with a brace.
   const isChained = text?.startsWith('{') === true;
@@ -252,16 +248,6 @@ function copyOf({
 
 /** Returns the annotations that the rule reads with rego.metadata.rule() at build time. The copy needs them too. */
 function metadataAskedBy(rule: Rule): readonly Annotation[] {
-  const asks = [...termsIn(rule)].some((term) => isRef(term, ['rego', 'metadata', 'rule']));
+  const asks = [...termsIn(rule)].some((term) => isRef(term, 'rego', 'metadata', 'rule'));
   return asks ? (rule.annotations ?? []).filter(({ scope }) => scope === 'rule') : [];
-}
-
-function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
-  const groups = new Map<string, T[]>();
-  for (const item of items) {
-    const group = groups.get(keyOf(item)) ?? [];
-    group.push(item);
-    groups.set(keyOf(item), group);
-  }
-  return groups;
 }

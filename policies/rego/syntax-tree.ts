@@ -89,6 +89,24 @@ export async function parseModules<F extends { readonly staged: string }>(
   return parsed;
 }
 
+/** Returns true for a reference that consists of exactly these names. */
+export function isRef(term: Term | undefined, ...names: readonly string[]): boolean {
+  return nameOfRef(term) === names.join('.') && names.length === (term?.value as readonly Term[]).length;
+}
+
+/** Returns the names of a reference, joined by dots; an empty text for another term. */
+export function nameOfRef(term: Term | undefined): string {
+  return term?.type === 'ref' ? (term.value as readonly Term[]).map(({ value }) => String(value)).join('.') : '';
+}
+
+/** Yields the values of all terms of these types below a part of a tree. */
+export function* valuesIn(part: unknown, types: readonly string[]): Generator<string> {
+  if (typeof part !== 'object' || part === null) return;
+  const { type, value } = part as Partial<Term>;
+  if (types.includes(String(type))) yield String(value);
+  for (const child of Object.values(part)) yield* valuesIn(child, types);
+}
+
 /** Returns a rule and the rules of its `else` branches. */
 export function elseChain(rule: Rule): readonly Rule[] {
   return rule.else === undefined ? [rule] : [rule, ...elseChain(rule.else)];
@@ -119,8 +137,11 @@ export function* termsIn(part: unknown): Generator<Term> {
     if (key !== 'location' && key !== 'annotations') yield* termsIn(child);
 }
 
+/** The full name of each import, by its short name. */
+export type Aliases = ReadonlyMap<string, readonly string[]>;
+
 /** Returns the full names of a module's imports: after `import data.policy.team`, `team` is `data.policy.team`. */
-export function aliasesOf(module: Module): ReadonlyMap<string, readonly string[]> {
+export function aliasesOf(module: Module): Aliases {
   const aliases = (module.imports ?? []).map(({ path, alias }): [string, readonly string[]] => {
     const names = (path.value as readonly Term[]).map(({ value }) => String(value));
     return [alias ?? names.at(-1) ?? '', names];
@@ -134,7 +155,7 @@ export function aliasesOf(module: Module): ReadonlyMap<string, readonly string[]
  */
 export function groundPath(
   term: Term,
-  aliases: ReadonlyMap<string, readonly string[]>,
+  aliases: Aliases,
 ): { readonly names: readonly string[]; readonly whole: boolean } | undefined {
   const [first, ...rest] = term.type === 'ref' ? (term.value as readonly Term[]) : [term];
   if (first?.type !== 'var') return undefined;

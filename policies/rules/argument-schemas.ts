@@ -15,15 +15,11 @@ interface TestFault {
 }
 
 /** Returns the tests that no value of the argument can pass, judged by the schemas that were found for the argument. */
-export function findTestFaults({
-  argument,
-  tests,
-  found,
-}: {
-  readonly argument: string;
-  readonly tests: ArgumentTests;
-  readonly found: readonly SchemaNode[];
-}): readonly TestFault[] {
+export function findTestFaults(
+  argument: string,
+  tests: ArgumentTests,
+  found: readonly SchemaNode[],
+): readonly TestFault[] {
   const expected = [
     ...('equals' in tests ? [[tests.equals, ['equals']] as const] : []),
     ...(tests.in ?? []).map((value, index) => [value, ['in', index]] as const),

@@ -1,6 +1,6 @@
 /** Checks the names in rules against the configuration: servers, profiles, labels and callers. */
 
-import { type PolicyProblem, suggest } from './policy-problems.ts';
+import { type PolicyProblem, problemAt, suggest } from './policy-problems.ts';
 import { INTERNAL_SERVERS, type PolicySettings, type PrincipalSettings } from './policy-settings.ts';
 import type { Trust } from './rule-conditions.ts';
 import type { ModeData } from './rule-modes.ts';
@@ -113,7 +113,7 @@ function missing(field: string, { at, noun, names = [], known }: Names): readonl
   return names.flatMap((name, index) => {
     if (name === undefined || all.has(name)) return [];
     const message = `there is no ${noun} "${name}".${suggest(name, all) || listed(all)}`;
-    return [{ ...at(['when', field, index]), message }];
+    return problemAt(at(['when', field, index]), message);
   });
 }
 
@@ -141,14 +141,11 @@ function findImpossibleCallers(
     (profileNames?.some((name) => principal.profiles.includes(name)) ?? true);
   const callers = principals.filter(fits);
   if (callers.length === 0 && fields.length > 1) {
-    return [
-      {
-        ...at(['when', first], 'key'),
-        message:
-          `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two ` +
-          'rules, or correct one of the names',
-      },
-    ];
+    return problemAt(
+      at(['when', first], 'key'),
+      `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two ` +
+        'rules, or correct one of the names',
+    );
   }
   const named = servers ?? serversOfTools(rule.when.tools);
   if (profileNames === undefined || named === undefined || callers.length === 0) return [];
@@ -156,14 +153,11 @@ function findImpossibleCallers(
     callers.flatMap((caller) => caller.profiles.flatMap((name) => [...(profiles.get(name) ?? [])])),
   );
   if (named.some((server) => reached.has(server))) return [];
-  return [
-    {
-      ...at(['when', 'profiles'], 'key'),
-      message:
-        `no principal with ${profileNames.join(', ')} reaches ${named.join(', ')}, so the rule can ` +
-        'never match; add the server to the profile, or name another profile',
-    },
-  ];
+  return problemAt(
+    at(['when', 'profiles'], 'key'),
+    `no principal with ${profileNames.join(', ')} reaches ${named.join(', ')}, so the rule can ` +
+      'never match; add the server to the profile, or name another profile',
+  );
 }
 
 /** Returns the servers of `server.tool` patterns; undefined if one of the patterns fits any server. */

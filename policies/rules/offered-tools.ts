@@ -1,13 +1,15 @@
 /** Checks rules about one server against the tools that it offers: names, verbs, facts, arguments and pins. */
+
 import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/primitive-schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/primitive-semantics.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { groupBy } from '../../catalogs/text/collections.ts';
 import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
 import type { OfferedTool } from '../port.ts';
 import { findTestFaults, type SchemaNode, schemasAt } from './argument-schemas.ts';
 import { type LocatedRule, serversOfTools } from './configured-names.ts';
-import { type PolicyProblem, suggest } from './policy-problems.ts';
+import { type PolicyProblem, problemAt, suggest } from './policy-problems.ts';
 import { patternCovers } from './rule-patterns.ts';
 
 /** The tools of a server that are known without starting it. `any`: the user accepts whatever it lists. */
@@ -69,15 +71,9 @@ export function findUnofferedTools(
 
 /** Groups the rules that are about one server alone by the name of that server. */
 export function groupByServer(rules: readonly LocatedRule[]): ReadonlyMap<string, readonly LocatedRule[]> {
-  const groups = new Map<string, LocatedRule[]>();
-  for (const located of rules) {
-    const server = serverOf(located);
-    if (server === undefined) continue;
-    const group = groups.get(server) ?? [];
-    group.push(located);
-    groups.set(server, group);
-  }
-  return groups;
+  const groups = groupBy(rules, serverOf);
+  groups.delete(undefined);
+  return groups as ReadonlyMap<string, readonly LocatedRule[]>;
 }
 
 /** Returns a function that finds the problems of one rule about this server alone. */
@@ -101,14 +97,10 @@ export function offeredToolCheck(
         ? []
         : patterns.flatMap(({ pattern, matches }, index) => {
             if (pattern.startsWith('*') || matches.length > 0) return [];
-            return [
-              {
-                ...located.at(['when', 'tools', index]),
-                message:
-                  `${server} has no tool ` +
-                  `"${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}`,
-              },
-            ];
+            return problemAt(
+              located.at(['when', 'tools', index]),
+              `${server} has no tool ` + `"${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}`,
+            );
           });
     const named = new Set(patterns.flatMap(({ matches }) => matches));
     const targets = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
@@ -136,14 +128,11 @@ export function findUncheckedRules(
     );
     if (first === undefined) return [];
     const field = first.rule.when.tools === undefined ? 'args' : 'tools';
-    return [
-      {
-        ...first.at(['when', field], 'key'),
-        message:
-          `${server} is not approved yet, so rules about its tools and arguments cannot be checked; ` +
-          'approve it, and check again',
-      },
-    ];
+    return problemAt(
+      first.at(['when', field], 'key'),
+      `${server} is not approved yet, so rules about its tools and arguments cannot be checked; ` +
+        'approve it, and check again',
+    );
   });
 }
 
@@ -164,27 +153,21 @@ function findVerbs({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
     tools.flatMap(({ semantics: { verb, byArgument } }) => [verb, ...Object.values(byArgument?.verbs ?? {})]),
   );
   if (verbs === undefined || verbs.some((verb) => all.has(verb))) return [];
-  return [
-    {
-      ...at(['when', 'verbs'], 'key'),
-      message:
-        `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; its verbs ` +
-        `are ${[...all].join(', ')}`,
-    },
-  ];
+  return problemAt(
+    at(['when', 'verbs'], 'key'),
+    `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; its verbs ` +
+      `are ${[...all].join(', ')}`,
+  );
 }
 
 function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
   return FACTS.flatMap(([field, meaning]) => {
     if (rule.when[field] === undefined || tools.some(({ semantics }) => semantics[meaning] !== undefined)) return [];
-    return [
-      {
-        ...at(['when', field], 'key'),
-        message:
-          `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; add ` +
-          `it to \`semantics\` of the server, or remove ${field}`,
-      },
-    ];
+    return problemAt(
+      at(['when', field], 'key'),
+      `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; add ` +
+        `it to \`semantics\` of the server, or remove ${field}`,
+    );
   });
 }
 
@@ -194,7 +177,7 @@ function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[])
       schemasAt(inputSchema, dotted.split('.'), { root: inputSchema, depth: 0 }),
     );
     if (found.length > 0)
-      return findTestFaults({ argument: dotted, tests, found }).map(({ path, message }) => ({
+      return findTestFaults(dotted, tests, found).map(({ path, message }) => ({
         ...at(['when', 'args', dotted, ...path]),
         message,
       }));
@@ -229,14 +212,11 @@ function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): r
     const faults = having.map(({ inputSchema }) => argumentValueFault(inputSchema, name, value));
     const [fault] = faults;
     if (fault !== undefined && faults.every((one) => one !== undefined))
-      return [
-        {
-          ...at(['obligations', 'pins', name], 'value'),
-          message:
-            `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not accept the value that is ` +
-            `pinned to "${name}": ${fault}`,
-        },
-      ];
+      return problemAt(
+        at(['obligations', 'pins', name], 'value'),
+        `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not accept the value that is ` +
+          `pinned to "${name}": ${fault}`,
+      );
     return having.length > 0 ? [] : [unknownArgument(at(['obligations', 'pins', name], 'key'), name, tools)];
   });
 }

@@ -10,6 +10,11 @@ export interface PolicyProblem {
   readonly message: string;
 }
 
+/** Returns a list with one problem. */
+export function problemAt(place: Omit<PolicyProblem, 'message'>, message: string): readonly PolicyProblem[] {
+  return [{ ...place, message }];
+}
+
 /** Returns `file:line:col: message`. */
 export function formatProblem({ file, line, column, message }: PolicyProblem): string {
   return `${file}:${line}:${column}: ${message}`;

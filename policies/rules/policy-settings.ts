@@ -1,6 +1,8 @@
 /** Compiles the configuration (servers, profiles, budgets, caps) to the data of the library. */
+
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, Exposure, Principal } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
@@ -109,14 +111,8 @@ function compileAll(settings: PolicySettings): Readonly<Record<string, unknown>>
 }
 
 function compileServer({ tools, labels, validateOutput, trust, gated }: PolicyServerSettings): unknown {
-  return {
-    labels: labels ?? [],
-    ...(trust === undefined ? {} : { trust }),
-    ...(gated === undefined ? {} : { gated }),
-    ...(tools?.allow === undefined ? {} : { allow: textForms(tools.allow) }),
-    ...(tools?.deny === undefined ? {} : { deny: textForms(tools.deny) }),
-    ...(validateOutput === undefined ? {} : { validateOutput }),
-  };
+  const [allow, deny] = [tools?.allow, tools?.deny].map((patterns) => patterns && textForms(patterns));
+  return definedFields({ labels: labels ?? [], trust, gated, allow, deny, validateOutput });
 }
 
 function compileProfile(profile: ProfileSettings): unknown {
@@ -131,8 +127,7 @@ function compileProfile(profile: ProfileSettings): unknown {
     caps: pickCaps(profile.caps),
     budgets: profile.budgets.map(compileBudget),
     expose: compileExposures(profile.expose),
-    ...(profile.schemaProfile === undefined ? {} : { schemaProfile: profile.schemaProfile }),
-    ...(profile.plan === true ? { plan: true } : {}),
+    ...definedFields({ schemaProfile: profile.schemaProfile, plan: profile.plan || undefined }),
   };
 }
 
@@ -158,12 +153,9 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
   const named = tool?.split('.', 1)[0] ?? '';
   if (server !== undefined && tool?.includes('.') === true && !named.includes('*') && named !== server)
     throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
+  const tools = tool === undefined || tool === '*' ? undefined : [tool.includes('.') ? tool : `*.${tool}`];
   const target = compileTarget(
-    {
-      ...(server === undefined ? {} : { servers: [server] }),
-      ...(verb === undefined ? {} : { verbs: [verb] }),
-      ...(tool === undefined || tool === '*' ? {} : { tools: [tool.includes('.') ? tool : `*.${tool}`] }),
-    },
+    definedFields({ servers: server === undefined ? undefined : [server], verbs: verb && [verb], tools }),
     (_path, message) => {
       throw new PatternError(message);
     },
@@ -172,11 +164,7 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
 }
 
 function pickCaps({ bytes, lines, validateOutput }: CapsSettings): CapsSettings {
-  return {
-    ...(bytes === undefined ? {} : { bytes }),
-    ...(lines === undefined ? {} : { lines }),
-    ...(validateOutput === undefined ? {} : { validateOutput }),
-  };
+  return definedFields({ bytes, lines, validateOutput });
 }
 
 function textForms(patterns: readonly string[]): PatternForms {

@@ -1,5 +1,6 @@
 /** Compiles YAML rules to the data of the library, a list and an index. Reports every faulty rule with its place. */
 
+import { wordSet } from '../../catalogs/text/word-set.ts';
 import type { ApprovalScope, ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { type LocatedRule, serversOfTools } from './configured-names.ts';
@@ -68,19 +69,9 @@ export interface CompiledRules {
 }
 
 /** Ids of the library's own reasons. With a rule of the same id, no one could tell the refusals apart. */
-export const RESERVED_RULE_IDS = new Set([
-  'default-deny',
-  'profile',
-  'server-tools',
-  'pin',
-  'plan-mode',
-  'second-gate',
-  'spill',
-  'policy-shape',
-  'rego',
-  'unknown-name',
-  'obligations',
-]);
+export const RESERVED_RULE_IDS = wordSet(`
+  default-deny profile server-tools pin plan-mode second-gate spill policy-shape rego unknown-name obligations
+`);
 
 /** Compiles all documents together, because ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly YamlRuleDocument[], workspace: string): CompiledRules {

@@ -5,7 +5,7 @@ import { ENTRYPOINTS } from '../engine/policy-library.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
 import { findDanglingNames, type LocatedRule, readConfiguredNames } from './configured-names.ts';
 import { findUnofferedTools, INTERNAL_TOOLS } from './offered-tools.ts';
-import type { PolicyProblem } from './policy-problems.ts';
+import { type PolicyProblem, problemAt } from './policy-problems.ts';
 import type { CompiledRules } from './rule-compiler.ts';
 import { lintRules } from './rule-lint.ts';
 
@@ -46,13 +46,10 @@ function findBrokenPatterns(rules: readonly LocatedRule[], wasm: Uint8Array): re
     const { broken } = engine.evaluate(ENTRYPOINTS.patterns, JSON.stringify({ patterns: [pattern] }));
     return Array.isArray(broken) && broken.length === 0
       ? []
-      : [
-          {
-            ...place,
-            message:
-              `${JSON.stringify(pattern)} is not an RE2 regular expression; RE2 has no lookaround and ` +
-              'no backreferences',
-          },
-        ];
+      : problemAt(
+          place,
+          `${JSON.stringify(pattern)} is not an RE2 regular expression; RE2 has no lookaround and ` +
+            'no backreferences',
+        );
   });
 }

@@ -2,10 +2,11 @@
  * Finds faults of rules that fit the schema: fields that exclude each other, duplicates, rules without effect, wide
  * patterns.
  */
+
 import { isDeepStrictEqual } from 'node:util';
+import { wordSet } from '../../catalogs/text/word-set.ts';
 import { type ConfiguredNames, type LocatedRule, serversOfTools } from './configured-names.ts';
-import type { PolicyProblem } from './policy-problems.ts';
-import { isWideHost } from './public-suffixes.ts';
+import { type PolicyProblem, problemAt } from './policy-problems.ts';
 import type { When } from './rule-conditions.ts';
 import { patternCovers } from './rule-patterns.ts';
 
@@ -140,14 +141,11 @@ class DenyRuleIndex {
     ];
     const denier = keys.flatMap((key) => this.#byKey.get(key) ?? []).find((one) => isWithin(rule.when, one.rule.when));
     if (denier === undefined) return [];
-    return [
-      {
-        ...at(['outcome']),
-        message:
-          `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so this ` +
-          'rule has no effect; narrow that rule, or turn one of them off with mode: off',
-      },
-    ];
+    return problemAt(
+      at(['outcome']),
+      `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so this ` +
+        'rule has no effect; narrow that rule, or turn one of them off with mode: off',
+    );
   }
 }
 
@@ -190,4 +188,25 @@ function canonical(value: unknown): string {
 function place({ at }: LocatedRule): string {
   const { file, line } = at([]);
   return `${file}:${line}`;
+}
+
+/** Top-level names that no public registry gives out (RFC 2606, RFC 6762, RFC 8375, ICANN's `internal`). */
+const PRIVATE = wordSet('internal local localhost test example invalid lan corp home intranet private');
+/** Second levels under which country registries give out names: `co.uk`, `com.au`. */
+const SECOND_LEVELS = wordSet('ac co com edu go gob gov ltd me ne net nom or org plc sch');
+/** Hosting services that give each customer a name below these. */
+const HOSTERS = wordSet(`
+  amazonaws.com appspot.com azurewebsites.net blogspot.com cloudfront.net deno.dev firebaseapp.com
+  fly.dev github.io gitlab.io glitch.me herokuapp.com netlify.app ngrok.app ngrok.io ngrok-free.app
+  onrender.com pages.dev railway.app repl.co run.app s3.amazonaws.com surge.sh trycloudflare.com
+  vercel.app web.app windows.net workers.dev wordpress.com
+`);
+
+/** Whether anyone can get a matching host: true for `*.com`, `*.co.uk`, `*.github.io`; false for a plain `*`. */
+function isWideHost(pattern: string): boolean {
+  if (!pattern.startsWith('*.')) return false;
+  const suffix = pattern.slice(2);
+  const [first = '', second, ...more] = suffix.split('.');
+  if (second === undefined) return !PRIVATE.has(first);
+  return HOSTERS.has(suffix) || (more.length === 0 && second.length === 2 && SECOND_LEVELS.has(first));
 }

@@ -1,5 +1,7 @@
 /** Describes a rule to the model before a call: its conditions in words, and its bounds on arguments. */
+
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
 import type { ArgumentTests, RuleOutcome, When } from './rule-conditions.ts';
 import type { TimeWindow } from './time-windows.ts';
@@ -71,18 +73,8 @@ function allowed(
   { equals, in: among, prefix, pattern, min, max, present, ...rest }: ArgumentTests,
 ): readonly ArgumentBound[] {
   if (Object.keys(rest).length > 0) return [];
-  return [
-    {
-      path,
-      ...(equals === undefined ? {} : { oneOf: [equals] }),
-      ...(among === undefined || equals !== undefined ? {} : { oneOf: among }),
-      ...(prefix === undefined ? {} : { prefix }),
-      ...(pattern === undefined ? {} : { pattern }),
-      ...(min === undefined ? {} : { minimum: min }),
-      ...(max === undefined ? {} : { maximum: max }),
-      ...(present === undefined ? {} : { present }),
-    },
-  ];
+  const oneOf = equals === undefined ? among : [equals];
+  return [definedFields({ path, oneOf, prefix, pattern, minimum: min, maximum: max, present })];
 }
 
 /** The opposite of one test. With several tests, no single value of an argument is always refused. */

@@ -33,7 +33,7 @@ describe('policy check', () => {
   it('warns of Rego next to a named policy, because its rules are not used', async () => {
     const files = { 'policies/rules.yaml': 'rules: []\n', 'policies/mine.rego': 'package policy.mine\n' };
     expect(await check(files, '[policies/rules.yaml]')).toEqual([
-      expect.stringMatching(/^policies\/mine\.rego:1:1: warning: the file is not read/),
+      expect.stringMatching(/^policies\/mine\.rego:1:1: warning: the file is next to a policy, but is not read/),
       'ok: 0 YAML rules, 1 warning',
     ]);
   });

@@ -1,11 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
+import { readArguments } from '../../catalogs/projection/argument-lifting.ts';
 import { profileViolations } from '../../catalogs/projection/profile-violations.ts';
-import {
-  loadSchemaProfile,
-  type Projection,
-  projectSchema,
-  readArguments,
-} from '../../catalogs/projection/schema-projection.ts';
+import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import { exposedName, exposedNames } from '../../catalogs/tools/exposed-names.ts';
 import { repairArguments } from '../../catalogs/validation/argument-repair.ts';

@@ -1,13 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
+import { readArguments } from '../../catalogs/projection/argument-lifting.ts';
+import { withoutPinned } from '../../catalogs/projection/pinned-arguments.ts';
 import { profileViolations } from '../../catalogs/projection/profile-violations.ts';
-import {
-  loadSchemaProfile,
-  type Projection,
-  projectSchema,
-  readArguments,
-  withoutPinned,
-} from '../../catalogs/projection/schema-projection.ts';
+import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import { verifies } from '../verifies.ts';
 import { instanceOf } from './schema-instances.ts';

@@ -1,9 +1,11 @@
 /** Runs cases and Rego tests in the opa program. */
+
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
+import { definedFields } from '../../../catalogs/text/collections.ts';
 import { readOpaProblems } from '../../rego/opa-errors.ts';
 import { type Opa, type OpaRun, runOpa } from '../../rego/opa-program.ts';
 import { prepareRego } from '../../rego/rego-build.ts';
@@ -49,27 +51,24 @@ answers[number] := answer if {
 }
 `;
 
+/** A folder with everything that opa needs. */
+interface StagedTests {
+  readonly opa: Opa;
+  readonly folder: string;
+  /** The user's Rego as it was built. */
+  readonly user: readonly SourceFile[];
+  readonly tests: readonly SourceFile[];
+  /** The user's line for each row of a staged file. */
+  readonly places: ReadonlyMap<string, SourceLine>;
+}
+
 /** A folder in which opa runs. It contains the library, the user's Rego as built, and all data. */
 export class OpaRunner {
   readonly coverage = new LineCoverage();
-  readonly #opa: Opa;
-  readonly #folder: string;
-  readonly #user: readonly SourceFile[];
-  readonly #tests: readonly SourceFile[];
-  readonly #places: ReadonlyMap<string, SourceLine>;
+  readonly #staged: StagedTests;
 
-  private constructor(parts: {
-    readonly opa: Opa;
-    readonly folder: string;
-    readonly user: readonly SourceFile[];
-    readonly tests: readonly SourceFile[];
-    readonly places: ReadonlyMap<string, SourceLine>;
-  }) {
-    this.#opa = parts.opa;
-    this.#folder = parts.folder;
-    this.#user = parts.user;
-    this.#tests = parts.tests;
-    this.#places = parts.places;
+  private constructor(staged: StagedTests) {
+    this.#staged = staged;
   }
 
   /**
@@ -77,18 +76,8 @@ export class OpaRunner {
    * the Rego tests, `data` the text of all data including the user's.
    */
   static async prepare(
-    opa: Opa,
-    {
-      folder,
-      files,
-      tests,
-      data,
-    }: {
-      readonly folder: string;
-      readonly files: readonly SourceFile[];
-      readonly tests: readonly SourceFile[];
-      readonly data: string;
-    },
+    { opa, folder, tests }: Pick<StagedTests, 'opa' | 'folder' | 'tests'>,
+    { files, data }: { readonly files: readonly SourceFile[]; readonly data: string },
   ): Promise<OpaRunner> {
     const user = files.filter((file) => isRego(file) && !isTest(file));
     await stageFiles([...user, ...tests], folder);
@@ -114,22 +103,23 @@ export class OpaRunner {
 
   /** If opa fails, the queries are halved until the failing case is found, so that it affects no other. */
   async #answer(queries: readonly OpaQuery[]): Promise<readonly unknown[]> {
+    const { opa, folder, user, places } = this.#staged;
     const file = `cases-${randomUUID()}.json`;
     // Synchronous, so that opa is started before the caller continues.
-    writeFileSync(path.join(this.#folder, file), `{"cases":[${queries.map(asInput).join(',')}]}`);
-    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)];
-    const flags = [...this.#opa.flags, '--format', 'json', ...(this.#user.length === 0 ? [] : ['--coverage'])];
+    writeFileSync(path.join(folder, file), `{"cases":[${queries.map(asInput).join(',')}]}`);
+    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...user.map(({ staged }) => staged)];
+    const flags = [...opa.flags, '--format', 'json', ...(user.length === 0 ? [] : ['--coverage'])];
     const run = await runOpa(
-      this.#opa,
+      opa,
       ['eval', ...flags, '-i', file, ...files.flatMap((name) => ['-d', name]), 'data.tollgate_harness.answers'],
-      this.#folder,
+      folder,
     );
     if (run.code === 0) {
       const { result, coverage } = JSON.parse(run.stdout) as {
         result?: readonly [{ expressions: readonly [{ value: Readonly<Record<string, unknown>> }] }];
         coverage?: OpaCoverage;
       };
-      this.coverage.add(coverage, this.#places);
+      this.coverage.add(coverage, places);
       const answers = result?.[0].expressions[0].value ?? {};
       return queries.map((_, number) => answers[String(number)] ?? 'there is no answer');
     }
@@ -140,55 +130,52 @@ export class OpaRunner {
 
   /** Runs the Rego tests with library, schema and capabilities. Throws POLICY_INVALID for tests that do not compile. */
   async test(): Promise<readonly RegoTest[]> {
-    if (this.#tests.length === 0) return [];
-    const all = [...this.#tests, ...this.#user];
+    const { opa, folder, user, tests, places } = this.#staged;
+    if (tests.length === 0) return [];
+    const all = [...tests, ...user];
     const shown = new Map(all.map((file) => [file.staged, file.shown]));
     const files = [STAGED_LIBRARY, 'data.json', ...shown.keys()];
-    const withCapabilities = [...this.#opa.flags, '--capabilities', 'capabilities.json'];
+    const withCapabilities = [...opa.flags, '--capabilities', 'capabilities.json'];
     const run = (...options: readonly string[]) =>
-      runOpa(this.#opa, ['test', ...withCapabilities, ...options, ...files], this.#folder);
+      runOpa(opa, ['test', ...withCapabilities, ...options, ...files], folder);
     // The schema is that of calls. The library also reads other inputs, so only the user's files are checked with it.
     const checkOptions = [...withCapabilities, '--strict', '--format', 'json', '--schema', 'input.json'];
     const [checked, tested, covered] = await Promise.all([
-      runOpa(this.#opa, ['check', ...checkOptions, ...shown.keys()], this.#folder),
+      runOpa(opa, ['check', ...checkOptions, ...shown.keys()], folder),
       run('--format', 'json'),
       run('--format', 'json', '--coverage'),
     ]);
     if (checked.code !== 0) refuseProblems(readOpaProblems(checked.stderr, all));
     const results = readResults(tested.stdout);
     if (results === undefined) refuseProblems(readOpaProblems(tested.stderr + tested.stdout, all));
-    if (covered.code === 0) this.coverage.add(JSON.parse(covered.stdout) as OpaCoverage, this.#places);
-    return this.#explained(results ?? [], { run, shown });
+    if (covered.code === 0) this.coverage.add(JSON.parse(covered.stdout) as OpaCoverage, places);
+    return explained(results ?? [], run, shown);
   }
+}
 
-  async #explained(
-    results: readonly OpaTest[],
-    {
-      run,
-      shown,
-    }: {
-      readonly run: (...options: readonly string[]) => Promise<OpaRun>;
-      readonly shown: ReadonlyMap<string, string>;
-    },
-  ): Promise<readonly RegoTest[]> {
-    const failed = results.filter(({ fail }) => fail === true);
-    const names = failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|');
-    const options = ['--verbose', '--explain', 'fails', '--var-values', '--run', `^data\\.(${names})$`];
-    const trace = failed.length === 0 ? '' : (await run(...options)).stdout;
-    return results.map((one): RegoTest => {
-      const detail =
-        one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
-      const { file, row } = one.location;
-      return {
-        name: fullName(one),
-        file: shown.get(file) ?? file,
-        line: row,
-        passed: one.fail !== true && one.skip !== true,
-        skipped: one.skip === true,
-        ...(detail === undefined ? {} : { detail }),
-      };
-    });
-  }
+/** Returns the results of tests, each failed one with the expression that failed. */
+async function explained(
+  results: readonly OpaTest[],
+  run: (...options: readonly string[]) => Promise<OpaRun>,
+  shown: ReadonlyMap<string, string>,
+): Promise<readonly RegoTest[]> {
+  const failed = results.filter(({ fail }) => fail === true);
+  const names = failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|');
+  const options = ['--verbose', '--explain', 'fails', '--var-values', '--run', `^data\\.(${names})$`];
+  const trace = failed.length === 0 ? '' : (await run(...options)).stdout;
+  return results.map((one): RegoTest => {
+    const detail =
+      one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
+    const { file, row } = one.location;
+    return {
+      name: fullName(one),
+      file: shown.get(file) ?? file,
+      line: row,
+      passed: one.fail !== true && one.skip !== true,
+      skipped: one.skip === true,
+      ...definedFields({ detail }),
+    };
+  });
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { type ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
+import { definedFields } from '../../../catalogs/text/collections.ts';
 import type { CallInput, ListTool, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
 import { isVerdict, type SuiteCase, type SuitePrincipal } from './test-suite.ts';
@@ -32,18 +33,8 @@ export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | Po
       return { written, principal, tools: draft.tools(principal, written.call?.tool ?? '') };
     const { effect, argsText } = effectOf(written, principal, draft);
     const { run = 'run', labels = [], time = DEFAULT_CASE_TIME, plan } = written;
-    return {
-      written,
-      input: {
-        principal,
-        run,
-        effect,
-        argsText,
-        labels,
-        time: new Date(time).toISOString(),
-        ...(plan === undefined ? {} : { plan }),
-      },
-    };
+    const at = new Date(time).toISOString();
+    return { written, input: { principal, run, effect, argsText, labels, time: at, ...definedFields({ plan }) } };
   } catch (thrown) {
     const at = thrown instanceof TollgateError ? PLACES[thrown.code] : undefined;
     if (!(thrown instanceof TollgateError) || at === undefined) throw thrown;

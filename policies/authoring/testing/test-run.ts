@@ -1,6 +1,6 @@
 /** Runs all tests of a policy: every case in opa and in the built WebAssembly. Measures what they cover. */
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -10,6 +10,7 @@ import { compileParts, policySourceName, startPolicy } from '../../engine/policy
 import type { Policy } from '../../port.ts';
 import { findOpa, INSTALL_LINES, type Opa } from '../../rego/opa-program.ts';
 import { readRegoSources, type SourceFile } from '../../rego/rego-files.ts';
+import { inTemporaryFolder } from '../../rego/temporary-folder.ts';
 import { refuseProblems } from '../../rules/policy-problems.ts';
 import { compileMode } from '../../rules/rule-modes.ts';
 import { type CaseAnswer, type CaseResult, checkCase, readCaseAnswer } from './case-result.ts';
@@ -166,9 +167,8 @@ async function runInBoth(
   readonly rego: readonly RegoTest[];
   readonly coverage: Coverage;
 }> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
-  try {
-    const runner = await OpaRunner.prepare(opa, { folder, files: user, tests, data: compiled.data });
+  return inTemporaryFolder('test', async (folder) => {
+    const runner = await OpaRunner.prepare({ opa, folder, tests }, { files: user, data: compiled.data });
     const queries = cases.map((one) =>
       'input' in one
         ? {
@@ -187,7 +187,5 @@ async function runInBoth(
     ]);
     const answers = values.map((value, number) => readCaseAnswer(value, cases[number]));
     return { answers, wasm, rego, coverage: runner.coverage.result };
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  });
 }

@@ -1,12 +1,14 @@
 /** Reads test suites. Reports keys and values that do not fit the schema of suites, with their place. */
+
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { definedFields } from '../../../catalogs/text/collections.ts';
 import { surelyFits } from '../../../catalogs/validation/schema-code.ts';
 import type { PolicyParts } from '../../engine/compiled-parts.ts';
 import type { CallInput, Principal } from '../../port.ts';
-import type { PolicyProblem } from '../../rules/policy-problems.ts';
+import { type PolicyProblem, problemAt } from '../../rules/policy-problems.ts';
 import type { YamlDocument } from '../../rules/rule-compiler.ts';
 import { type SchemaFault, toFault } from '../../rules/rule-schema.ts';
 import type { TestFile } from './test-files.ts';
@@ -96,8 +98,7 @@ function casesOf(value: unknown, file: string, document: YamlDocument): readonly
   const { as, time, cases } = (value ?? {}) as WrittenSuite;
   return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map(
     (one, number): SuiteCase => ({
-      ...(as === undefined ? {} : { as }),
-      ...(time === undefined ? {} : { time }),
+      ...definedFields({ as, time }),
       ...one,
       placeOf: (path) => ({ file, ...document.placeOf(['cases', number, ...path], 'value') }),
     }),
@@ -126,15 +127,13 @@ function findTextFaults(one: SuiteCase): readonly PolicyProblem[] {
   return [
     ...(isTime
       ? []
-      : [
-          {
-            ...one.placeOf(['time']),
-            message: `"${String(time).slice(0, 40)}" is not a time; write it as 2026-01-05T12:00:00Z.`,
-          },
-        ]),
+      : problemAt(
+          one.placeOf(['time']),
+          `"${String(time).slice(0, 40)}" is not a time; write it as 2026-01-05T12:00:00Z.`,
+        )),
     ...(typeof message !== 'string' || isPattern(message)
       ? []
-      : [{ ...one.placeOf(['message']), message: 'this is not a regular expression; correct it.' }]),
+      : problemAt(one.placeOf(['message']), 'this is not a regular expression; correct it.')),
   ];
 }
 

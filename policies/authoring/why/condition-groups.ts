@@ -1,5 +1,6 @@
 /** Connects the conditions of the library with the fields of `when`: which field holds, and which facts it read. */
 
+import { valueAt } from '../../../catalogs/validation/value-position.ts';
 import type { CallInput } from '../../port.ts';
 import type { RuleCondition } from '../../rules/argument-tests.ts';
 import type { LocatedRule } from '../../rules/configured-names.ts';
@@ -147,11 +148,5 @@ export function parseCallArguments(input: Pick<CallInput, 'argsText'>): Readonly
 
 /** Returns the value of an argument at its path; undefined if there is none. */
 export function argumentAt(input: Pick<CallInput, 'argsText'>, path: readonly string[]): unknown {
-  return path.reduce<unknown>(
-    (node, key) =>
-      typeof node === 'object' && node !== null && Object.hasOwn(node, key)
-        ? (node as Record<string, unknown>)[key]
-        : undefined,
-    parseCallArguments(input),
-  );
+  return valueAt(parseCallArguments(input), path);
 }

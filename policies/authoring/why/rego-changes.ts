@@ -3,7 +3,15 @@
  */
 import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { CallInput } from '../../port.ts';
-import { aliasesOf, type Expression, groundPath, type Module, type Term, termsIn } from '../../rego/syntax-tree.ts';
+import {
+  type Aliases,
+  aliasesOf,
+  type Expression,
+  groundPath,
+  type Module,
+  type Term,
+  termsIn,
+} from '../../rego/syntax-tree.ts';
 import {
   type CallEdit,
   withArgument,
@@ -55,7 +63,7 @@ function expressionChanges(expression: Expression, module: Module, input: CallIn
 }
 
 /** Returns `effect.arguments.x`, or the last name of a reference through a variable, such as `p.path`. */
-function factOf(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
+function factOf(term: Term, aliases: Aliases): string | undefined {
   const ground = groundPath(term, aliases);
   if (ground?.names[0] === 'input' && ground.names.length > 1) return ground.names.slice(1).join('.');
   if (term.type !== 'ref') return undefined;

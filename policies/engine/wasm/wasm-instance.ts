@@ -175,13 +175,7 @@ export class WasmInstance {
   }
 
   /** Returns the memory for the heap of other data, and makes the SDK treat it as its own data. */
-  #heapFor({
-    heap,
-    address,
-  }: {
-    readonly heap: { readonly byteLength: number };
-    readonly address: number;
-  }): Uint8Array<ArrayBuffer> {
+  #heapFor({ heap, address }: Pick<MemoryImage, 'heap' | 'address'>): Uint8Array<ArrayBuffer> {
     const loaded = this.#loaded;
     loaded.dataAddr = address;
     loaded.dataHeapPtr = loaded.baseHeapPtr + heap.byteLength;
