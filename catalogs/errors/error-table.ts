@@ -35,13 +35,13 @@ export const ERRORS = {
   IDENTITY: rpc(
     -32001,
     'The caller is not known here.',
-    'Connect with a token, or `--as` a principal, of tollgate.yaml.',
+    'Use the token of a principal in tollgate.yaml, or `--as` with its id.',
   ),
   UNKNOWN_TOOL: rpc(-32602, 'There is no tool of this name.', 'Call tools/list and use a name from it.'),
   PIN_MISMATCH: rpc(
     -32003,
     'The tool has changed since it was listed or approved.',
-    'Call tools/list again; an owner approves a changed tool.',
+    'Call tools/list again. If the tool is no longer listed, an owner must approve it.',
   ),
   ARGS_INVALID: result('The arguments do not match the tool.', 'Correct the arguments named here and call again.'),
   DENIED: result('Policy refuses this call.', 'Do not repeat it unchanged. Choose another way, or ask the user.'),
@@ -67,12 +67,12 @@ export const ERRORS = {
   ),
   OUTCOME_UNRECORDED: rpc(
     -32006,
-    'The call ran, but its outcome could not be recorded; the result is withheld.',
-    'Do not repeat the call, because it was executed.',
+    'The call ran or may have run, but its outcome could not be recorded; the result is withheld.',
+    'Do not repeat the call without a check.',
   ),
   TOOL_TIMEOUT: result(
     'The tool did not answer in time and was cancelled.',
-    'Ask for less, or increase the timeout of this server. The call may have run.',
+    'The call may have run: check before you repeat it. Then ask for less; an owner can increase the timeout.',
   ),
   TOOL_CRASHED: result(
     'The server ended while it worked on this call.',
@@ -85,7 +85,10 @@ export const ERRORS = {
     'Everything is switched off, so nothing runs.',
     'Continue without tools. The owner turns everything on with `tollgate on`.',
   ),
-  UPSTREAM_TOO_LARGE: result('The server sent more than the message limit.', 'Ask for a smaller part.'),
+  UPSTREAM_TOO_LARGE: result(
+    'The server sent more than the message limit. The call has run.',
+    'Ask for a smaller part.',
+  ),
   UPSTREAM_INVALID: result(
     'The server sent an answer that is not valid MCP.',
     'Report it to the owner of the server; the call may have run.',
@@ -99,7 +102,7 @@ export const ERRORS = {
     'Use another action; the message says what is missing.',
   ),
   TOOL_FAILED: result('The tool reports a failure.', 'Read the message and correct the call.'),
-  CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing.'),
+  CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing to do. The server may have run the call.'),
   INTERRUPTED: result(
     'Tollgate stopped, or the session ended, while the tool worked on this call.',
     'The call may have run: check before you repeat it.',
@@ -123,7 +126,11 @@ export const ERRORS = {
   WIRE_ID: rpc(-32600, 'The id of the request is not a string or an integer.', 'Use a string or an integer as id.'),
   WIRE_VERSION: rpc(-32600, 'The message is not JSON-RPC 2.0.', 'Set "jsonrpc" to "2.0".'),
   WIRE_BATCH: rpc(-32600, 'Batches are not accepted.', 'Send one message at a time.'),
-  WIRE_PARAMS: rpc(-32602, 'The params of the request have the wrong form.', 'Send params as the specification says.'),
+  WIRE_PARAMS: rpc(
+    -32602,
+    'The params of the request have the wrong form.',
+    'Send params as an object, with name as a string.',
+  ),
   WIRE_METHOD: rpc(
     -32601,
     'This method is not supported.',
@@ -138,7 +145,7 @@ export const ERRORS = {
   UPSTREAM_REQUEST_DENIED: rpc(
     -32601,
     'A server asked the client for something that is not supported here.',
-    'Servers must work without sampling, elicitation and roots.',
+    'Use a server that works without sampling, elicitation and roots.',
   ),
   URL_ELICITATION_DENIED: result(
     'The server asks the user to open addresses before it serves this call. The addresses were withheld.',
@@ -179,12 +186,12 @@ export const ERRORS = {
     'Run `tollgate doctor`: it shows what is missing and the command that installs it.',
   ),
   SECRET_MISSING: result(
-    'A secret that the server needs is not in the vault.',
+    'No source has a value for a secret that the server needs.',
     'Store it with `tollgate secret set NAME`, then call again.',
   ),
   VAULT_FAILED: result(
     'The vault of secrets cannot be used.',
-    'Correct what is named. If the key is lost, set the secrets again.',
+    'Check the passphrase and vault.json. If the key is lost, set the secrets again.',
   ),
   LOGIN_FAILED: local(
     'The sign-in to the server did not succeed.',
@@ -209,7 +216,7 @@ export const ERRORS = {
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local(
     'Your own Rego needs `opa`, and none was found.',
-    'Install opa (the four ways are in docs/policies.md) or ship a built bundle.',
+    'Install opa (docs/rego.md lists four ways) or ship a built bundle.',
   ),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),
   STATE_FAILED: retryable(

@@ -66,7 +66,7 @@ function read(name: string): Record<string, unknown> {
   } catch (cause) {
     throw new TollgateError('CONFIG_INVALID', {
       detail: `There is no schema profile "${name.slice(0, 40)}".`,
-      next: 'Use portable, flat, openai, gemini-legacy, nova or faithful.',
+      next: 'Use portable, flat, openai, gemini-legacy, nova, depth5 or faithful.',
       cause,
     });
   }

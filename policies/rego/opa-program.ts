@@ -15,7 +15,7 @@ const PACKAGED_SHA256 = '00d114b94fdb1606a48cccdfc73c9ccdc62c38721150131ae578d5f
 const OLDEST = [0, 70] as const;
 const TIMEOUT_MS = 120_000;
 
-/** Ways to install opa, for messages and docs/policies.md. */
+/** Ways to install opa, for messages and docs/rego.md. */
 export const INSTALL_LINES = [
   'brew install opa',
   'conda install -c conda-forge opa',
