@@ -67,6 +67,11 @@ export class ProblemReport {
   }
 }
 
+/** Returns a problem of a whole file. */
+export function fileProblem(file: string, message: string): Problem {
+  return { file, line: 1, column: 1, message };
+}
+
 /** Returns one `file:line:col: message` per line, in the order of the files' lines. */
 export function formatProblems(problems: readonly Problem[]): string {
   const sorted = [...problems].sort((a, b) => compare(a.file, b.file) || a.line - b.line || a.column - b.column);

@@ -100,8 +100,8 @@ class ReferenceChecker {
       if (!/^[a-z][a-z0-9-]{0,63}$/.test(name))
         this.#report.refuseKey(
           path,
-          `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; ` +
-            'rename it',
+          `profile ${quote(name)}: ` +
+            'names are lower-case letters, digits and hyphens, and begin with a letter; rename it',
         );
       (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
       for (const key of ['lifetimes', 'starts'] as const)
@@ -274,8 +274,8 @@ class ReferenceChecker {
     if (reachable?.has(id.server) === false)
       this.#report.refuse(
         path,
-        `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the ` +
-          'servers of the profile',
+        `the profile does not reach server ${quote(id.server)}, so the line shows nothing; ` +
+          'add it to the servers of the profile',
       );
   }
 

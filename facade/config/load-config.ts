@@ -5,7 +5,7 @@ import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { withSources } from '../secrets/secret-uses.ts';
 import { acceptedFolder } from './accepted-config.ts';
 import type { Config, OtherWorkspaces, PrincipalConfig, ServerConfig } from './config.ts';
-import { type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
+import { fileProblem, type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
 import { checkReferences } from './config-references.ts';
 import { checkShape } from './config-schema.ts';
 import { FrozenMap, freezeDeep } from './freeze.ts';
@@ -56,12 +56,7 @@ export function loadConfig(file: string, world: World, draft: ConfigDraft = {}):
   const read = draft.text === undefined ? readText(at(absolute), MAX_BYTES) : { ok: true as const, text: draft.text };
   if (!read.ok)
     throw refusal(shown, [
-      {
-        file: shown,
-        line: 1,
-        column: 1,
-        message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init`,
-      },
+      fileProblem(shown, `the configuration cannot be read: ${read.reason}; write one with: tollgate init`),
     ]);
   const yaml = joinServerFiles(
     readYaml(shown, read.text),

@@ -105,8 +105,8 @@ function checkOwner(path: string): void {
     detail: `The state database is not used: ${fault}.`,
     next:
       'Find out who did that, because the database contains approvals. Then give the state folder and its ' +
-      'files to the user who runs Tollgate, and to no one else (chown, chmod 700), or remove the folder and ' +
-      'approve again.',
+      'files to the user who runs Tollgate, and to no one else (chown, chmod 700), ' +
+      'or remove the folder and approve again.',
   });
 }
 

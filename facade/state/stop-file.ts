@@ -42,8 +42,8 @@ export interface Stop {
 
 /*
  * The header contains a mark, a stamp that changes with every stop, a stamp that changes with every value of the
- * database, and whether a database was made. The next slot is for EVERYTHING. Writers do not disturb each other, because
- * each part is written separately.
+ * database, and whether a database was made. The next slot is for EVERYTHING. Writers do not disturb each other,
+ * because each part is written separately.
  */
 const SLOT_BYTES = 256;
 const SLOTS = 256;

@@ -95,13 +95,13 @@ function keepSecret(
 ): Found {
   if (variables.inputs !== undefined)
     return fail(
-      '${secret:…} is only allowed in tollgate.yaml: a file that others write must not use secrets; define the ' +
-        'server there',
+      '${secret:…} is only allowed in tollgate.yaml: a file that others write must not use secrets; ' +
+        'define the server there',
     );
   if (variables.secrets !== true)
     return fail(
-      '${secret:…} outside env and headers of a server: others would see it there, in process lists and logs; ' +
-        'pass it in env or headers',
+      '${secret:…} outside env and headers of a server: ' +
+        'others would see it there, in process lists and logs; pass it in env or headers',
     );
   if (!isPlain) return fail('${secret:…} takes only a name, because a missing secret must not become another text');
   return { ok: true, value: `\${secret:${name}}`, outside: false, reference: true };

@@ -3,7 +3,7 @@ import type { ClientEntry } from '../../clients/client-entry.ts';
 import { type ClientFile, readClientFile } from '../../clients/client-file-reader.ts';
 import { joinLimits } from '../../clients/tool-restrictions.ts';
 import type { ServerConfig, ServerDefinition } from '../config.ts';
-import { type Problem, quote } from '../config-problems.ts';
+import { fileProblem, type Problem, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
 import { readText, realPath } from '../reading/text-files.ts';
 import { substitute, type Variables } from '../reading/variable-substitution.ts';
@@ -62,14 +62,13 @@ export function includeRegistered(
   for (const { name, client } of registered) {
     const [entry] = client.entries;
     if (context.servers.has(name))
-      warnings.push({
-        file: client.file,
-        line: 1,
-        column: 1,
-        message:
-          `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or ` +
-          'rename the other',
-      });
+      warnings.push(
+        fileProblem(
+          client.file,
+          `server ${quote(name)} is defined elsewhere, so the registered one is left out; ` +
+            'unregister it, or rename the other',
+        ),
+      );
     else if (entry !== undefined) addServer(entry, client, { ...context, warnings });
   }
   return warnings;

@@ -40,14 +40,14 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
   if (url !== undefined)
     report.refuseKey(
       [...at, 'url'],
-      `internal server ${name}: others can reach an address, and others can answer there; write command or ` +
-        'socket, or remove trust',
+      `internal server ${name}: others can reach an address, and others can answer there; ` +
+        'write command or socket, or remove trust',
     );
   else if (command === undefined && socket === undefined)
     report.refuseKey(
       [...at, 'trust'],
-      `internal server ${name}: an included file can change, so it cannot define an internal server; add ` +
-        'command or socket',
+      `internal server ${name}: an included file can change, so it cannot define an internal server; ` +
+        'add command or socket',
     );
   if (mapping !== undefined)
     report.refuseKey([...at, 'mapping'], `internal server ${name}: a mapping is for external servers; remove it`);
@@ -68,14 +68,14 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
   if (pin === undefined)
     report.warn(
       [...at, 'trust'],
-      `internal server ${name}: without a pin none of its tools is served; \`tollgate servers\` shows the line ` +
-        'to write',
+      `internal server ${name}: without a pin none of its tools is served; ` +
+        '`tollgate servers` shows the line to write',
     );
   else if (!PIN_PATTERN.test(pin))
     report.refuse(
       [...at, 'pin'],
-      `internal server ${name}: a pin is sha256: and 64 hexadecimal digits; \`tollgate servers\` shows the ` +
-        'line to write',
+      `internal server ${name}: a pin is sha256: and 64 hexadecimal digits; ` +
+        '`tollgate servers` shows the line to write',
     );
   if (socket !== undefined) checkPlace(realPath(resolve(socket)), [...at, 'socket'], { report, base });
 }
@@ -89,7 +89,7 @@ function checkPlace(file: string, at: Path, { report, base }: Pick<Context, 'rep
   if (Buffer.byteLength(file) > MAX_SOCKET)
     report.refuse(
       at,
-      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not accept; choose a ` +
-        'shorter one',
+      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not accept; ` +
+        'choose a shorter one',
     );
 }

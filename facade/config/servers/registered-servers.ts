@@ -3,7 +3,7 @@ import { linkSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type ClientFile, readClientText } from '../../clients/client-file-reader.ts';
 import type { PrincipalConfig } from '../config.ts';
-import { type Problem, quote } from '../config-problems.ts';
+import { fileProblem, type Problem, quote } from '../config-problems.ts';
 import { replaceFile } from '../reading/file-replacement.ts';
 import { readText } from '../reading/text-files.ts';
 import type { WrittenServer } from '../written-config.ts';
@@ -99,14 +99,13 @@ export function validRegistrations(
     const allowed = principals.find(({ id }) => id === by)?.registers ?? [];
     const joinedProfiles = profiles.filter((profile) => allowed.includes(profile));
     if (joinedProfiles.length === 0) {
-      warnings.push({
-        file: shown,
-        line: 1,
-        column: 1,
-        message:
+      warnings.push(
+        fileProblem(
+          shown,
           `server ${quote(name)}: principal ${quote(by)}, who registered it, may not register it in any of its ` +
-          'profiles now, so it is left out; name one under principals.*.registers',
-      });
+            'profiles now, so it is left out; name one under principals.*.registers',
+        ),
+      );
       continue;
     }
     const { transport, ...rest } = server;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { broadFolderProblem, type ProtectedFolders } from '../../../catalogs/readers/broad-folders.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
 import type { BashConfig, SandboxConfig, ServerConfig } from '../config.ts';
-import { type Path, type Problem, type ProblemReport, quote } from '../config-problems.ts';
+import { fileProblem, type Path, type Problem, type ProblemReport, quote } from '../config-problems.ts';
 import { realPath } from '../reading/text-files.ts';
 import type { WrittenBash, WrittenConfig, WrittenSandbox } from '../written-config.ts';
 
@@ -104,9 +104,7 @@ export function checkFolders(
     const message = `a sandboxed server may read the folder that it starts in, and this one is too broad: ${fault}`;
     if (isOwn(name)) guarded.report.refuse(['servers', name, 'cwd'], message);
     else if (server.unusable === undefined) servers.set(name, { ...server, unusable: message });
-    return isOwn(name)
-      ? []
-      : [{ file: source, line: 1, column: 1, message: `server ${quote(name)}: cannot be used: ${message}` }];
+    return isOwn(name) ? [] : [fileProblem(source, `server ${quote(name)}: cannot be used: ${message}`)];
   });
 }
 

@@ -18,6 +18,11 @@ export interface DefinitionFinding {
   readonly message: string;
 }
 
+/** Returns one finding as a list. */
+function finding(path: Path, message: string): readonly DefinitionFinding[] {
+  return [{ path, message }];
+}
+
 /** Headers that Tollgate sets itself; a configured one would split or redirect the session. */
 const WIRE_HEADERS: ReadonlySet<string> = new Set([
   'host',
@@ -42,48 +47,39 @@ export function faultsOf(definition: ServerDefinition): readonly DefinitionFindi
 /** Returns warnings for the owner: inline code, packages without an exact version, arguments that look like secrets. */
 export function remarksOf(definition: ServerDefinition): readonly DefinitionFinding[] {
   const found: DefinitionFinding[] = [];
+  const add = (path: Path, message: string): void => void found.push({ path, message });
   const flag = inlineCodeFlag(definition);
   if (flag !== undefined)
-    found.push({
-      path: ['args'],
-      message: `${flag} runs code from the arguments, which no one can review as a file; put it into a file`,
-    });
+    add(['args'], `${flag} runs code from the arguments, which no one can review as a file; put it into a file`);
   const hostFlag = hostReachFlag(definition);
   if (hostFlag !== undefined)
-    found.push({
-      path: ['args'],
-      message:
-        `${hostFlag} gives the container a part of this machine, which no isolation of Tollgate limits; use ` +
+    add(
+      ['args'],
+      `${hostFlag} gives the container a part of this machine, which no isolation of Tollgate limits; use ` +
         'isolation: container with sandbox.image instead',
-    });
+    );
   if (runsMovingPackage(definition))
-    found.push({
-      path: ['args'],
-      message: 'the package has no exact version, so another may run tomorrow; write name@1.2.3',
-    });
+    add(['args'], 'the package has no exact version, so another may run tomorrow; write name@1.2.3');
   for (const at of Object.keys(definition.filled ?? {}).filter((key) => key === 'url' || key.startsWith('args.'))) {
     const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
-    found.push({
+    add(
       path,
-      message:
-        `${showPath(path)} contains a variable: process lists and logs show its value; pass secrets in env or ` +
-        'headers',
-    });
+      `${showPath(path)} contains a variable: process lists and logs show its value; ` +
+        'pass secrets in env or headers',
+    );
   }
   if (definition.filled?.url === undefined && keysInAddress(definition.url ?? '').length > 0)
-    found.push({
-      path: ['url'],
-      message:
-        'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ' +
-        '${secret:NAME}',
-    });
+    add(
+      ['url'],
+      'url looks as if it contained a secret, which proxies and logs would show; ' +
+        'pass it in headers, as ${secret:NAME}',
+    );
   definition.args.forEach((arg, index) => {
     if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1]))
-      found.push({
-        path: ['args', index],
-        message:
-          `args[${index}] looks like a secret, which process lists would show; pass it in env, as ` + '${secret:NAME}',
-      });
+      add(
+        ['args', index],
+        `args[${index}] looks like a secret, which process lists would show; ` + 'pass it in env, as ${secret:NAME}',
+      );
   });
   return found;
 }
@@ -106,21 +102,19 @@ function reachFaults({
       ['headers', headers],
     ]);
   if (command !== undefined && url !== undefined)
-    return [{ path: ['url'], message: 'both command and url: a server is either started or reached; remove one' }];
+    return finding(['url'], 'both command and url: a server is either started or reached; remove one');
   if (url === undefined) {
     if (transport !== 'stdio')
-      return [{ path: ['transport'], message: `transport ${transport} needs a url; add url, or remove transport` }];
+      return finding(['transport'], `transport ${transport} needs a url; add url, or remove transport`);
     return Object.keys(headers).length === 0
       ? []
-      : [{ path: ['headers'], message: 'headers are only for a url: a started program gets no HTTP headers; use env' }];
+      : finding(['headers'], 'headers are only for a url: a started program gets no HTTP headers; use env');
   }
   if (transport === 'stdio')
-    return [
-      { path: ['transport'], message: 'transport stdio needs a command; write http or sse, or remove transport' },
-    ];
+    return finding(['transport'], 'transport stdio needs a command; write http or sse, or remove transport');
   if (Object.keys(env).length > 0)
-    return [{ path: ['env'], message: 'env is only for a command: a remote server gets no environment; use headers' }];
-  if (args.length > 0) return [{ path: ['args'], message: 'args are only for a command; remove them' }];
+    return finding(['env'], 'env is only for a command: a remote server gets no environment; use headers');
+  if (args.length > 0) return finding(['args'], 'args are only for a command; remove them');
   return urlFaults(url);
 }
 
@@ -131,12 +125,7 @@ function socketFaults(
   const [conflicting] = settings.find(([, value]) => value !== undefined && Object.keys(value).length > 0) ?? [];
   return conflicting === undefined
     ? []
-    : [
-        {
-          path: [conflicting],
-          message: `socket and ${conflicting}: a server on a socket runs already; remove one of them`,
-        },
-      ];
+    : finding([conflicting], `socket and ${conflicting}: a server on a socket runs already; remove one of them`);
 }
 
 function urlFaults(text: string): readonly DefinitionFinding[] {
@@ -148,28 +137,24 @@ function urlFaults(text: string): readonly DefinitionFinding[] {
       : url.username !== '' || url.password !== ''
         ? 'the address contains a user or password, which proxies and logs would see; send it in headers'
         : urlFault(text);
-  return message === undefined ? [] : [{ path: ['url'], message }];
+  return message === undefined ? [] : finding(['url'], message);
 }
 
 function spawnFaults(definition: ServerDefinition): readonly DefinitionFinding[] {
   const { command, args } = definition;
   if (command === undefined) return [];
   const found: DefinitionFinding[] = [];
+  const add = (path: Path, message: string): void => void found.push({ path, message });
   if (/^[^\s/\\]+\s+\S/.test(command))
-    found.push({
-      path: ['command'],
-      message:
-        'command is a complete command line, but no shell reads it; write the program as command and the rest as args',
-    });
+    add(
+      ['command'],
+      'command is a complete command line, but no shell reads it; write the program as command and the rest as args',
+    );
   if (hasLookAlike(definition))
-    found.push({
-      path: ['command'],
-      message: 'letters outside ASCII in the command or package can imitate a known name; write it in ASCII',
-    });
-  if (isTollgate(definition))
-    found.push({ path: ['command'], message: 'this would start Tollgate inside itself; remove the server' });
+    add(['command'], 'letters outside ASCII in the command or package can imitate a known name; write it in ASCII');
+  if (isTollgate(definition)) add(['command'], 'this would start Tollgate inside itself; remove the server');
   if ([command, ...args].some((text) => text.includes('\0')))
-    found.push({ path: ['args'], message: 'a NUL character: programs would see only half of the text; remove it' });
+    add(['args'], 'a NUL character: programs would see only half of the text; remove it');
   return found;
 }
 
@@ -177,21 +162,19 @@ function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFi
   return Object.entries(env).flatMap(([name, value]) => {
     const path = ['env', name];
     if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
-      return [{ path, message: `variable ${quote(name)} has an illegal name; use letters, digits and _` }];
+      return finding(path, `variable ${quote(name)} has an illegal name; use letters, digits and _`);
     if (isLoaderVariable(name))
-      return [
-        { path, message: `variable ${name} loads foreign code into the program, whatever its command says; remove it` },
-      ];
+      return finding(
+        path,
+        `variable ${name} loads foreign code into the program, whatever its command says; remove it`,
+      );
     if (/^path$/i.test(name))
-      return [
-        {
-          path,
-          message:
-            'variable PATH decides which program a name means, without the check of the program; write the ' +
-            'program as an absolute path in command, and remove PATH',
-        },
-      ];
-    return value.includes('\0') ? [{ path, message: `variable ${name} contains a NUL character; remove it` }] : [];
+      return finding(
+        path,
+        'variable PATH decides which program a name means, without the check of the program; write the ' +
+          'program as an absolute path in command, and remove PATH',
+      );
+    return value.includes('\0') ? finding(path, `variable ${name} contains a NUL character; remove it`) : [];
   });
 }
 
@@ -199,20 +182,13 @@ function headerFaults(headers: Readonly<Record<string, string>>): readonly Defin
   return Object.entries(headers).flatMap(([name, value]) => {
     const path = ['headers', name];
     if (!/^[!#$%&'*+.^`|~\w-]+$/.test(name))
-      return [
-        { path, message: `header ${quote(name)} has an illegal name; write it as in HTTP, for example X-Api-Key` },
-      ];
-    if (WIRE_HEADERS.has(name.toLowerCase()))
-      return [{ path, message: `Tollgate sets header ${name} itself; remove it` }];
+      return finding(path, `header ${quote(name)} has an illegal name; write it as in HTTP, for example X-Api-Key`);
+    if (WIRE_HEADERS.has(name.toLowerCase())) return finding(path, `Tollgate sets header ${name} itself; remove it`);
     return /[^\t\x20-\x7e\x80-\xff]/.test(value)
-      ? [
-          {
-            path,
-            message:
-              `header ${name} contains a line break or another character that HTTP does not allow; check the ` +
-              'variable',
-          },
-        ]
+      ? finding(
+          path,
+          `header ${name} contains a line break or another character that HTTP does not allow; ` + 'check the variable',
+        )
       : [];
   });
 }

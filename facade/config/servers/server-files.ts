@@ -1,7 +1,7 @@
 /** Reads the files under `servers/` next to tollgate.yaml: one server each, named by its file. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { type Path, type Problem, quote } from '../config-problems.ts';
+import { fileProblem, type Path, type Problem, quote } from '../config-problems.ts';
 import { readText } from '../reading/text-files.ts';
 import { readYaml, type YamlFile } from '../reading/yaml-document.ts';
 
@@ -73,14 +73,13 @@ export function ignoredServerFiles(folder: string): readonly Problem[] {
   const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
   return all
     .filter((base) => base.endsWith('.toml') && !known.has(nameOf(base)))
-    .map((base) => ({
-      file: `${SERVER_FOLDER}/${base}`,
-      line: 1,
-      column: 1,
-      message:
-        'the file is not read, because a server here is a YAML file; import it with: tollgate import ' +
+    .map((base) =>
+      fileProblem(
         `${SERVER_FOLDER}/${base}`,
-    }));
+        'the file is not read, because a server here is a YAML file; import it with: tollgate import ' +
+          `${SERVER_FOLDER}/${base}`,
+      ),
+    );
 }
 
 /**
@@ -123,9 +122,7 @@ function unreadableFile(file: string, reason: string): YamlFile {
   return {
     file,
     value: {},
-    problems: [
-      { file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; correct it, or remove it` },
-    ],
+    problems: [fileProblem(file, `the server's file cannot be read: ${reason}; correct it, or remove it`)],
     placeOf: () => ({ line: 1, column: 1 }),
   };
 }

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { urlFault } from '../../../catalogs/readers/urls.ts';
 import { type BundleServer, MODE_NAMES, type ModeSettings } from '../../../policies/port.ts';
 import type { PolicySource } from '../config.ts';
-import type { Path, Problem, ProblemReport } from '../config-problems.ts';
+import { fileProblem, type Path, type Problem, type ProblemReport } from '../config-problems.ts';
 import { kindOf } from '../work-folders.ts';
 import type { WrittenConfig, WrittenPolicySettings } from '../written-config.ts';
 import { durationMs } from './sections.ts';
@@ -62,13 +62,14 @@ export function ignoredRego(folder: string, sources: readonly PolicySource[]): r
   const ignored = files.filter(
     (file) => !sources.some((source) => file === source.path || file.startsWith(`${source.path}/`)),
   );
-  return ignored.sort().map((file) => ({
-    file: path.relative(folder, file),
-    line: 1,
-    column: 1,
-    message:
-      'the file is next to a policy, but is not read, because policies does not name it; add it there, or move it',
-  }));
+  return ignored
+    .sort()
+    .map((file) =>
+      fileProblem(
+        path.relative(folder, file),
+        'the file is next to a policy, but is not read, because policies does not name it; add it there, or move it',
+      ),
+    );
 }
 
 function namesIn(folder: string): readonly string[] {
