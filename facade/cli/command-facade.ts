@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
+import type { AuditPrincipal } from '../audit/audit-entry.ts';
 import { exposedReads } from '../config/accepted-config.ts';
 import type { Config } from '../config/config.ts';
 import { type InForce, loadInForce } from '../config/config-in-force.ts';
@@ -24,6 +25,12 @@ export interface CommonOptions {
   readonly config: string;
   readonly json?: true;
   readonly opa?: string;
+}
+
+/** Options of a command with which an owner decides. */
+export interface OwnerOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  /** The principal who decides. */
+  readonly as?: string;
 }
 
 /** What a facade is opened with. */
@@ -105,6 +112,19 @@ export function readOwner(
 }
 
 /**
+ * Returns the configuration in force and the id of the owner who decides. `act` is as for `readOwner`. Throws
+ * CONFIG_INVALID, CONFIG_NOT_ACCEPTED, IDENTITY.
+ */
+export function readDecider(
+  options: OwnerOptions,
+  act: string,
+  io: Io,
+): { readonly config: Config; readonly by: string } {
+  const config = readForOwner(options, io);
+  return { config, by: readOwner(config, { as: options.as, act }, io) };
+}
+
+/**
  * As `readPrincipal`, for a question that makes no call: whoever may ask about the policy may ask for every principal
  * in it. Throws IDENTITY.
  */
@@ -116,6 +136,12 @@ export function askedPrincipal(config: Config, { as }: { readonly as?: string },
     detail: `There is no principal ${quote(as)}.`,
     next: `Use --as with one of: ${listNames(config.principals.map(({ id }) => id))}.`,
   });
+}
+
+/** Returns a principal for an audit record. Of one that was removed from the configuration, only the id is known. */
+export function auditPrincipal({ principals }: Config, id: string): AuditPrincipal {
+  const { role = '', profiles = [], client = '' } = principals.find((principal) => principal.id === id) ?? {};
+  return { id, role, profiles, origin: client };
 }
 
 /** Runs `work` with a facade, and always closes it. Throws what `assemble` and `work` throw. */

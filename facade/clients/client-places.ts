@@ -19,6 +19,11 @@ export interface ClientRoots {
   readonly platform: NodeJS.Platform;
 }
 
+/** Returns where to look for the files of a user on this machine. `cwd`: the folder of the project. */
+export function rootsAt(cwd: string, { home, env }: Pick<ClientRoots, 'home' | 'env'>): ClientRoots {
+  return { cwd, home, env, platform: process.platform };
+}
+
 /** Returns every known place, those of the project first. */
 export function clientPlaces(roots: ClientRoots): readonly ClientPlace[] {
   const places = CLIENTS.flatMap((client) =>

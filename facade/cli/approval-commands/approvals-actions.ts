@@ -18,7 +18,7 @@ import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
 import type { State } from '../../state/state-port.ts';
-import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
+import { type OwnerOptions, readDecider } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
@@ -32,7 +32,7 @@ const MIN_HASH = 12;
 const OWN = 'Approve it at a terminal, or let another owner approve it with --as.';
 
 /** Prints the requests that wait and those that were decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
-export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
+export async function runApprovalList(options: OwnerOptions, io: Io): Promise<number> {
   return withApprovals(options, io, async ({ store, record, redactor, now, state }) => {
     const awaited = await awaitedRequests(state);
     const items = (await store.sweep(now, (item) => record(approvalEntry(item, 'expired')))).map(({ item }) => item);
@@ -59,7 +59,7 @@ export async function runApprovalList(options: ApprovalOptions, io: Io): Promise
  * `runApprovalList`.
  */
 export async function runApprovalShow(
-  options: ApprovalOptions & { readonly id: string; readonly all?: true },
+  options: OwnerOptions & { readonly id: string; readonly all?: true },
   io: Io,
 ): Promise<number> {
   return withApprovals(options, io, async ({ store, redactor, now }) => {
@@ -150,12 +150,11 @@ interface ApprovalContext {
 }
 
 async function withApprovals(
-  options: ApprovalOptions,
+  options: OwnerOptions,
   io: Io,
   work: (context: ApprovalContext) => Promise<number>,
 ): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'decides about calls' }, io);
+  const { config, by } = readDecider(options, 'decides about calls', io);
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const now = Date.now();
@@ -209,13 +208,8 @@ async function isConfirmed(
   return true;
 }
 
-/** Options of these commands. */
-export interface ApprovalOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-}
-
 /** Options of `approve` and `deny`. */
-export interface VerdictOptions extends ApprovalOptions {
+export interface VerdictOptions extends OwnerOptions {
   readonly id: string;
   readonly for?: ApprovalScope;
   readonly reason?: string;

@@ -1,15 +1,21 @@
 /** Runs `grants list`, `add`, `revoke` and `check`. An owner at the terminal decides, and the audit records who. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { Config } from '../../config/config.ts';
+import { didYouMean, quote } from '../../config/config-problems.ts';
+import { WORKSPACE } from '../../config/servers/server-names.ts';
 import { type Grant, requireOrigin, requireScope } from '../../consent/grants/grant.ts';
 import { checkGrants } from '../../consent/grants/grant-precondition.ts';
 import { Grants } from '../../consent/grants/grant-store.ts';
-import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
+import { ApprovedTools } from '../../consent/servers/approved-tools.ts';
+import { type OwnerOptions, readDecider, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { withDecisions } from '../command-state.ts';
+import { withDecisions, withState } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
-import { grantNamed, shortId, unknownToolWarnings } from './grant-names.ts';
+
+const PREFIX = 'grant_';
+const SHORT_DIGITS = 12;
 
 /** Prints the grants. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList(
@@ -51,8 +57,7 @@ export async function runGrantAdd(
   },
   io: Io,
 ): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'grants' }, io);
+  const { config, by } = readDecider(options, 'grants', io);
   const { origin, scope, kind, session, tab } = options;
   const profile = readProfile(config, options);
   const tools = options.tools?.split(',').map((tool) => tool.trim());
@@ -83,8 +88,7 @@ export async function runGrantAdd(
 
 /** Revokes a grant by its id, or by the beginning of it. Throws as `runGrantAdd`. */
 export async function runGrantRevoke(options: GrantOptions & { readonly id: string }, io: Io): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'grants' }, io);
+  const { config, by } = readDecider(options, 'grants', io);
   const grant = await withGrants({ config, io }, async (all) =>
     all.revoke(grantNamed(await all.list(), options.id).id, by),
   );
@@ -149,9 +153,52 @@ function describe({ scope, origin, profile, tools }: Grant): string {
   const forTools = tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`;
   return `${scope} to ${origin} with profile ${profile}${forTools}`;
 }
+
+/** Returns the first digits of an id, without `grant_`. `grants revoke` accepts them. */
+function shortId({ id }: Pick<Grant, 'id'>): string {
+  return id.slice(PREFIX.length, PREFIX.length + SHORT_DIGITS);
+}
+
+/**
+ * Returns the grant with an id, or with the beginning of an id that fits no other, with or without `grant_`. Throws
+ * USAGE.
+ */
+function grantNamed(grants: readonly Grant[], id: string): Grant {
+  const start = id.startsWith(PREFIX) ? id : `${PREFIX}${id}`;
+  const found = start === PREFIX ? [] : grants.filter((grant) => grant.id.startsWith(start));
+  const [one] = found;
+  if (one !== undefined && found.length === 1) return one;
+  throw new TollgateError('USAGE', {
+    detail:
+      found.length === 0 ? 'There is no such grant.' : `${printable(id)} is the beginning of ${found.length} grants.`,
+    next: '`tollgate grants list` shows all of them.',
+  });
+}
+
+/**
+ * Returns a line for each name that fits no known tool. The tool may exist later, so it is granted nevertheless. Throws
+ * STATE_FAILED.
+ */
+async function unknownToolWarnings(tools: readonly string[], config: Config): Promise<readonly string[]> {
+  return withState(config.state, async (state) => {
+    const approved = new ApprovedTools(state);
+    const servers = [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()];
+    const lines: string[] = [];
+    for (const written of tools.filter((tool) => tool.includes('.'))) {
+      const dot = written.indexOf('.');
+      const [server, tool] = [written.slice(0, dot), written.slice(dot + 1)];
+      const names = await approved.names(server);
+      if (names === undefined && !servers.includes(server))
+        lines.push(`There is no server ${quote(server)} yet; ${didYouMean(server, servers)}`);
+      else if (names !== undefined && tool !== '*' && !names.includes(tool))
+        lines.push(`No approved tool of ${server} is called ${quote(tool)}; ${didYouMean(tool, names)}`);
+    }
+    return lines;
+  });
+}
+
 /** Options of the grants commands. */
-export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
+export interface GrantOptions extends OwnerOptions {
   readonly profile?: string;
   readonly tools?: string;
   readonly session?: string;

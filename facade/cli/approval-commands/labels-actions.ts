@@ -4,15 +4,14 @@ import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { clearSticky, listSticky, type StickyLabel } from '../../call/run-labels.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
-import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
+import { auditPrincipal, type OwnerOptions, readDecider } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed, withState } from '../command-state.ts';
 import { printable, printList, printResult } from '../print.ts';
 
 /** Prints the sticky labels. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
-export async function runLabelList(options: LabelOptions, io: Io): Promise<number> {
-  const config = readForOwner(options, io);
-  readOwner(config, { as: options.as, act: 'sees and clears labels' }, io);
+export async function runLabelList(options: OwnerOptions, io: Io): Promise<number> {
+  const { config } = readDecider(options, 'sees and clears labels', io);
   const labels = await withState(config.state, listSticky);
   printList(
     { io, options },
@@ -32,11 +31,10 @@ export async function runLabelList(options: LabelOptions, io: Io): Promise<numbe
  * STATE_FAILED.
  */
 export async function runLabelClear(
-  options: LabelOptions & { readonly principal: string; readonly labels: readonly string[] },
+  options: OwnerOptions & { readonly principal: string; readonly labels: readonly string[] },
   io: Io,
 ): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'sees and clears labels' }, io);
+  const { config, by } = readDecider(options, 'sees and clears labels', io);
   const cleared = await withState(config.state, async (state) => {
     const found = select(listSticky(state), options);
     await recordActs(
@@ -76,19 +74,13 @@ function select(
   return labels.length === 0 ? own : own.filter(({ label }) => labels.includes(label));
 }
 
-/** Of a principal that was removed from the configuration, only the id is known. */
-function actOf({ principals }: Config, { principal: id, label }: StickyLabel, by: string): ConsentEntry {
-  const { role = '', profiles = [], client = '' } = principals.find((principal) => principal.id === id) ?? {};
+function actOf(config: Config, { principal, label }: StickyLabel, by: string): ConsentEntry {
   return {
     type: 'approval',
     event: 'label-cleared',
     id: label,
     outcome: 'allow',
-    principal: { id, role, profiles, origin: client },
+    principal: auditPrincipal(config, principal),
     by,
   };
-}
-/** Options of the labels commands. */
-export interface LabelOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
 }

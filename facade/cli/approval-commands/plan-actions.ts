@@ -1,14 +1,14 @@
 /** Runs `plan list`, `plan approve` and `plan revoke`. An owner at the terminal decides, and the audit records who. */
-import type { AuditPrincipal, ConsentEntry } from '../../audit/audit-entry.ts';
+import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { Config } from '../../config/config.ts';
 import { decidePlan, listPlans, type RunPlan } from '../../consent/plan-mode.ts';
-import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
+import { auditPrincipal, type OwnerOptions, readDecider, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed, withState } from '../command-state.ts';
 import { printList, printResult } from '../print.ts';
 
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
-export async function runPlanList(options: PlanOptions, io: Io): Promise<number> {
+export async function runPlanList(options: OwnerOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
   const plans = await withState(config.state, (state) => listPlans(state, Date.now()));
   printList(
@@ -28,11 +28,10 @@ export async function runPlanList(options: PlanOptions, io: Io): Promise<number>
  * STATE_FAILED.
  */
 export async function runPlanDecision(
-  options: PlanOptions & { readonly run: string; readonly approve: boolean },
+  options: OwnerOptions & { readonly run: string; readonly approve: boolean },
   io: Io,
 ): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'approves plans' }, io);
+  const { config, by } = readDecider(options, 'approves plans', io);
   const verdict = {
     run: options.run,
     approve: options.approve,
@@ -58,21 +57,11 @@ function actOf(config: Config, plan: RunPlan, by: string): ConsentEntry {
     event: approved ? 'plan-approved' : 'plan-revoked',
     id: plan.run,
     outcome: approved ? 'allow' : 'deny',
-    principal: principalOf(config, plan.principal),
+    principal: auditPrincipal(config, plan.principal),
     by,
   };
 }
 
-/** The principal of the run. Of one that was removed from the configuration, only the id is known. */
-function principalOf(config: Config, id: string): AuditPrincipal {
-  const { role = '', profiles = [], client = '' } = config.principals.find((principal) => principal.id === id) ?? {};
-  return { id, role, profiles, origin: client };
-}
-
 function stateOf(plan: RunPlan): string {
   return plan.by === undefined ? plan.state : `${plan.state} by ${plan.by}`;
-}
-/** Options of the plan commands. */
-export interface PlanOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
 }

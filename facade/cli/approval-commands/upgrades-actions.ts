@@ -8,7 +8,7 @@ import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { UPGRADE } from '../../consent/capabilities/capability-precondition.ts';
 import { type Upgrade, Upgrades } from '../../consent/capabilities/capability-upgrades.ts';
-import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
+import { type OwnerOptions, readDecider, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
 import { readTime } from '../durations.ts';
@@ -82,8 +82,7 @@ export async function runUpgradeEnable(
   },
   io: Io,
 ): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'adds capabilities' }, io);
+  const { config, by } = readDecider(options, 'adds capabilities', io);
   const capability = readCapability(options.name);
   checkProfile(config, capability, options.profile);
   const { profile, calls, bytes } = options;
@@ -111,8 +110,7 @@ export async function runUpgradeEnable(
 
 /** Withdraws a capability. Throws as `runUpgradeEnable`. */
 export async function runUpgradeDisable(options: UpgradeOptions & { readonly name: string }, io: Io): Promise<number> {
-  const config = readForOwner(options, io);
-  const by = readOwner(config, { as: options.as, act: 'adds capabilities' }, io);
+  const { config, by } = readDecider(options, 'adds capabilities', io);
   const { name } = readCapability(options.name);
   const ended = await withUpgrades({ config, io }, (upgrades) =>
     upgrades.disable({ capability: name, profile: options.profile, by }),
@@ -209,7 +207,6 @@ function withUpgrades<T>(
   return withDecisions(config, io, ({ state, append }) => work(new Upgrades({ state, now: Date.now, append })));
 }
 /** Options of the upgrades commands. */
-export interface UpgradeOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
+export interface UpgradeOptions extends OwnerOptions {
   readonly profile?: string;
 }

@@ -13,7 +13,7 @@ import { writableFolders } from '../../config/servers/helper-program-settings.ts
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
-import { auditTime, usage } from './audit-filters.ts';
+import { auditTime, usage } from './audit-command.ts';
 import { verdictText } from './audit-view.ts';
 
 /**

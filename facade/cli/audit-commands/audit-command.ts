@@ -2,16 +2,29 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { AUDIT_TYPES } from '../../audit/audit-chain.ts';
+import { AUDIT_OUTCOMES } from '../../audit/audit-entry.ts';
 import { AUDIT_INDEX, type IndexedRecord } from '../../audit/audit-index.ts';
-import { type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
+import { type AuditFilter, type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
 import { verifyAudit } from '../../audit/chain-verification.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
+import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, plural, printable } from '../print.ts';
-import { type FilterOptions, filterOf, usage } from './audit-filters.ts';
-import { csvHead, csvLine, followHead, followRow, fullText, listTable, statsText, verdictText } from './audit-view.ts';
+import { readPastTime } from '../durations.ts';
+import { json, plural, printable, printList } from '../print.ts';
+import {
+  COLUMNS,
+  csvHead,
+  csvLine,
+  followHead,
+  followRow,
+  fullText,
+  rowOf,
+  statsText,
+  verdictText,
+} from './audit-view.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -29,13 +42,16 @@ export function runAuditList(
   return withReader(options, io, (reader) => {
     const { limit, unknown } = options;
     const found = unknown === true ? reader.unknown().slice(-limit) : reader.list(filterOf(options), limit);
-    if (options.json === true) io.stdout(json(found.map((one) => one.record)));
-    else if (found.length === 0)
-      io.stderr('There is no such record. With --all, records that are not calls are shown too.\n');
-    else {
-      io.stdout(listTable(io, found));
-      io.stderr(`${plural(found.length, 'record')}. Read one completely: tollgate audit show ID\n`);
-    }
+    printList(
+      { io, options },
+      {
+        data: found.map((one) => one.record),
+        columns: COLUMNS,
+        rows: found.map(rowOf),
+        empty: 'There is no such record. With --all, records that are not calls are shown too.',
+        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID`,
+      },
+    );
     warnOfChanges(io, found);
     return EXIT.ok;
   });
@@ -180,4 +196,38 @@ function warnOfChanges({ stderr }: Io, found: readonly IndexedRecord[]): void {
   const changed = found.filter((one) => !one.intact).length;
   if (changed > 0)
     stderr(`${changed} of these records were changed after they were written. Run: tollgate audit verify\n`);
+}
+
+/** Options of the commands that select records. */
+export type FilterOptions = Omit<AuditFilter, 'callsOnly'> & { readonly all?: true };
+
+/** Returns the filter that the options describe. Throws USAGE for an unknown word or a time that cannot be read. */
+export function filterOf(options: FilterOptions): AuditFilter {
+  const { since, until, type, outcome, principal, server, tool, code, run, session, id, text, all } = options;
+  checkWord('outcome', outcome, AUDIT_OUTCOMES);
+  checkWord('type', type, AUDIT_TYPES);
+  const filter = {
+    ...{ type, outcome, principal, server, tool, code, run, session, id, text },
+    since: since === undefined ? undefined : auditTime(since),
+    until: until === undefined ? undefined : auditTime(until),
+    // A type selects all its records, including those that are not calls.
+    callsOnly: all === true || type !== undefined ? undefined : true,
+  };
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
+}
+
+/** A mistyped word must not look like a log without such records. */
+function checkWord(name: string, given: string | undefined, words: readonly string[]): void {
+  if (given !== undefined && !words.includes(given))
+    throw usage(`No record has the ${name} ${quote(given)}; ${didYouMean(given, words)}`);
+}
+
+/** Returns the ISO text of a time that is given as ISO text or as an age such as `2h`. Throws USAGE. */
+export function auditTime(text: string): string {
+  return new Date(readPastTime(text, Date.now())).toISOString();
+}
+
+/** Returns the error for a wrong use of the audit commands. */
+export function usage(detail: string): TollgateError {
+  return new TollgateError('USAGE', { detail, next: 'Read `tollgate audit --help`.' });
 }

@@ -109,14 +109,10 @@ function outcomeOf(found: IndexedRecord): Cell {
   return colour === undefined ? outcome : { text: outcome, colour };
 }
 
-const COLUMNS = ['TIME (UTC)', 'OUTCOME', 'TOOL', 'PRINCIPAL', 'MS', 'ID', 'WHY'] as const;
+/** The columns of `rowOf`. */
+export const COLUMNS = ['TIME (UTC)', 'OUTCOME', 'TOOL', 'PRINCIPAL', 'MS', 'ID', 'WHY'] as const;
 /** The widths of the columns while records arrive one by one; 100 columns in total. */
 const FOLLOW_WIDTHS = [19, 7, 22, 10, 5, SHORT_ID, 12] as const;
-
-/** Returns a table with one record per row. */
-export function listTable(io: Tty, records: readonly IndexedRecord[]): string {
-  return table(io, COLUMNS, records.map(rowOf));
-}
 
 /** Returns the row of a record that has just been appended, in columns of a fixed width. */
 export function followRow(io: Tty, found: IndexedRecord): string {
@@ -132,7 +128,8 @@ export function followHead(io: Tty): string {
   );
 }
 
-function rowOf(found: IndexedRecord): readonly Cell[] {
+/** Returns the row of a record in a list. */
+export function rowOf(found: IndexedRecord): readonly Cell[] {
   const [ms, type] = [field(found, 'ms'), field(found, 'type')];
   const outcome = outcomeOf(found);
   return [

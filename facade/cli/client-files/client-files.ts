@@ -3,12 +3,13 @@
  * and no secret is replaced.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type ChangeNames, type Changer, type FileChange, writeChanges } from '../../clients/client-file-changes.ts';
 import type { MovedSecret } from '../../clients/client-server-conversion.ts';
 import type { Config } from '../../config/config.ts';
-import { openPlaces } from '../../secrets/secrets.ts';
-import type { Vault } from '../../secrets/vault.ts';
 import type { Io } from '../command-io.ts';
-import { askHidden, askYes, isInteractive } from '../terminal-prompt.ts';
+import { recordSetup } from '../command-state.ts';
+import { openPlacesFor } from '../configuration/secret-actions.ts';
+import { askYes, isInteractive } from '../terminal-prompt.ts';
 
 /** How a change is confirmed. */
 export interface ConfirmOptions {
@@ -33,19 +34,13 @@ export async function confirmWrite(
   return askYes(io, question);
 }
 
-/** The vault of a state folder, opened when it is needed. */
-export function openVault(config: Pick<Config, 'state'>, io: Io): Vault {
-  const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
-  return openPlaces({ state: config.state, env: io.env, ...ask }).vault;
-}
-
 /**
  * Stores secrets in the vault; returns the names that are new there. Throws USAGE for a name that has another value,
  * VAULT_FAILED.
  */
-export async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<readonly string[]> {
+async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<readonly string[]> {
   if (secrets.length === 0) return [];
-  const vault = openVault(config, io);
+  const vault = openPlacesFor(config, io).vault;
   const fresh: MovedSecret[] = [];
   for (const secret of secrets) {
     const stored = await vault.get(secret.name);
@@ -58,4 +53,28 @@ export async function keepSecrets(secrets: readonly MovedSecret[], config: Confi
   }
   for (const { name, value } of fresh) await vault.set(name, value);
   return fresh.map(({ name }) => name);
+}
+
+/** A confirmed change of files: what it writes, and the names for its record. */
+export interface ConfirmedChange {
+  readonly changer: Changer;
+  readonly changes: readonly FileChange[];
+  readonly of: ChangeNames;
+  /** Values that move to the vault. */
+  readonly secrets?: readonly MovedSecret[];
+}
+
+/**
+ * Records a change, stores its secrets and writes its files, in this order. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
+ */
+export async function carryOut(
+  { changer, changes, of, secrets = [] }: ConfirmedChange,
+  { config, io }: { readonly config: Config; readonly io: Io },
+): Promise<void> {
+  await recordSetup(
+    { event: `${changer}ed`, ...of, secrets: secrets.map(({ name }) => name) },
+    { audit: config.audit, user: io.user },
+  );
+  const added = await keepSecrets(secrets, config, io);
+  writeChanges(changes, { state: config.state, changer, now: Date.now(), secrets: added, of });
 }

@@ -15,8 +15,9 @@ import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { ROTATE_BYTES, recordActs, recordSetup, signed, withState } from '../command-state.ts';
+import { openPlacesFor } from '../configuration/secret-actions.ts';
 import { printable, printResult } from '../print.ts';
-import { type ConfirmOptions, openVault } from './client-files.ts';
+import type { ConfirmOptions } from './client-files.ts';
 
 /**
  * Undoes the last changes of a command, with their secrets and the consent to servers that no longer exist. It needs
@@ -35,7 +36,7 @@ export async function undo(
     { audit, user: io.user },
   );
   restore();
-  const vault = openVault({ state }, io);
+  const { vault } = openPlacesFor({ state }, io);
   for (const name of secrets) await vault.remove(name);
   const revoked = await forget(of.servers, { file, state, io });
   if (revoked.length > 0)

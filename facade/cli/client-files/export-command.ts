@@ -6,9 +6,8 @@ import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { showEntry } from '../../clients/client-entry-view.ts';
-import { writeChanges } from '../../clients/client-file-changes.ts';
 import { CLIENTS, type ClientFormat, clientOf } from '../../clients/client-formats.ts';
-import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../../clients/client-places.ts';
+import { type ClientRoots, clientPlaces, isDefaultPlace, rootsAt, shownPath } from '../../clients/client-places.ts';
 import { type ExportPlan, planExport } from '../../clients/export-plan.ts';
 import { type FoundClientFile, findFiles } from '../../clients/found-client-files.ts';
 import { type EntryTarget, TOKEN_VARIABLE } from '../../clients/own-entry.ts';
@@ -16,9 +15,8 @@ import type { Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { recordSetup } from '../command-state.ts';
 import { commandLine, json, paint, printable } from '../print.ts';
-import { type ConfirmOptions, confirmWrite, keepSecrets } from './client-files.ts';
+import { type ConfirmOptions, carryOut, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
 
@@ -38,7 +36,7 @@ export interface ExportOptions extends CommonOptions, ConfirmOptions {
 export async function runExport(options: ExportOptions, io: Io): Promise<number> {
   if (options.undo === true) return undo('export', { options, io });
   const config = readConfig(options, io);
-  const roots = { cwd: config.folder, home: io.home, env: io.env, platform: process.platform };
+  const roots = rootsAt(config.folder, io);
   const client = readClient(options.client);
   const file = fileToWrite(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';
@@ -69,13 +67,12 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
   }
   const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
+  const { copied, changes } = plan;
   if (isDone)
-    await recordSetup(
-      { event: 'exported', ...of, secrets: fromVariables ? [] : plan.copied.secrets.map(({ name }) => name) },
-      { audit: config.audit, user: io.user },
+    await carryOut(
+      { changer: 'export', changes, of, ...(!fromVariables && { secrets: copied.secrets }) },
+      { config, io },
     );
-  const secrets = isDone && !fromVariables ? await keepSecrets(plan.copied.secrets, config, io) : [];
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
   else if (isDone)
     io.stderr(`Written. Restart ${client.title}. To undo: ${commandLine([...io.self, 'export', '--undo'])}\n`);

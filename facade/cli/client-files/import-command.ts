@@ -4,22 +4,20 @@
  */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { type ChangeNames, writeChanges } from '../../clients/client-file-changes.ts';
+import type { ChangeNames } from '../../clients/client-file-changes.ts';
 import { CLIENTS, clientOf } from '../../clients/client-formats.ts';
-import type { ClientRoots } from '../../clients/client-places.ts';
+import { type ClientRoots, rootsAt } from '../../clients/client-places.ts';
 import { type FoundClientFile, findFiles, readFound } from '../../clients/found-client-files.ts';
 import { type ImportPlan, planCopy, planInclude } from '../../clients/import-plan.ts';
-import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { recordSetup } from '../command-state.ts';
-import { commandLine, json } from '../print.ts';
+import { commandLine, json, printList } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
-import { confirmWrite, keepSecrets } from './client-files.ts';
+import { carryOut, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { type ImportOptions, importServer, serverText } from './import-server.ts';
-import { importReport, listReport, planData } from './import-view.ts';
+import { importReport, listOf, planData } from './import-view.ts';
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runImport(options: ImportOptions, io: Io): Promise<number> {
@@ -28,7 +26,7 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
   if (options.file !== undefined && text !== undefined)
     return importServer({ text, options: { ...options, file: options.file }, config, io });
-  const roots = rootsOf(config, io);
+  const roots = rootsAt(config.folder, io);
   const files = filesOf(options, roots, io);
   if (options.file === undefined && options.from === undefined && options.all !== true) {
     if (options.copy !== true && options.only === undefined) return list(files, options, io);
@@ -50,13 +48,8 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
   if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = namesOf(plan, files);
-  if (isDone)
-    await recordSetup(
-      { event: 'imported', ...of, secrets: fromVariables ? [] : plan.secrets.map(({ name }) => name) },
-      { audit: config.audit, user: io.user },
-    );
-  const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets, of });
+  const { changes, secrets } = plan;
+  if (isDone) await carryOut({ changer: 'import', changes, of, ...(!fromVariables && { secrets }) }, { config, io });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
   else if (isDone) io.stderr(`Written. To undo: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;
@@ -89,10 +82,6 @@ function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): C
   return { clients: [...new Set(clients)], servers: [...new Set(imported.map(({ entry }) => entry.name))] };
 }
 
-function rootsOf(config: Config, io: Io): ClientRoots {
-  return { cwd: config.folder, home: io.home, env: io.env, platform: process.platform };
-}
-
 function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundClientFile[] {
   if (from !== undefined && clientOf(from) === undefined)
     throw new TollgateError('USAGE', {
@@ -114,17 +103,17 @@ function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): rea
 }
 
 function list(files: readonly FoundClientFile[], options: ImportOptions, io: Io): number {
-  const { data, text } = listReport(files, io);
-  if (options.json === true) io.stdout(json(data));
-  else if (files.length === 0) io.stderr('No file of a known client was found. Name one: tollgate import FILE\n');
-  else {
-    io.stdout(text);
-    io.stderr(
-      'Nothing was changed. Import them:\n' +
+  printList(
+    { io, options },
+    {
+      ...listOf(files),
+      empty: 'No file of a known client was found. Name one: tollgate import FILE',
+      summary:
+        'Nothing was changed. Import them:\n' +
         '  tollgate import --all          they stay in their files\n' +
-        '  tollgate import --all --copy   copies of your own; keys move to the vault\n',
-    );
-  }
+        '  tollgate import --all --copy   copies of your own; keys move to the vault',
+    },
+  );
   return EXIT.ok;
 }
 

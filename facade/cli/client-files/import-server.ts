@@ -2,7 +2,6 @@
 import path from 'node:path';
 import { stringify } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { writeChanges } from '../../clients/client-file-changes.ts';
 import type { Config } from '../../config/config.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { readText } from '../../config/reading/text-files.ts';
@@ -10,10 +9,9 @@ import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.t
 import { nameFault, toSlug } from '../../config/servers/server-names.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { recordSetup } from '../command-state.ts';
 import { readServerToml } from '../connect/server-toml.ts';
 import { json, printable } from '../print.ts';
-import { type ConfirmOptions, confirmWrite } from './client-files.ts';
+import { type ConfirmOptions, carryOut, confirmWrite } from './client-files.ts';
 
 const MAX_BYTES = 64 * 1024;
 
@@ -67,14 +65,8 @@ export async function importServer({ text, options, config, io }: Importing): Pr
     );
   const isDone = await confirmWrite(options, io);
   const of = { clients: ['file'], servers: [name] };
-  if (isDone) await recordSetup({ event: 'imported', ...of }, { audit: config.audit, user: io.user });
-  if (isDone)
-    writeChanges([{ file: serverFileOf(config.folder, name), after }], {
-      state: config.state,
-      changer: 'import',
-      now: Date.now(),
-      of,
-    });
+  const changes = [{ file: serverFileOf(config.folder, name), after }];
+  if (isDone) await carryOut({ changer: 'import', changes, of }, { config, io });
   const next = [...read.secrets.map((secret) => `tollgate secret set ${secret}`), `tollgate approve ${name}`];
   if (options.json === true)
     io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));

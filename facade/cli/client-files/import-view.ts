@@ -9,13 +9,10 @@ import type { ImportPlan, Outcome } from '../../clients/import-plan.ts';
 import type { Config } from '../../config/config.ts';
 import type { Io } from '../command-io.ts';
 import { connectWords } from '../connect/same-service.ts';
-import { commandLine, paint, plural, printable, table } from '../print.ts';
+import { commandLine, type Listing, paint, plural, printable } from '../print.ts';
 
-/** Servers by client, for a table and as data. */
-export function listReport(
-  files: readonly FoundClientFile[],
-  io: Pick<Io, 'isTTY'>,
-): { readonly data: unknown; readonly text: string } {
+/** Returns the servers by client, for a table and as data. */
+export function listOf(files: readonly FoundClientFile[]): Pick<Listing, 'data' | 'columns' | 'rows'> {
   const rows = files.flatMap((found) => {
     const { client, shown, servers, content } = found;
     const title = client?.title ?? '';
@@ -45,7 +42,7 @@ export function listReport(
     file: shown,
     servers: servers.map(showEntry),
   }));
-  return { data, text: table(io, ['CLIENT', 'FILE', 'SERVER', 'RUNS', 'SETS'], rows) };
+  return { data, columns: ['CLIENT', 'FILE', 'SERVER', 'RUNS', 'SETS'], rows };
 }
 
 interface View {

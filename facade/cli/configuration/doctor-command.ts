@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
 import { formatProblems, type Problem } from '../../config/config-problems.ts';
 import { openKeychain } from '../../secrets/keychain.ts';
@@ -54,11 +55,10 @@ export async function runDoctor(options: DoctorOptions, io: Io, { examine }: Pic
 
 async function examineAll(options: CommonOptions, io: Io, examine: Examine): Promise<readonly DoctorFinding[]> {
   const { config, finding } = tryConfig(options, io);
-  const roots = { cwd: io.cwd, home: io.home, env: io.env, platform: process.platform };
   const own =
     config === undefined
-      ? findBypasses(roots)
-      : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io, process.platform))];
+      ? findBypasses(rootsAt(io.cwd, io))
+      : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io))];
   return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
 }
 

@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
-import { type ClientRoots, isDefaultPlace } from '../../clients/client-places.ts';
+import { type ClientRoots, isDefaultPlace, rootsAt } from '../../clients/client-places.ts';
 import { findFiles } from '../../clients/found-client-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/config-problems.ts';
@@ -25,17 +25,12 @@ export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 
 }
 
 /** Examines the servers. Throws STATE_FAILED. */
-export async function examineServers(
-  config: Config,
-  io: Io,
-  platform: NodeJS.Platform,
-): Promise<readonly DoctorFinding[]> {
+export async function examineServers(config: Config, io: Io): Promise<readonly DoctorFinding[]> {
   const reached = reachedServers(config);
   const unusable = reached.filter((server) => server.unusable !== undefined);
   const usable = reached.filter((server) => server.unusable === undefined);
-  const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
   return [
-    ...findBypasses(roots),
+    ...findBypasses(rootsAt(config.folder, io)),
     ...unusable.map(
       ({ name, unusable: why = '' }): DoctorFinding => ({
         id: 'unusable-server',

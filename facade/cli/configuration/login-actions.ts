@@ -8,14 +8,14 @@ import type { Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
 import { Redactor } from '../../output/redactor.ts';
-import { openPlaces, openSecrets } from '../../secrets/secrets.ts';
+import { openSecrets } from '../../secrets/secrets.ts';
 import { keepSignIns } from '../../secrets/sign-ins.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
 import { printable, printResult } from '../print.ts';
-import { askHidden, isInteractive } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
+import { openPlacesFor } from './secret-actions.ts';
 
 type Named = LoginOptions & { readonly server: string };
 type LoginParts = Pick<Wiring, 'signIns' | 'inspect'>;
@@ -83,11 +83,7 @@ async function withStore(
   const config = readForOwner(options, io);
   const settings = serverOf(config, options.server);
   const redactor = new Redactor();
-  const places = openPlaces({
-    state: config.state,
-    env: io.env,
-    ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }),
-  });
+  const places = openPlacesFor(config, io);
   return withState(config.state, async (state) => {
     const consents = new Consents(state, {
       folder: config.folder,

@@ -10,7 +10,7 @@ import type { Config } from '../../config/config.ts';
 import { hasOwnerFor } from '../../config/stdio-identity.ts';
 import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, plural } from '../print.ts';
+import { plural, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
 import type { Wiring } from '../wiring.ts';
@@ -32,23 +32,20 @@ export async function runReload(options: ReloadOptions, io: Io, { check }: Pick<
   const candidate = stageDisk(options, io);
   if (candidate === undefined) return nothingToAccept(options, io);
   const { config, staged, before } = candidate;
+  const done = (message: string): number => {
+    printResult({ io, options }, { ...dataOf(candidate), accepted: true }, message);
+    return EXIT.ok;
+  };
   try {
     // The accepted configuration names the owner, not the one on the disk.
     const by = readOwner(before?.config ?? config, { as: options.as, act: 'accepts a configuration' }, io);
-    if (before?.accepted.hash === staged.hash)
-      return answer({ options, io, candidate, accepted: true, line: 'Already accepted: nothing on the disk differs.' });
+    if (before?.accepted.hash === staged.hash) return done('Already accepted: nothing on the disk differs.');
     if (!hasOwnerFor(config, io.user)) throw noWayBack(io.user);
     await check(config, options.opa === undefined ? {} : { opa: options.opa });
     if (options.json !== true) io.stdout(inRows(io, screenOf(candidate)));
     if (!(await agrees(candidate, options, io))) return EXIT.approval;
     await accept(candidate, { by, io });
-    return answer({
-      options,
-      io,
-      candidate,
-      accepted: true,
-      line: 'Accepted. A running Tollgate uses it within a second.',
-    });
+    return done('Accepted. A running Tollgate uses it within a second.');
   } finally {
     dropStaged(config.acceptedFolder, staged);
   }
@@ -66,30 +63,12 @@ function noWayBack(user: string): TollgateError {
 function nothingToAccept(options: ReloadOptions, io: Io): number {
   const { acceptedFolder } = readConfig(options, io);
   if (existsSync(acceptedMarker(acceptedFolder))) forgetAccepted(acceptedFolder);
-  if (options.json === true) io.stdout(json({ files: [], changes: [], accepted: true }));
-  else
-    io.stderr(
-      'Nothing to accept: no agent can change a file of this configuration. ' +
-        'A running Tollgate uses edits automatically.\n',
-    );
-  return EXIT.ok;
-}
-
-function answer({
-  options,
-  io,
-  candidate,
-  accepted,
-  line,
-}: {
-  readonly options: ReloadOptions;
-  readonly io: Io;
-  readonly candidate: Candidate;
-  readonly accepted: boolean;
-  readonly line: string;
-}): number {
-  if (options.json === true) io.stdout(json({ ...dataOf(candidate), accepted }));
-  else io.stderr(`${line}\n`);
+  printResult(
+    { io, options },
+    { files: [], changes: [], accepted: true },
+    'Nothing to accept: no agent can change a file of this configuration. ' +
+      'A running Tollgate uses edits automatically.',
+  );
   return EXIT.ok;
 }
 
@@ -109,8 +88,11 @@ async function agrees(candidate: Candidate, options: ReloadOptions, io: Io): Pro
   }
   const config = options.config === 'tollgate.yaml' ? '' : `--config ${options.config} `;
   const next = `tollgate reload ${config}--yes ${hash}`;
-  if (options.json === true) io.stdout(json({ ...dataOf(candidate), accepted: false, next }));
-  else io.stderr(`A person must agree to this. After reading it, run:\n  ${next}\n`);
+  printResult(
+    { io, options },
+    { ...dataOf(candidate), accepted: false, next },
+    `A person must agree to this. After reading it, run:\n  ${next}`,
+  );
   return false;
 }
 

@@ -118,8 +118,13 @@ function open(
       next: 'Use a name like github.token.',
     });
   const config = readForOwner(options, io);
+  return { config, places: openPlacesFor(config, io) };
+}
+
+/** Opens the places of secrets. If a person is at the terminal, they are asked for the passphrase of the vault. */
+export function openPlacesFor({ state }: Pick<Config, 'state'>, io: Io): SecretPlaces {
   const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
-  return { config, places: openPlaces({ state: config.state, env: io.env, ...ask }) };
+  return openPlaces({ state, env: io.env, ...ask });
 }
 
 /** Asks for the value and stores it. Returns true when it replaced one. */
