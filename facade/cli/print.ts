@@ -66,7 +66,10 @@ export function wrapRow(row: string, width: number, begin: string): readonly str
   let letters = [...row];
   for (let end = lettersIn(letters, width); end < letters.length; end = lettersIn(letters, width)) {
     const space = letters.lastIndexOf(' ', end - 1) + 1;
-    const at = space > Math.max(end / 2, rows.length === 0 ? 0 : begin.length) ? space : end;
+    const next = letters.indexOf(' ', space);
+    const wordLength = (next === -1 ? letters.length : next) - space;
+    // A word that is longer than a row is broken where the row ends.
+    const at = space > begin.length && wordLength <= width - begin.length ? space : end;
     rows.push(letters.slice(0, at).join(''));
     letters = [...begin, ...letters.slice(at)];
   }

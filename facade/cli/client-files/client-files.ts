@@ -67,7 +67,7 @@ export interface ConfirmedChange {
 /**
  * Records a change, stores its secrets and writes its files, in this order. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
  */
-export async function carryOut(
+export async function applyConfirmed(
   { changer, changes, of, secrets = [] }: ConfirmedChange,
   { config, io }: { readonly config: Config; readonly io: Io },
 ): Promise<void> {

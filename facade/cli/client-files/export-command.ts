@@ -16,7 +16,7 @@ import { didYouMean } from '../../config/config-problems.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { commandLine, json, paint, printable } from '../print.ts';
-import { type ConfirmOptions, carryOut, confirmWrite } from './client-files.ts';
+import { applyConfirmed, type ConfirmOptions, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
 
@@ -69,7 +69,7 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
   const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
   const { copied, changes } = plan;
   if (isDone)
-    await carryOut(
+    await applyConfirmed(
       { changer: 'export', changes, of, ...(!fromVariables && { secrets: copied.secrets }) },
       { config, io },
     );

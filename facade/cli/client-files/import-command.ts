@@ -14,7 +14,7 @@ import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { commandLine, json, printList } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
-import { carryOut, confirmWrite } from './client-files.ts';
+import { applyConfirmed, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { type ImportOptions, importServer, serverText } from './import-server.ts';
 import { importReport, listOf, planData } from './import-view.ts';
@@ -49,7 +49,8 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
   const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = namesOf(plan, files);
   const { changes, secrets } = plan;
-  if (isDone) await carryOut({ changer: 'import', changes, of, ...(!fromVariables && { secrets }) }, { config, io });
+  if (isDone)
+    await applyConfirmed({ changer: 'import', changes, of, ...(!fromVariables && { secrets }) }, { config, io });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
   else if (isDone) io.stderr(`Written. To undo: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;

@@ -11,7 +11,7 @@ import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { readServerToml } from '../connect/server-toml.ts';
 import { json, printable } from '../print.ts';
-import { type ConfirmOptions, carryOut, confirmWrite } from './client-files.ts';
+import { applyConfirmed, type ConfirmOptions, confirmWrite } from './client-files.ts';
 
 const MAX_BYTES = 64 * 1024;
 
@@ -66,7 +66,7 @@ export async function importServer({ text, options, config, io }: Importing): Pr
   const isDone = await confirmWrite(options, io);
   const of = { clients: ['file'], servers: [name] };
   const changes = [{ file: serverFileOf(config.folder, name), after }];
-  if (isDone) await carryOut({ changer: 'import', changes, of }, { config, io });
+  if (isDone) await applyConfirmed({ changer: 'import', changes, of }, { config, io });
   const next = [...read.secrets.map((secret) => `tollgate secret set ${secret}`), `tollgate approve ${name}`];
   if (options.json === true)
     io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
