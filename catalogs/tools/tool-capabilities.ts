@@ -63,23 +63,17 @@ function load(): ReadonlyMap<string, Capability> {
   return new Map(
     Object.entries(written).map(
       ([name, { names = [], files = [], programs = [], host = false, crosses = false, ...rest }]) => {
-        const interpreters = new Set(
-          programs.flatMap((program) => ('interpreter' in program ? program.interpreter : [])),
-        );
-        const begins = programs.flatMap((program) => ('interpreter' in program ? [] : [program]));
-        return [
+        const capability: Capability = {
           name,
-          {
-            name,
-            ...rest,
-            names: names.map((words) => (typeof words === 'string' ? [words] : words)),
-            files,
-            interpreters,
-            programs: begins,
-            host,
-            crosses,
-          },
-        ];
+          ...rest,
+          names: names.map((words) => [words].flat()),
+          files,
+          interpreters: new Set(programs.flatMap((program) => ('interpreter' in program ? program.interpreter : []))),
+          programs: programs.flatMap((program) => ('interpreter' in program ? [] : [program])),
+          host,
+          crosses,
+        };
+        return [name, capability];
       },
     ),
   );

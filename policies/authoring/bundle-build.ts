@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { hashLibrary } from '../engine/policy-library.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
-import { BUNDLE_FILES, factsText, packBundle } from '../rego/bundles/bundle-format.ts';
+import { BUNDLE_FILES, factsText, packBundle, sha256Hex } from '../rego/bundles/bundle-format.ts';
 import { ALGORITHMS, type SigningKey, signFiles } from '../rego/bundles/bundle-signatures.ts';
 import { findOpa } from '../rego/opa-program.ts';
 import { compileRego } from '../rego/rego-build.ts';
@@ -66,7 +66,7 @@ export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
     bytes,
     revision,
     entrypoints,
-    sha256: createHash('sha256').update(bytes).digest('hex'),
+    sha256: sha256Hex(bytes),
     packages: [...new Set(facts.packages.map(({ name }) => name))].sort(),
     rules: facts.rules.length,
     signed: request.signing !== undefined,

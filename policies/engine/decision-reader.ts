@@ -2,8 +2,10 @@
  * Reads the answers of policy WebAssembly. Refuses an answer that is not exactly a decision; only a literal `allow`
  * allows.
  */
+
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
+import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
 import {
   APPROVAL_SCOPES,
   type BudgetObligation,
@@ -65,14 +67,7 @@ function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfi
   return {
     verdict: oneOf(VERDICTS, verdict, 'verdict'),
     reasons: list(reasons, 'reasons').map(readReason),
-    ...(says === undefined
-      ? {}
-      : {
-          says: list(says, 'says').map((say) => ({
-            outcome: oneOf(OUTCOMES, record(say, 'says').outcome, 'says'),
-            say: text(record(say, 'says').say, 'says'),
-          })),
-        }),
+    ...(says === undefined ? {} : { says: list(says, 'says').map(readSaying) }),
     ...(bounds === undefined ? {} : { bounds: list(bounds, 'bounds').map(readBound) }),
   };
 }
@@ -105,6 +100,11 @@ function readExposure(value: unknown): Exposure {
 function readShadow(value: unknown): ShadowReason {
   const { would, mode } = record(value, 'shadow');
   return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(SHADOW_MODES, mode, 'mode') };
+}
+
+function readSaying(value: unknown): NonNullable<ListDecision['says']>[number] {
+  const { outcome, say } = record(value, 'says');
+  return { outcome: oneOf(OUTCOMES, outcome, 'says'), say: text(say, 'says') };
 }
 
 /** rule-summary.ts made these from checked rules. */
@@ -147,7 +147,7 @@ function list(value: unknown, what: string): readonly unknown[] {
 }
 
 function record(value: unknown, what: string): PolicyResult {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as PolicyResult) : failed(what);
+  return isJsonObject(value) ? value : failed(what);
 }
 
 function requireThat(holds: boolean, what: string): void {

@@ -2,8 +2,10 @@
  * Writes the input documents of a policy. They contain the exact bytes of the arguments, which cannot pass for other
  * fields.
  */
+
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
 import type { CallInput, ListTool, Principal } from '../port.ts';
 import { readClocks } from '../rules/time-windows.ts';
 
@@ -63,8 +65,7 @@ function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Pr
 /** Without this check, arguments such as `{}},"principal":{…` could write their own principal. */
 function requireObject(text: string): void {
   try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+    if (isJsonObject(JSON.parse(text))) return;
   } catch (thrown) {
     throw new TollgateError('POLICY_FAILED', { detail: 'The arguments are not JSON.', cause: thrown });
   }

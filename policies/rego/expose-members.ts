@@ -2,22 +2,21 @@
  * Checks members of `expose` in Rego: against the schema of `expose.tools` in tollgate.yaml, and that they read the
  * caller only.
  */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type { ValidateFunction } from 'ajv';
+
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
+import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
+import { definedFields } from '../../catalogs/text/collections.ts';
 import type { PolicyParts } from '../engine/compiled-parts.ts';
-import type { RequestedExposure } from '../port.ts';
+import type { Exposure, RequestedExposure } from '../port.ts';
 import { INTERNAL_TOOLS } from '../rules/offered-tools.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
-import { toFault } from '../rules/rule-schema.ts';
+import { schemaCheck } from '../rules/rule-schema.ts';
 import type { ReadAnalysis } from './read-analysis.ts';
 import type { ExposeFacts, RegoExposeRule } from './rego-facts.ts';
 import { isKnownValue, UNKNOWN_VALUE, valueOfTerm } from './set-members.ts';
 
-const require = createRequire(import.meta.url);
-const SCHEMA = new URL('../schemas/exposure.json', import.meta.url);
+const findShapeFaults = schemaCheck(new URL('../schemas/exposure.json', import.meta.url));
 const PRIMITIVES = ['read', 'write', 'edit', 'bash', 'read_spill'];
 /** Keys whose values may be unknown until the rule is evaluated. Any other key is a fault. */
 const KEYS = ['tool', 'name', 'description', 'risk', 'schemaProfile', 'pins'];
@@ -39,8 +38,6 @@ const REFUSED: Readonly<Record<string, string>> = {
     'value, or remove the argument',
   several: 'several entries under expose.tools of tollgate.yaml have other pins; write all pins of one of them',
 };
-
-let compiled: ValidateFunction | undefined;
 
 /** Returns the number of a rule of `expose`, as the library writes it. */
 export function exposeRuleNumber(at: number): string {
@@ -67,7 +64,7 @@ export function findExposeFaults(exposes: readonly RegoExposeRule[], analysis: R
 
 /** Returns the literal part of a member. A valid tool stands for one that is computed when the rule is evaluated. */
 function literalPart(member: unknown): unknown {
-  if (typeof member !== 'object' || member === null || Array.isArray(member)) return member;
+  if (!isJsonObject(member)) return member;
   const known = Object.entries(member).filter(
     ([key, value]) => !KEYS.includes(key) || isKnownValue(value) || (key === 'pins' && value !== UNKNOWN_VALUE),
   );
@@ -78,10 +75,7 @@ function literalPart(member: unknown): unknown {
 export function exposeFacts({ file, rule, package: name }: RegoExposeRule): ExposeFacts {
   const { row: line, col: column } = rule.head.location;
   const member = rule.head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(rule.head.key);
-  const { tool, pins } =
-    typeof member === 'object' && member !== null
-      ? (member as { readonly tool?: unknown; readonly pins?: unknown })
-      : {};
+  const { tool, pins } = isJsonObject(member) ? member : {};
   return {
     package: name,
     file: file.shown,
@@ -93,18 +87,11 @@ export function exposeFacts({ file, rule, package: name }: RegoExposeRule): Expo
 }
 
 function faultsOf(member: unknown): readonly string[] {
-  if (typeof member !== 'object' || member === null || Array.isArray(member))
-    return ['write {"tool": "server.tool", "name": "…"}.'];
-  compiled ??= compileSchema();
-  if (!compiled(member))
-    return (compiled.errors ?? [])
-      .map(toFault)
-      .map(({ path, message }) => [path.join('.'), message].filter((part) => part !== '').join(': '));
-  const { tool, name, schemaProfile } = member as {
-    readonly tool: string;
-    readonly name?: string;
-    readonly schemaProfile?: string;
-  };
+  if (!isJsonObject(member)) return ['write {"tool": "server.tool", "name": "…"}.'];
+  const faults = findShapeFaults(member);
+  if (faults.length > 0)
+    return faults.map(({ path, message }) => [path.join('.'), message].filter((part) => part !== '').join(': '));
+  const { tool, name, schemaProfile } = member as unknown as Exposure & { readonly tool: string };
   return [
     ...toolFaults(tool, name),
     ...(name !== undefined && PRIMITIVES.includes(name)
@@ -133,11 +120,6 @@ function profileFaults(name: string | undefined): readonly string[] {
   } catch (thrown) {
     return [thrown instanceof TollgateError ? `${thrown.message} ${thrown.next}` : String(thrown)];
   }
-}
-
-function compileSchema(): ValidateFunction {
-  const { Ajv } = require('ajv') as typeof import('ajv');
-  return new Ajv({ allErrors: true, verbose: true }).compile(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
 }
 
 /** Returns a problem for each server that is not configured, and for each tool that its server is known not to have. */
@@ -190,7 +172,7 @@ export function readExposed(exposed: readonly unknown[], unshown: readonly unkno
       });
     const { tool, pins = {} } = entry.member as { readonly tool: string; readonly pins?: object };
     const refused = whys.get(keyOf(entry));
-    return { tool, pins: Object.keys(pins), place: placeOf(entry), ...(refused === undefined ? {} : { refused }) };
+    return { tool, pins: Object.keys(pins), place: placeOf(entry), ...definedFields({ refused }) };
   });
 }
 

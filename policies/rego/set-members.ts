@@ -2,7 +2,9 @@
  * Checks members of Rego sets that contain more than a reason: their keys, and their obligations by the schema of YAML
  * rules.
  */
+
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { findObligationFaults } from '../rules/rule-schema.ts';
 import type { SetRule } from './rego-facts.ts';
@@ -39,10 +41,8 @@ export function checkMembers(extended: readonly unknown[]): void {
 export function findMemberFaults(rules: readonly SetRule[]): readonly PolicyProblem[] {
   return rules.flatMap(({ rule: { head }, facts }) => {
     const member = head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(head.key);
-    const found =
-      typeof member === 'object' && member !== null && !Array.isArray(member) ? faultsOf(facts.set, member) : [];
     const { row: line, col: column } = head.location;
-    return found.map(
+    return faultsOf(facts.set, member).map(
       (message): PolicyProblem => ({
         file: facts.file,
         line,
@@ -54,15 +54,12 @@ export function findMemberFaults(rules: readonly SetRule[]): readonly PolicyProb
 }
 
 function faultsOf(set: string, member: unknown): readonly string[] {
-  if (typeof member !== 'object' || member === null || Array.isArray(member)) return [];
+  if (!isJsonObject(member)) return [];
   const unknown = Object.keys(member).filter((key) => !(KEYS as readonly string[]).includes(key));
   const faults = unknown.map(
     (key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known keys: ${KEYS.join(', ')}.`,
   );
-  const { obligations = UNKNOWN_VALUE, approval } = member as {
-    readonly obligations?: unknown;
-    readonly approval?: unknown;
-  };
+  const { obligations = UNKNOWN_VALUE, approval } = member;
   if (set === 'deny' && Object.hasOwn(member, 'obligations'))
     return [...faults, 'a rule that denies cannot have obligations; remove `obligations`.'];
   if (set !== 'ask' && approval !== undefined)

@@ -34,13 +34,23 @@ export interface SchemaFault {
 }
 
 const SCHEMA = new URL('../schemas/rules.json', import.meta.url);
-let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
 
 /** Returns the faults of a rules document. If there are none, the value is `{rules: YamlRule[]}`. */
-export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
-  if (surelyFits(SCHEMA, value)) return [];
-  compiled ??= compileSchema();
-  return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+export const findSchemaFaults = schemaCheck(SCHEMA);
+
+/**
+ * Returns a function that finds the faults of a value by the schema in a file. Compiling the schema is expensive, so this
+ * happens only when the fast check fails for the first time.
+ */
+export function schemaCheck(file: URL): (value: unknown) => readonly SchemaFault[] {
+  let compiled: ValidateFunction | undefined;
+  return (value) => {
+    if (compiled === undefined && surelyFits(file, value)) return [];
+    const { Ajv } = require('ajv') as typeof import('ajv');
+    const options = { allErrors: true, verbose: true, allowUnionTypes: true };
+    compiled ??= new Ajv(options).compile(JSON.parse(readFileSync(file, 'utf8')) as object);
+    return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+  };
 }
 
 /** Returns the faults of obligations that Rego gives. They have the same schema as obligations in YAML. */
@@ -49,18 +59,12 @@ export function findObligationFaults(obligations: unknown): readonly SchemaFault
   return findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
 }
 
-/** Compiling the schema is expensive, so this runs only after the fast check failed. */
-function compileSchema(): typeof compiled & object {
-  const { Ajv } = require('ajv') as typeof import('ajv');
-  return new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
-}
-
 function rulesSchema(): { readonly definitions: { readonly when: { readonly properties: object } } } {
   return JSON.parse(readFileSync(SCHEMA, 'utf8')) as ReturnType<typeof rulesSchema>;
 }
 
 /** Returns an error of ajv (with `allErrors` and `verbose`) as a fault with our message. */
-export function toFault(error: ErrorObject): SchemaFault {
+function toFault(error: ErrorObject): SchemaFault {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
   const params = error.params as Readonly<Record<string, unknown>>;
   if (error.keyword === 'additionalProperties') {
@@ -82,11 +86,11 @@ function hintOf(key: string, known: readonly string[]): string {
 }
 
 function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
-  const seen = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
+  const given = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
   if (error.keyword === 'enum') {
     const known = (params.allowedValues as readonly unknown[]).map(String);
     return (
-      `${seen} is not one of ` +
+      `${given} is not one of ` +
       `${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`
     );
   }
@@ -96,9 +100,9 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   if (error.keyword === 'type' && error.data === null)
     return 'the value is missing; write it, or indent the following lines.';
   if (error.keyword === 'type')
-    return `${seen} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
-  if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
-  return `${seen} ${error.message ?? 'is refused'}.`;
+    return `${given} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
+  if (error.keyword === 'pattern') return `${given} does not fit: ${hintFor(error)}.`;
+  return `${given} ${error.message ?? 'is refused'}.`;
 }
 
 /** The two frequent mistakes in YAML: one value instead of a list, and wrong quotes. */

@@ -1,8 +1,11 @@
 /** Caches opa's answers to cases, for the policy that was tested last. */
-import { createHash, randomUUID } from 'node:crypto';
+
+import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { isJsonObject } from '../../../catalogs/schemas/json-schema.ts';
 import { hashLibrary } from '../../engine/policy-library.ts';
+import { sha256Hex } from '../../rego/bundles/bundle-format.ts';
 import type { Opa } from '../../rego/opa-program.ts';
 import type { OpaQuery } from './opa-runner.ts';
 
@@ -28,16 +31,13 @@ export class OpaAnswerCache {
     { opa, data }: { readonly opa: Opa; readonly data: string },
   ): Promise<OpaAnswerCache> {
     const file = path.join(folder, FILE);
-    const policy = digest(JSON.stringify([opa.version, hashLibrary(), data]));
+    const policy = sha256Hex(JSON.stringify([opa.version, hashLibrary(), data]));
     const stored = await readFile(file, 'utf8')
       .then((text) => JSON.parse(text) as unknown)
       .catch(() => undefined);
-    const { policy: of, answers } = (typeof stored === 'object' && stored !== null ? stored : {}) as {
-      readonly policy?: unknown;
-      readonly answers?: unknown;
-    };
-    const isCurrent = of === policy && typeof answers === 'object' && answers !== null;
-    return new OpaAnswerCache(file, policy, new Map(isCurrent ? Object.entries(answers) : []));
+    const { policy: of, answers } = isJsonObject(stored) ? stored : {};
+    const known = of === policy && isJsonObject(answers) ? Object.entries(answers) : [];
+    return new OpaAnswerCache(file, policy, new Map(known));
   }
 
   /** Returns all answers: calls `ask` for the unknown ones, and stores all of them. Failures of opa are not stored. */
@@ -45,7 +45,7 @@ export class OpaAnswerCache {
     queries: readonly OpaQuery[],
     ask: (unknown: readonly OpaQuery[]) => Promise<readonly unknown[]>,
   ): Promise<readonly unknown[]> {
-    const keys = queries.map((query) => digest(JSON.stringify([query.list, query.input, query.time])));
+    const keys = queries.map((query) => sha256Hex(JSON.stringify([query.list, query.input, query.time])));
     const missing = queries.filter((_, number) => !this.#known.has(keys[number] ?? ''));
     if (missing.length === 0) return keys.map((key) => this.#known.get(key));
     const added = (await ask(missing)).values();
@@ -71,8 +71,4 @@ export class OpaAnswerCache {
       return;
     }
   }
-}
-
-function digest(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

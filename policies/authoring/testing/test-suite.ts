@@ -1,20 +1,16 @@
 /** Reads test suites. Reports keys and values that do not fit the schema of suites, with their place. */
 
-import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { definedFields } from '../../../catalogs/text/collections.ts';
-import { surelyFits } from '../../../catalogs/validation/schema-code.ts';
 import type { PolicyParts } from '../../engine/compiled-parts.ts';
 import type { CallInput, Principal } from '../../port.ts';
 import { type PolicyProblem, problemAt } from '../../rules/policy-problems.ts';
 import type { YamlDocument } from '../../rules/rule-compiler.ts';
-import { type SchemaFault, toFault } from '../../rules/rule-schema.ts';
+import { schemaCheck } from '../../rules/rule-schema.ts';
 import type { TestFile } from './test-files.ts';
 
-const require = createRequire(import.meta.url);
-const SCHEMA = new URL('../../schemas/suite.json', import.meta.url);
+const findShapeFaults = schemaCheck(new URL('../../schemas/suite.json', import.meta.url));
 
 /** The id of a principal of the configuration, or a principal that is written in the suite. */
 export type SuitePrincipal = string | (Pick<Principal, 'id'> & Partial<Principal>);
@@ -82,15 +78,6 @@ export async function readSuites(
     cases: checked.filter(({ faults }) => faults.length === 0).map(({ one }) => one),
     problems: [...problems, ...checked.flatMap(({ faults }) => faults)],
   };
-}
-
-function findShapeFaults(value: unknown): readonly SchemaFault[] {
-  if (surelyFits(SCHEMA, value)) return [];
-  const { Ajv } = require('ajv') as typeof import('ajv');
-  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile(
-    JSON.parse(readFileSync(SCHEMA, 'utf8')) as object,
-  );
-  return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
 }
 
 /** Also reads suites with problems. A value that is not a list has no cases. */

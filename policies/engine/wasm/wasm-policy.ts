@@ -1,5 +1,7 @@
 /** Runs policy WebAssembly. Refuses input and results that are not exactly one object. */
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+
+import { type Refusal, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { isJsonObject } from '../../../catalogs/schemas/json-schema.ts';
 import { type FailureSite, type LoadableModule, type MemoryImage, openModule, WasmInstance } from './wasm-instance.ts';
 
 /** Limits of one evaluator, in bytes. */
@@ -92,10 +94,7 @@ export class WasmPolicy {
     } catch (thrown) {
       // A trap leaves the memory undefined. The next call makes a new instance from the text of the data.
       this.#instance = undefined;
-      throw new TollgateError('POLICY_FAILED', {
-        detail: 'The policy stopped during the decision.',
-        cause: thrown,
-      });
+      throw failure('The policy stopped during the decision.', { cause: thrown });
     }
     const result = onlyResult(results);
     refuseFailed(failures, result.enforced);
@@ -118,19 +117,15 @@ export class WasmPolicy {
 
   /** The SDK would read invalid input as undefined. Rules that test for absence would then allow. */
   #readInput(text: string): ArrayBuffer {
-    if (!isObject(text))
-      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
-    if (!isWellFormed(text))
-      throw new TollgateError('POLICY_FAILED', {
-        detail: 'The input of the policy contains half of a surrogate pair.',
-      });
+    if (!isObject(text)) throw failure('The input of the policy is not an object.');
+    if (!isWellFormed(text)) throw failure('The input of the policy contains half of a surrogate pair.');
     const input = exactBuffer(text);
-    if (input.byteLength > this.#limits.inputBytes) {
-      throw new TollgateError('POLICY_FAILED', {
-        detail: `The input of the policy has ${input.byteLength} bytes; the limit is ${this.#limits.inputBytes}.`,
+    const { byteLength: bytes } = input;
+    const { inputBytes: limit } = this.#limits;
+    if (bytes > limit)
+      throw failure(`The input of the policy has ${bytes} bytes; the limit is ${limit}.`, {
         next: 'Send smaller arguments.',
       });
-    }
     return input;
   }
 }
@@ -142,6 +137,10 @@ function exactBuffer(data: string | Uint8Array): ArrayBuffer {
   return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
 }
 
+function failure(detail: string, more: Pick<Refusal, 'next' | 'cause'> = {}): TollgateError {
+  return new TollgateError('POLICY_FAILED', { detail, ...more });
+}
+
 function unloadable(thrown: unknown): TollgateError {
   return thrown instanceof TollgateError
     ? thrown
@@ -151,9 +150,8 @@ function unloadable(thrown: unknown): TollgateError {
 function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
   const list: readonly unknown[] = Array.isArray(results) ? results : [];
   const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
-  if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result))
-    return result as Readonly<Record<string, unknown>>;
-  throw new TollgateError('POLICY_FAILED', { detail: 'The policy returned no decision.' });
+  if (list.length === 1 && isJsonObject(result)) return result;
+  throw failure('The policy returned no decision.');
 }
 
 /**
@@ -161,8 +159,7 @@ function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
  * rules are enforced; '' stands for all other packages.
  */
 function refuseFailed(failures: readonly FailureSite[], enforced: unknown): void {
-  const counts =
-    typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
+  const counts = isJsonObject(enforced) ? enforced : {};
   const isEnforced = (rule: string): boolean => {
     const parts = rule.split('.');
     const owner =
@@ -174,9 +171,7 @@ function refuseFailed(failures: readonly FailureSite[], enforced: unknown): void
   const failed = failures.find(({ reachedBy }) => reachedBy.length === 0 || reachedBy.some(isEnforced));
   if (failed === undefined) return;
   const place = failed.at.replace(/\.tollgate_(?:open_)?(deny|ask|allow|expose)_?.*$/, '.$1');
-  throw new TollgateError('POLICY_FAILED', {
-    detail: `${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.`,
-  });
+  throw failure(`${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.`);
 }
 
 function isObject(text: string): boolean {

@@ -59,7 +59,7 @@ export function factsText(
   wasm: Uint8Array,
   { facts, library }: { readonly facts: RegoFacts; readonly library: string },
 ): string {
-  return `${JSON.stringify({ version: FACTS_VERSION, wasm: hashOf(wasm), library, facts })}\n`;
+  return `${JSON.stringify({ version: FACTS_VERSION, wasm: sha256Hex(wasm), library, facts })}\n`;
 }
 
 function readFacts(bytes: Uint8Array, wasm: Uint8Array): { readonly facts: RegoFacts; readonly library: string } {
@@ -76,11 +76,12 @@ function readFacts(bytes: Uint8Array, wasm: Uint8Array): { readonly facts: RegoF
   };
   if (version !== FACTS_VERSION || facts === undefined || typeof library !== 'string')
     throw new Error('its tollgate.json has another version; build it again');
-  if (hash !== hashOf(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
+  if (hash !== sha256Hex(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
   return { facts, library };
 }
 
-function hashOf(bytes: Uint8Array): string {
+/** Returns the SHA-256 of bytes or a text, in hexadecimal. */
+export function sha256Hex(bytes: string | Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 

@@ -1,11 +1,13 @@
 /** A bundle on a server: fetches and verifies it, caches it for a start without network, and polls for a newer one. */
-import { createHash, randomUUID } from 'node:crypto';
+
+import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { definedFields } from '../../../catalogs/text/collections.ts';
 import type { BundleServer, Policy } from '../../port.ts';
 import { fetchBundle } from './bundle-fetch.ts';
-import { type Bundle, openBundle, unpackBundle } from './bundle-format.ts';
+import { type Bundle, openBundle, sha256Hex, unpackBundle } from './bundle-format.ts';
 
 /** Settings of a bundle on a server. */
 interface RemoteOptions {
@@ -73,11 +75,7 @@ export class RemoteBundle {
   ) {
     this.#options = options;
     [this.#active, this.#failures, this.#reported, this.remarks] = [active, failures, reported, remarks];
-    this.#file = path.join(
-      options.cache,
-      'bundles',
-      createHash('sha256').update(options.server.url).digest('hex').slice(0, 32),
-    );
+    this.#file = path.join(options.cache, 'bundles', sha256Hex(options.server.url).slice(0, 32));
   }
 
   /**
@@ -155,7 +153,7 @@ export class RemoteBundle {
     const { server, check, ids } = this.#options;
     const fetched = await fetchBundle(server, {
       stop: this.#stop.signal,
-      ...(cached?.etag === undefined ? {} : { etag: cached.etag }),
+      ...definedFields({ etag: cached?.etag }),
     });
     if (fetched === undefined) {
       await utimes(this.#file, new Date(), new Date());
@@ -163,8 +161,8 @@ export class RemoteBundle {
     }
     const bundle = await this.#verify(fetched.bytes);
     await check(bundle, ids);
-    const hash = hashOf(fetched.bytes);
-    const head = { hash, ...(fetched.etag === undefined ? {} : { etag: fetched.etag }) };
+    const hash = sha256Hex(fetched.bytes);
+    const head = definedFields({ hash, etag: fetched.etag });
     await this.#writeCache(Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), fetched.bytes]));
     return { ...head, bundle, requestedAt: Date.now() };
   }
@@ -175,7 +173,7 @@ export class RemoteBundle {
     if (keys !== undefined)
       await (await import('./bundle-signatures.ts')).verifyFiles(files, {
         keys: await Promise.all(keys.map((key) => readFile(key, 'utf8'))),
-        ...(scope === undefined ? {} : { scope }),
+        ...definedFields({ scope }),
       });
     return openBundle(files);
   }
@@ -195,7 +193,7 @@ export class RemoteBundle {
       const end = bytes.indexOf('\n');
       const head = JSON.parse(bytes.toString('utf8', 0, end)) as { readonly hash: string; readonly etag?: string };
       const packed = bytes.subarray(end + 1);
-      if (hashOf(packed) !== head.hash) return undefined;
+      if (sha256Hex(packed) !== head.hash) return undefined;
       return { ...head, bundle: await this.#verify(packed), requestedAt: mtimeMs };
     } catch {
       // A damaged file counts as missing.
@@ -220,8 +218,4 @@ function reason(thrown: unknown): string {
     return thrown instanceof TollgateError ? thrown.message.replace(/\.$/, '') : 'it cannot be read';
   if (thrown instanceof SyntaxError) return 'a JSON file in it is invalid';
   return typeof code === 'string' ? `it cannot be read (${code})` : thrown.message;
-}
-
-function hashOf(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex');
 }
