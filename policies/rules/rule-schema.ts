@@ -39,8 +39,8 @@ const SCHEMA = new URL('../schemas/rules.json', import.meta.url);
 export const findSchemaFaults = schemaCheck(SCHEMA);
 
 /**
- * Returns a function that finds the faults of a value by the schema in a file. Compiling the schema is expensive, so this
- * happens only when the fast check fails for the first time.
+ * Returns a function that finds the faults of a value by the schema in a file. Compiling the schema is expensive, so
+ * this happens only when the fast check fails for the first time.
  */
 export function schemaCheck(file: URL): (value: unknown) => readonly SchemaFault[] {
   let compiled: ValidateFunction | undefined;
