@@ -1,13 +1,14 @@
-/** Tests the container level without a daemon: the words for docker and podman, and, with a program in their place, what is started, passed and reaped. */
+/** Tests containers without an engine: the arguments for docker and podman, and starts with fake clients. */
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { parse } from 'yaml';
 import {
+  containerArguments as argumentsFor,
   type ContainerSpec,
   containerEnvironment,
-  containerArguments as wordsFor,
 } from '../../adapters/sandbox/container/container-arguments.ts';
 import { startTimeOf } from '../../adapters/sandbox/process-tree.ts';
 import type { LaunchHost } from '../../adapters/stdio/launch.ts';
@@ -50,32 +51,32 @@ function contained(more: Partial<ContainerSpec> = {}): ContainerSpec {
 }
 
 const DOCKER = { isPodman: false, isRootless: false, isRemote: false };
-const containerArguments = (one: ContainerSpec): readonly string[] => wordsFor(one, DOCKER);
+const containerArguments = (one: ContainerSpec): readonly string[] => argumentsFor(one, DOCKER);
 
-/** The words that follow each flag. */
-const after = (args: readonly string[], flag: string): readonly string[] =>
+/** Returns the values of an option. */
+const valuesOf = (args: readonly string[], flag: string): readonly string[] =>
   args.flatMap((word, index) => (word === flag ? [args[index + 1] ?? ''] : []));
 
-describe('the words for the client', () => {
+describe('the arguments for the client', () => {
   it(
-    'leave a container nothing: no right, no network, nothing to write, an end to everything' +
+    'give a container no rights, no network, no writable files outside of its mounts, and limits' +
       verifies('HB-10', 'HA-31'),
     () => {
       const args = containerArguments(contained());
       for (const flag of ['--rm', '--interactive', '--init', '--read-only']) expect(args).toContain(flag);
-      expect(after(args, '--cap-drop')).toEqual(['ALL']);
-      expect(after(args, '--security-opt')).toEqual([
+      expect(valuesOf(args, '--cap-drop')).toEqual(['ALL']);
+      expect(valuesOf(args, '--security-opt')).toEqual([
         'no-new-privileges',
         expect.stringMatching(/^seccomp=\/.*\/adapters\/sandbox\/container\/seccomp\.json$/),
       ]);
-      expect(after(args, '--network')).toEqual(['none']);
-      expect(after(args, '--user')).toEqual(['1234:1235']);
-      expect([after(args, '--memory'), after(args, '--memory-swap'), after(args, '--pids-limit')]).toEqual([
+      expect(valuesOf(args, '--network')).toEqual(['none']);
+      expect(valuesOf(args, '--user')).toEqual(['1234:1235']);
+      expect([valuesOf(args, '--memory'), valuesOf(args, '--memory-swap'), valuesOf(args, '--pids-limit')]).toEqual([
         ['300m'],
         ['300m'],
         ['70'],
       ]);
-      expect(after(args, '--ulimit')).toEqual([
+      expect(valuesOf(args, '--ulimit')).toEqual([
         `fsize=${80 << 20}:${80 << 20}`,
         'core=0:0',
         'msgqueue=0:0',
@@ -83,11 +84,11 @@ describe('the words for the client', () => {
         expect.stringMatching(/^nproc=(\d+):\1$/),
         'cpu=90:90',
       ]);
-      expect(after(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
+      expect(valuesOf(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
     },
   );
 
-  it('cover what rules close and settings deny, and keep the folders above it in their place', () => {
+  it('mount over closed and denied paths, and mount the folders above them on themselves', () => {
     mkdirSync(path.join(workspace, 'a/docs'), { recursive: true });
     mkdirSync(path.join(workspace, 'hooks'));
     for (const file of ['a/.env', 'a/docs/x']) writeFileSync(path.join(workspace, file), '');
@@ -103,7 +104,7 @@ describe('the words for the client', () => {
         [path.join(workspace, 'a/docs'), 'fixed'],
       ]),
     });
-    const mounts = after(containerArguments(one), '--mount').map((words) => words.replaceAll(workspace, ''));
+    const mounts = valuesOf(containerArguments(one), '--mount').map((mount) => mount.replaceAll(workspace, ''));
     expect(mounts).toEqual(
       expect.arrayContaining([
         'type=bind,source=/a,target=/a',
@@ -112,8 +113,8 @@ describe('the words for the client', () => {
         'type=bind,source=/dev/null,target=/a/.env,readonly',
       ]),
     );
-    expect(mounts.findIndex((words) => words.includes('target=/a/docs'))).toBeGreaterThan(
-      mounts.findIndex((words) => words.endsWith('target=/a')),
+    expect(mounts.findIndex((mount) => mount.includes('target=/a/docs'))).toBeGreaterThan(
+      mounts.findIndex((mount) => mount.endsWith('target=/a')),
     );
   });
 
@@ -131,28 +132,28 @@ describe('the words for the client', () => {
     '--volumes-from',
     '--env-file',
     '--tty',
-  ])('never hold %s', (flag) => {
+  ])('never contain %s', (flag) => {
     expect(containerArguments(contained())).not.toContain(flag);
   });
 
-  it('show no value of the environment, which the client has in its own', () => {
+  it('contain no values of variables, which the client gets in its environment', () => {
     const one = contained();
     const args = containerArguments(one);
     expect(args.join(' ')).not.toContain(SECRET);
-    expect(after(args, '--env')).toEqual(['TOKEN', 'LEVEL', 'HOME=/tmp']);
+    expect(valuesOf(args, '--env')).toEqual(['TOKEN', 'LEVEL', 'HOME=/tmp']);
     expect(containerEnvironment(one)).toEqual({ TOKEN: SECRET, LEVEL: 'debug' });
   });
 
-  it('start the program that the configuration shows, whatever the image would start', () => {
+  it('start the program of the configuration instead of the entry point of the image', () => {
     const args = containerArguments(contained());
-    expect(after(args, '--entrypoint')).toEqual(['node']);
+    expect(valuesOf(args, '--entrypoint')).toEqual(['node']);
     expect(args.slice(-3)).toEqual(['example/tickets@sha256:00', '/app/index.js', '--verbose']);
     expect(args.slice(0, 3)).toEqual(['run', '--name', 'tollgate-1-2-00000000']);
-    expect(after(containerArguments(contained({ cwd: workspace })), '--workdir')).toEqual([workspace]);
+    expect(valuesOf(containerArguments(contained({ cwd: workspace })), '--workdir')).toEqual([workspace]);
   });
 
-  it('mount what is allowed, and cover what is hidden in it: a folder by an empty one, a file by nothing', () => {
-    expect(after(containerArguments(contained()), '--mount')).toEqual([
+  it('mount the allowed paths, an empty folder over a hidden folder, and /dev/null over a hidden file', () => {
+    expect(valuesOf(containerArguments(contained()), '--mount')).toEqual([
       `type=bind,source=${workspace},target=${workspace}`,
       `type=tmpfs,target=${workspace}/keys,tmpfs-size=4096,tmpfs-mode=0`,
       `type=bind,source=/dev/null,target=${workspace}/tollgate.yaml,readonly`,
@@ -161,19 +162,19 @@ describe('the words for the client', () => {
       sandbox: { ...contained().sandbox, filesystem: { allowRead: [workspace], allowWrite: [], denyRead: [] } },
       hidden: [],
     });
-    expect(after(containerArguments(read), '--mount')).toEqual([
+    expect(valuesOf(containerArguments(read), '--mount')).toEqual([
       `type=bind,source=${workspace},target=${workspace},readonly`,
     ]);
   });
 
-  it('cannot be given further options by the name of a folder', () => {
+  it('do not get further options from the name of a folder', () => {
     const tricky = path.join(workspace, 'a,readonly=false,source=');
     mkdirSync(tricky);
     const write = contained({
       sandbox: { ...contained().sandbox, filesystem: { allowRead: [tricky], allowWrite: [], denyRead: [] } },
       hidden: [],
     });
-    expect(after(containerArguments(write), '--mount')).toEqual([
+    expect(valuesOf(containerArguments(write), '--mount')).toEqual([
       `type=bind,"source=${tricky}","target=${tricky}",readonly`,
     ]);
     const broken = path.join(workspace, 'a"b');
@@ -188,7 +189,7 @@ describe('the words for the client', () => {
   });
 
   it.each(['DOCKER_HOST', 'CONTAINER_HOST', 'HOME', 'PATH', 'XDG_CONFIG_HOME'])(
-    'refuse %s, which would steer the client',
+    'refuse the variable %s, which would configure the client',
     (name) => {
       expect(() => containerArguments(contained({ env: { [name]: 'x' } }))).toThrow(
         expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE' }) as Error,
@@ -196,7 +197,7 @@ describe('the words for the client', () => {
     },
   );
 
-  it('lead to the proxy by its socket, and to nothing else, when there is one', () => {
+  it('give a server with allowed domains only the socket of the proxy', () => {
     const egress = {
       socket: '/tmp/egress/proxy.sock',
       env: { HTTPS_PROXY: 'http://127.0.0.1:3128' },
@@ -207,25 +208,25 @@ describe('the words for the client', () => {
       close: () => Promise.resolve(),
     };
     const args = containerArguments(contained({ egress }));
-    expect(after(args, '--network')).toEqual(['none']);
-    expect(after(args, '--mount')).toEqual(
+    expect(valuesOf(args, '--network')).toEqual(['none']);
+    expect(valuesOf(args, '--mount')).toEqual(
       expect.arrayContaining([
         'type=bind,source=/tmp/egress/proxy.sock,target=/run/tollgate/egress.sock,readonly',
         'type=bind,source=/tmp/preload.cjs,target=/run/tollgate/egress.cjs,readonly',
       ]),
     );
-    const targets = after(args, '--mount').map((words) => /target=([^,]+)/.exec(words)?.[1]);
+    const targets = valuesOf(args, '--mount').map((words) => /target=([^,]+)/.exec(words)?.[1]);
     expect(new Set(targets).size).toBe(targets.length);
-    expect(after(args, '--env')).toContain('HTTPS_PROXY');
-    expect(after(args, '--entrypoint')).toEqual(['/bin/sh']);
+    expect(valuesOf(args, '--env')).toContain('HTTPS_PROXY');
+    expect(valuesOf(args, '--entrypoint')).toEqual(['/bin/sh']);
     expect(args.slice(-4)).toEqual(['bridge', 'node', '/app/index.js', '--verbose']);
   });
 });
 
-/** What docker answers where it can hold limits. */
+/** The answer of a docker that can enforce limits. */
 const INFO = '{"MemoryLimit":true,"PidsLimit":true,"SecurityOptions":["name=seccomp"]}';
 
-/** Stands alone where clients are looked for, and writes down how it was called; `ps` answers what the file `listed` holds. */
+/** Writes a fake docker that logs its calls. Its `run` executes the given command, and its `ps` prints `listed`. */
 function fakeDocker(
   run = '/bin/cat',
   listed = '',
@@ -248,7 +249,7 @@ case $1 in info) echo '${INFO}';; ps) /bin/cat '${folder}/listed';; run) ${run};
       .map(([token = '', ...args]) => ({ token, args: args.slice(0, -1) }));
 }
 
-/** A client of that name, with those lines of a shell; there is no other. */
+/** Writes a fake client: a shell script. */
 function write(name: string, script: string): void {
   writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}`);
   chmodSync(path.join(folder, name), 0o755);
@@ -256,7 +257,7 @@ function write(name: string, script: string): void {
 
 type Launch = typeof import('../../adapters/stdio/launch.ts').launch;
 
-/** The first start of a process: nothing is known of engines yet. */
+/** Starts a server like a new process, which has not chosen an engine yet. */
 async function start(more: Partial<ServerSettings> = {}): ReturnType<Launch> {
   vi.resetModules();
   return startAgain(more);
@@ -289,10 +290,9 @@ async function startAgain(more: Partial<ServerSettings> = {}): ReturnType<Launch
   );
 }
 
-describe('a contained server', () => {
+describe('a server in a container', () => {
   it(
-    'talks over the pipes of the client, gets its secret by the client alone, and is removed by name' +
-      verifies('HA-31'),
+    'uses the pipes of the client, gets its secret only through the client, and is removed by name' + verifies('HA-31'),
     async () => {
       const calls = fakeDocker();
       const { child, kill, signal } = await start();
@@ -306,7 +306,7 @@ describe('a contained server', () => {
       child.stdin.write('hello\n');
       expect(await echoed).toBe('hello\n');
       expect(signal(0)).toBe(true);
-      const name = after(run?.args ?? [], '--name')[0];
+      const name = valuesOf(run?.args ?? [], '--name')[0];
       expect(name).toMatch(new RegExp(`^tollgate-${process.pid}-${startTimeOf(process.pid)}-[0-9a-f]{8}$`));
       const ended = new Promise((resolve) => child.once('exit', resolve));
       kill();
@@ -315,7 +315,7 @@ describe('a contained server', () => {
     },
   );
 
-  it('is told of SIGTERM by the client, and removed at SIGKILL', async () => {
+  it('gets SIGTERM through the client, and is removed at SIGKILL', async () => {
     const calls = fakeDocker('exec /bin/sleep 60');
     const { child, signal } = await start();
     const ended = new Promise((resolve) => child.once('exit', (_code, by) => resolve(by)));
@@ -326,12 +326,12 @@ describe('a contained server', () => {
     await vi.waitFor(() => expect(calls().at(-1)?.args.slice(0, 2)).toEqual(['rm', '--force']), { timeout: 20_000 });
   });
 
-  it('starts after what a killed process left was removed, and only that, by processes of this PID namespace', async () => {
-    const born = startTimeOf(process.pid);
-    const dead = ['tollgate-999999999-1-0123abcd', `tollgate-${process.pid}-${born + 1}-0123abcd`];
-    // The second does not say when its process was born.
+  it('starts after containers of dead processes of this PID namespace were removed', async () => {
+    const startTime = startTimeOf(process.pid);
+    const dead = ['tollgate-999999999-1-0123abcd', `tollgate-${process.pid}-${startTime + 1}-0123abcd`];
+    // The second does not contain the start time of its process.
     const others = [
-      `tollgate-${process.pid}-${born}-0123abcd`,
+      `tollgate-${process.pid}-${startTime}-0123abcd`,
       `tollgate-${process.pid}-0-0123abcd`,
       'postgres',
       'tollgate-of-somebody',
@@ -340,15 +340,15 @@ describe('a contained server', () => {
     const calls = fakeDocker('/bin/cat', [...dead, ...others].join('\n'));
     const { kill } = await start();
     const [, list, remove] = calls();
-    const place = `tollgate.place=${hostname()}/${statSync('/proc/self/ns/pid').ino}`;
-    expect(list?.args).toEqual(['ps', '--all', '--filter', `label=${place}`, '--format', '{{.Names}}']);
-    expect(after(containerArguments(contained()), '--label')).toContain(place);
+    const label = `tollgate.place=${hostname()}/${statSync('/proc/self/ns/pid').ino}`;
+    expect(list?.args).toEqual(['ps', '--all', '--filter', `label=${label}`, '--format', '{{.Names}}']);
+    expect(valuesOf(containerArguments(contained()), '--label')).toContain(label);
     expect(remove?.args).toEqual(['rm', '--force', ...dead]);
     kill();
     await sleep(50);
   });
 
-  it('does not start without an answering engine, an image, or a client', async () => {
+  it('does not start without an engine that answers, an image, or a client', async () => {
     write('docker', 'echo Cannot connect to the daemon >&2; exit 1\n');
     await expect(start()).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
@@ -367,32 +367,37 @@ describe('a contained server', () => {
   });
 });
 
-describe('for podman', () => {
+describe('the arguments for podman', () => {
   const PODMAN = { isPodman: true, isRootless: false, isRemote: false };
 
-  it('a cover copies nothing of what it covers, and nothing else can be written', () => {
-    const args = wordsFor(contained(), PODMAN);
+  it('do not copy hidden files into the empty folders over them, and allow no other writable folders', () => {
+    const args = argumentsFor(contained(), PODMAN);
     expect(args).toContain('--read-only-tmpfs=false');
     expect(args).not.toContain('keep-id');
     expect(
-      [...after(args, '--tmpfs'), ...after(args, '--mount').filter((words) => words.startsWith('type=tmpfs'))].every(
-        (words) => words.endsWith(',notmpcopyup'),
-      ),
+      [
+        ...valuesOf(args, '--tmpfs'),
+        ...valuesOf(args, '--mount').filter((mount) => mount.startsWith('type=tmpfs')),
+      ].every((options) => options.endsWith(',notmpcopyup')),
     ).toBe(true);
   });
 
-  it('on another machine, a filter of this one is not named', () => {
-    expect(after(wordsFor(contained(), { ...PODMAN, isRemote: true }), '--security-opt')).toEqual([
+  it('do not name the filter file of this machine if the engine runs on another', () => {
+    expect(valuesOf(argumentsFor(contained(), { ...PODMAN, isRemote: true }), '--security-opt')).toEqual([
       'no-new-privileges',
     ]);
   });
 });
 
-describe('of two engines', () => {
+describe('the choice of an engine', () => {
   const podman = (host: object, run = 'exec /bin/cat'): void =>
     write(
       'podman',
-      `case $1 in info) echo '${JSON.stringify({ host })}';; run) echo "$@" >'${folder}/ran'; ${run};; esac\n`,
+      `case $1 in
+info) echo '${JSON.stringify({ host })}';;
+run) echo "$@" >'${folder}/ran'; ${run};;
+esac
+`,
     );
   const ROOTLESS = {
     cgroupControllers: ['memory', 'pids'],
@@ -401,7 +406,7 @@ describe('of two engines', () => {
     security: { rootless: true },
   };
 
-  it('the one that answers is taken: podman, where docker is only a client; and it keeps the number of an ordinary user', async () => {
+  it('takes podman if docker does not answer, and keeps the user id with rootless podman', async () => {
     write('docker', 'exit 1\n');
     podman(ROOTLESS);
     const { child, kill } = await start();
@@ -413,10 +418,14 @@ describe('of two engines', () => {
     kill();
   });
 
-  it('the other is taken at the next start, when the first is gone after it had answered', async () => {
+  it('takes the other engine at the next start if the first no longer answers', async () => {
     write(
       'docker',
-      `case $1 in info) [ ! -e '${folder}/gone' ] && echo '${INFO}';; run) : >'${folder}/gone'; echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125;; esac\n`,
+      `case $1 in
+info) [ ! -e '${folder}/gone' ] && echo '${INFO}';;
+run) : >'${folder}/gone'; echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125;;
+esac
+`,
     );
     podman(ROOTLESS);
     const first = await start();
@@ -429,7 +438,7 @@ describe('of two engines', () => {
     kill();
   });
 
-  it('the other is taken at the next start too, when the client of the first is gone', async () => {
+  it('takes the other engine at the next start if the client of the first is gone', async () => {
     write('docker', `case $1 in info) echo '${INFO}';; ps) /bin/rm '${folder}/docker';; esac\n`);
     podman(ROOTLESS);
     await expect(start()).rejects.toMatchObject({
@@ -441,12 +450,19 @@ describe('of two engines', () => {
     kill();
   });
 
-  it('what both of two that begin at once would remove is removed by one, and holds up neither', async () => {
+  it('succeeds if another process removes the same orphans at the same time, but not if they stay', async () => {
     const left = `${folder}/left`;
     writeFileSync(left, 'tollgate-999999999-1-0123abcd\n');
     write(
       'docker',
-      `case $1 in info) echo '${INFO}';; ps) [ ! -e '${left}' ] || /bin/cat '${left}';; rm) [ "$2$3" != --forcetollgate-999999999-1-0123abcd ] || { /bin/rm -f '${left}'; echo 'Error: No such container' >&2; exit 1; };; run) exec /bin/cat;; esac\n`,
+      `case $1 in
+info) echo '${INFO}';;
+ps) [ ! -e '${left}' ] || /bin/cat '${left}';;
+rm) [ "$2$3" != --forcetollgate-999999999-1-0123abcd ] ||
+  { /bin/rm -f '${left}'; echo 'Error: No such container' >&2; exit 1; };;
+run) exec /bin/cat;;
+esac
+`,
     );
     const { child, kill } = await start();
     expect(child.pid).toBeDefined();
@@ -461,9 +477,9 @@ describe('of two engines', () => {
 
   it.each([
     ['no control groups', { cgroupControllers: [], cgroupVersion: 'v2', security: { rootless: false } }],
-    ['an ordinary user and control groups of the first version', { ...ROOTLESS, cgroupVersion: 'v1' }],
+    ['an ordinary user and control groups of version 1', { ...ROOTLESS, cgroupVersion: 'v1' }],
     ['an ordinary user without systemd', { ...ROOTLESS, cgroupManager: 'cgroupfs' }],
-  ])('none is taken that would run a server without its limits: podman with %s', async (_what, host) => {
+  ])('refuses podman that cannot enforce limits: with %s', async (_title, host) => {
     podman(host);
     await expect(start()).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
@@ -471,7 +487,7 @@ describe('of two engines', () => {
     });
   });
 
-  it('nor docker that cannot hold them', async () => {
+  it('refuses docker that cannot enforce limits', async () => {
     write('docker', 'echo \'{"MemoryLimit":false,"PidsLimit":true}\'\n');
     await expect(start()).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
@@ -480,8 +496,17 @@ describe('of two engines', () => {
   });
 });
 
-describe('what the client ends with', () => {
-  const ended = async (run: string): Promise<Awaited<ReturnType<typeof start>>['refusal']> => {
+/** A failure of the client before the server started. */
+interface ClientFailure {
+  readonly name: string;
+  readonly prints: string;
+  readonly exit: number;
+  /** Part of what the refusal tells the user to do. */
+  readonly next: string;
+}
+
+describe('the refusal after the client has ended', () => {
+  const refusalAfter = async (run: string): Promise<Awaited<ReturnType<typeof start>>['refusal']> => {
     fakeDocker(run);
     const { child, refusal } = await start();
     child.stdout.resume();
@@ -489,60 +514,20 @@ describe('what the client ends with', () => {
     return refusal;
   };
 
-  it.each([
-    [
-      'its daemon is gone',
-      'docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.',
-      125,
-      'systemctl start docker',
-    ],
-    [
-      'it has no image',
-      'docker: Error response from daemon: pull access denied for example/tickets',
-      125,
-      'docker pull example/tickets:1',
-    ],
-    [
-      'it cannot fetch its image',
-      'Unable to find image example/tickets:1 locally\ndocker: Error response from daemon: dial tcp 192.0.2.1:80: connect: connection refused.',
-      125,
-      'docker pull example/tickets:1',
-    ],
-    [
-      'the first process is not installed',
-      'Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit',
-      125,
-      'install catatonit',
-    ],
-    [
-      'the image has no such program',
-      'docker: Error response from daemon: exec: node: executable file not found in PATH',
-      127,
-      'it must be a program of the image',
-    ],
-    [
-      'its first process finds no such program',
-      'ERROR (catatonit:6): failed to exec pid1: No such file or directory',
-      1,
-      'it must be a program of the image',
-    ],
-    [
-      'the runtime fails',
-      'Error: OCI runtime error: crun: cgroups in hybrid mode not supported',
-      126,
-      'runtime = "runc"',
-    ],
-    ['something else', 'Error: some new trouble', 125, 'tollgate doctor'],
-  ])('is told as what must be mended, when %s', async (_when, said, code, fix) => {
-    const refusal = await ended(`echo "${said}" >&2; exit ${code}`);
-    expect(refusal?.()).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining(fix) as string });
+  const FAILURES = parse(
+    readFileSync(path.join(import.meta.dirname, 'client-failures.yaml'), 'utf8'),
+  ) as readonly ClientFailure[];
+
+  it.each(FAILURES)('says what to do if $name', async ({ prints, exit, next }) => {
+    const refusal = await refusalAfter(`echo "${prints}" >&2; exit ${exit}`);
+    expect(refusal?.()).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining(next) as string });
   });
 
   it.each([
-    ['a server that ends with the same number', 'echo broken >&2; exit 125'],
-    ['one that has spoken before', "echo hello; /bin/sleep 0.2; echo 'Error: mine' >&2; exit 125"],
-    ['any other end', "echo 'Error: mine' >&2; exit 1"],
-  ])('is the end of %s', async (_what, run) => {
-    expect((await ended(run))?.()).toBeUndefined();
+    ['the server ends with the same exit code', 'echo broken >&2; exit 125'],
+    ['the server has answered before', "echo hello; /bin/sleep 0.2; echo 'Error: mine' >&2; exit 125"],
+    ['the exit code is another', "echo 'Error: mine' >&2; exit 1"],
+  ])('does not exist if %s', async (_title, run) => {
+    expect((await refusalAfter(run))?.()).toBeUndefined();
   });
 });

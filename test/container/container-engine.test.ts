@@ -1,4 +1,4 @@
-/** Tests servers in containers of a real engine, from the first list to the last container: through a facade, at its end, and after it was killed. */
+/** Tests servers in containers of a real engine: through a facade, at its end, and after it was killed. */
 import { spawn, spawnSync } from 'node:child_process';
 import { chownSync, copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -27,10 +27,15 @@ beforeAll(async () => {
   workspace = path.join(project.folder, 'workspace');
   mkdirSync(workspace);
   chownSync(workspace, OWNER, OWNER);
-  host = createServer((_, answer) => answer.end('hello of the host'));
+  host = createServer((_, response) => response.end('hello from the host'));
   await new Promise<void>((resolve) => host.listen(0, '127.0.0.1', resolve));
   const server = (script: string, word: string, more: string): string =>
-    `{command: node, args: [${path.join(FIXTURES, script)}, ${word}], isolation: container, env: {LEVEL: ${VALUE}}, sandbox: {image: "${IMAGE}", filesystem: {allowRead: [${FIXTURES}], allowWrite: ["."]}${more}}}`;
+    `
+    command: node
+    args: [${path.join(FIXTURES, script)}, ${word}]
+    isolation: container
+    env: {LEVEL: ${VALUE}}
+    sandbox: {image: "${IMAGE}", filesystem: {allowRead: [${FIXTURES}], allowWrite: ["."]}${more}}`;
   facade = await startFacade(
     `version: 1
 workspace: ./workspace
@@ -42,7 +47,10 @@ servers:
   absent: {command: no-such-program, isolation: container, sandbox: {image: "${IMAGE}"}}
   imageless: {command: node, isolation: container, sandbox: {image: "localhost/tollgate-none:1"}}
 principals: [{id: alice, stdio: true, owner: true}]
-profiles: {default: {servers: [chaos, stubborn, reach, absent, imageless], expose: {tools: ["chaos.*", "stubborn.*", "reach.*", "absent.*", "imageless.*"]}}}
+profiles:
+  default:
+    servers: [chaos, stubborn, reach, absent, imageless]
+    expose: {tools: ["chaos.*", "stubborn.*", "reach.*", "absent.*", "imageless.*"]}
 rules: [{id: all, outcome: allow, when: {}}]
 `,
     { folder: project.folder },
@@ -56,10 +64,10 @@ afterAll(async () => {
 });
 
 const port = (): number => (host.address() as AddressInfo).port;
-const ask = (words: readonly string[]): string => spawnSync('podman', words, { encoding: 'utf8' }).stdout;
-/** Containers of a process of ours, whatever their state. */
+const podman = (args: readonly string[]): string => spawnSync('podman', args, { encoding: 'utf8' }).stdout;
+/** Returns the containers that a Tollgate process started, in any state. */
 const containersOf = (pid: number): readonly string[] =>
-  ask(['ps', '--all', '--filter', `name=^tollgate-${pid}-`, '--format', '{{.Names}}'])
+  podman(['ps', '--all', '--filter', `name=^tollgate-${pid}-`, '--format', '{{.Names}}'])
     .split('\n')
     .filter((name) => name !== '');
 const argumentLists = (): string =>
@@ -75,10 +83,10 @@ const argumentLists = (): string =>
     .join('\n');
 
 describe('a server in a container, through the facade', () => {
-  it('is listed and called, with its own variables and none of ours, whose values no list of processes shows' +
+  it('is listed and called, gets only its own variables, and no process list shows their values' +
     verifies('HA-31', 'CY-24'), { timeout: 90_000 }, async () => {
     const session = facade.open('alice');
-    // A list waits for a slow server only so long.
+    // A list waits only a limited time for a slow server.
     await vi.waitFor(
       async () =>
         expect((await facade.list(session)).map(({ name }) => name)).toEqual(
@@ -100,15 +108,15 @@ describe('a server in a container, through the facade', () => {
     expect(argumentLists()).not.toContain(VALUE);
   });
 
-  it('reaches an allowed address by the proxy, and no other' + verifies('PF-02'), async () => {
+  it('reaches an allowed address through the proxy, and no other' + verifies('PF-02'), async () => {
     const session = facade.open('alice');
     expect((await facade.call(session, 'reach_reach', { url: `http://127.0.0.1:${port()}/` })).text).toBe(
-      '200 hello of the host',
+      '200 hello from the host',
     );
     expect((await facade.call(session, 'reach_reach', { url: 'http://127.0.0.1:9999/' })).text).not.toContain('hello');
   });
 
-  it('comes back after a crash, in another container', async () => {
+  it('starts again after a crash, in another container', async () => {
     const session = facade.open('alice');
     expect((await facade.call(session, 'chaos_crash', {})).code).toBe('TOOL_CRASHED');
     expect((await facade.call(session, 'chaos_echo', { n: 2 })).text).toBe('{"n":2}');
@@ -117,7 +125,7 @@ describe('a server in a container, through the facade', () => {
   it.each([
     ['absent', 'it must be a program of the image'],
     ['imageless', 'podman pull localhost/tollgate-none:1'],
-  ])('says what to mend, and is no crash, when it cannot start: %s', async (name, fix) => {
+  ])('says what to do if it cannot start, and this is not a crash: %s', async (name, fix) => {
     const answer = await facade.call(facade.open('alice'), `${name}_x`, {});
     expect(answer).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', text: expect.stringContaining(fix) as string });
     expect(
@@ -130,7 +138,7 @@ describe('a server in a container, through the facade', () => {
     ).toEqual([]);
   });
 
-  it('is gone with its container when it is killed, though it takes no notice of SIGTERM', async () => {
+  it('is removed with its container by kill, even if it ignores SIGTERM', async () => {
     const session = facade.open('alice');
     expect((await facade.call(session, 'stubborn_echo', { n: 3 })).text).toBe('{"n":3}');
     const before = containersOf(process.pid).length;
@@ -168,8 +176,8 @@ const stubborn = (): ServerSettings => ({
   },
 });
 
-describe("an image of one's own", () => {
-  it('is made as the page says, and its id starts the server', async () => {
+describe('an image of your own', () => {
+  it('can be built as docs/sandbox.md says, and its id starts the server', async () => {
     const page = readFileSync(path.join(import.meta.dirname, '..', '..', 'docs', 'sandbox.md'), 'utf8');
     const dockerfile = /```text\n(FROM [^]*?)```/.exec(page)?.[1] ?? '';
     const lines = (/```sh\n(podman build[^]*?)```/.exec(page)?.[1] ?? '')
@@ -181,10 +189,10 @@ describe("an image of one's own", () => {
     copyFileSync(path.join(FIXTURES, 'chaos.mjs'), path.join(folder, 'index.js'));
     writeFileSync(path.join(folder, 'package.json'), '{"type": "module"}');
     writeFileSync(path.join(folder, 'Dockerfile'), dockerfile.replace(/^FROM .*/, `FROM ${IMAGE}`));
-    const said = lines.map((line) =>
+    const outputs = lines.map((line) =>
       spawnSync('sh', ['-c', line], { cwd: project.folder, encoding: 'utf8' }).stdout.trim(),
     );
-    const image = said.at(-1) ?? '';
+    const image = outputs.at(-1) ?? '';
     expect(image).toMatch(/^[0-9a-f]{64}$/);
     const { sandbox, ...rest } = stubborn();
     const { child, kill } = await launch(
@@ -203,23 +211,23 @@ describe("an image of one's own", () => {
     expect(await answer).toContain('"name":"chaos"');
     kill();
     await vi.waitFor(() => expect(containersOf(process.pid)).toEqual([]), { timeout: 20_000, interval: 200 });
-    ask(['rmi', '--force', 'tollgate-tickets']);
+    podman(['rmi', '--force', 'tollgate-tickets']);
   });
 });
 
 describe('a container', () => {
-  it('that was killed while it was made is not left', async () => {
-    const of = { workspace, hidden: [], secrets: () => Promise.resolve('') };
+  it('that was killed during its creation is removed', async () => {
+    const host = { workspace, hidden: [], secrets: () => Promise.resolve('') };
     const all = await Promise.all(
       [0, 40, 120, 250].map(async (ms) => {
-        const { child, kill } = await launch(stubborn(), of);
+        const { child, kill } = await launch(stubborn(), host);
         const ended = new Promise((resolve) => child.once('exit', resolve));
         setTimeout(kill, ms);
         return ended;
       }),
     );
     expect(all).toHaveLength(4);
-    // The process that watches a container names it: podman's own list could lack what it has lost.
+    // The arguments of podman's monitor process contain its name, even if podman's own list has lost the container.
     await vi.waitFor(
       () =>
         expect([containersOf(process.pid), argumentLists().includes(`tollgate-${process.pid}-`)]).toEqual([[], false]),
@@ -227,34 +235,33 @@ describe('a container', () => {
     );
   });
 
-  it(
-    'that a killed Tollgate left is removed by the next one, and not that of one that lives' + verifies('HA-31'),
-    async () => {
-      const program = `const {launch} = await import(${JSON.stringify(path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js'))});
-const {child} = await launch(${JSON.stringify(stubborn())}, {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''});
-child.stdout.once('data', () => console.log('stands'));
+  it('of a killed Tollgate is removed by the next one, unlike that of a running one' + verifies('HA-31'), async () => {
+    const dist = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
+    const program = `const {launch} = await import(${JSON.stringify(dist)});
+const host = {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''};
+const {child} = await launch(${JSON.stringify(stubborn())}, host);
+child.stdout.once('data', () => console.log('started'));
 child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\\n');`;
-      const start = async (): Promise<import('node:child_process').ChildProcess> => {
-        const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
-          stdio: ['ignore', 'pipe', 'inherit'],
-        });
-        await new Promise((resolve, reject) => {
-          child.stdout.once('data', resolve);
-          child.once('exit', () => reject(new Error('it did not start: see above')));
-        });
-        return child;
-      };
-      const [killed, lives] = await Promise.all([start(), start()]);
-      killed.kill('SIGKILL');
-      await new Promise((resolve) => killed.once('exit', resolve));
-      const [left, kept] = [containersOf(killed.pid ?? 0), containersOf(lives.pid ?? 0)];
-      expect([left.length, kept.length]).toEqual([1, 1]);
-      vi.resetModules();
-      const { removeOrphanContainers } = await import('../../adapters/sandbox/container/container-start.ts');
-      await removeOrphanContainers();
-      expect([containersOf(killed.pid ?? 0), containersOf(lives.pid ?? 0)]).toEqual([[], kept]);
-      lives.kill('SIGKILL');
-      ask(['rm', '--force', '--time', '0', ...kept]);
-    },
-  );
+    const start = async (): Promise<import('node:child_process').ChildProcess> => {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      await new Promise((resolve, reject) => {
+        child.stdout.once('data', resolve);
+        child.once('exit', () => reject(new Error('it did not start: see above')));
+      });
+      return child;
+    };
+    const [killed, running] = await Promise.all([start(), start()]);
+    killed.kill('SIGKILL');
+    await new Promise((resolve) => killed.once('exit', resolve));
+    const [left, kept] = [containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)];
+    expect([left.length, kept.length]).toEqual([1, 1]);
+    vi.resetModules();
+    const { removeOrphanContainers } = await import('../../adapters/sandbox/container/container-start.ts');
+    await removeOrphanContainers();
+    expect([containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)]).toEqual([[], kept]);
+    running.kill('SIGKILL');
+    podman(['rm', '--force', '--time', '0', ...kept]);
+  });
 });

@@ -1,4 +1,4 @@
-/** Tests archives under kill -9: of the command at any moment and of processes that write, the log verifies after each, and at the end every record that was acknowledged is in one place. */
+/** Tests that `audit archive` loses no acknowledged record, whenever it or a writer of records is killed. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -14,31 +14,35 @@ import { numbers, TIMES } from './fault-seed.ts';
 
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const ROUNDS = 8 * TIMES;
-/** How much longer than an archive takes the kill may come, in times. */
+/** The latest moment of a kill, as a multiple of the duration of an archive. */
 const LATEST = 1.2;
 
 it(
-  'loses nothing that was acknowledged, whenever it is killed' + verifies('ST-46'),
+  'tollgate audit archive loses no acknowledged record, whenever it is killed' + verifies('ST-46'),
   async () => {
     const project = new Project();
     onTestFinished(() => project.remove());
     project.write(
       'tollgate.yaml',
-      'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n',
+      `version: 1
+workspace: ./work
+state: ./state
+rules: [{id: no, outcome: deny, when: {}}]
+`,
     );
     project.write('work/x', '');
     const state = path.join(project.folder, 'state');
     const folder = path.join(state, 'audit');
     const archives = ['one', 'two'].map((name) => path.join(project.folder, name));
     const digest = createDigest(readAuditKey(state));
-    const verify = (...with_: string[]): AuditVerdict => verifyAudit(folder, [], { archives: with_, digest });
+    const verify = (...others: string[]): AuditVerdict => verifyAudit(folder, [], { archives: others, digest });
     const acknowledged = new Set<string>();
     const next = numbers();
-    // The first one is not killed: a kill is to come at any moment of the work, however fast the machine is.
-    let mostMs = Infinity;
+    // The first archive is not killed. It measures how long an archive takes on this machine.
+    let durationMs = Infinity;
     for (let round = 0; round < ROUNDS; round += 1) {
       const writer = startFixture('audit-writer.ts', [folder, '1500', '20000']);
-      const words = [
+      const args = [
         MAIN,
         'audit',
         'archive',
@@ -49,31 +53,31 @@ it(
         '-c',
         path.join(project.folder, 'tollgate.yaml'),
       ];
-      const child = spawn(process.execPath, words, {
+      const child = spawn(process.execPath, args, {
         stdio: 'ignore',
         cwd: project.folder,
         env: { ...process.env, HOME: project.home },
       });
       onTestFinished(() => void child.kill('SIGKILL'));
       const before = performance.now();
-      const timer = mostMs === Infinity ? undefined : setTimeout(() => child.kill('SIGKILL'), next() * mostMs);
+      const timer = durationMs === Infinity ? undefined : setTimeout(() => child.kill('SIGKILL'), next() * durationMs);
       await new Promise((resolve) => child.once('close', resolve));
       clearTimeout(timer);
-      if (mostMs === Infinity) mostMs = LATEST * (performance.now() - before);
+      if (durationMs === Infinity) durationMs = LATEST * (performance.now() - before);
       if (round % 2 === 0) writer.child.kill('SIGKILL');
       for (const line of await writer.ended) if (/^\d+\.\d+$/.test(line)) acknowledged.add(line);
-      // What is half a line is put aside at the next start, as after any kill.
+      // The next start sets half-written lines aside.
       await cli(project, ['audit', 'archive', '--before', '2020-01-01T00:00:00Z', '--to', archives[0] ?? '']);
       expect(verify(), `round ${round}`).toMatchObject({ ok: true, faults: [] });
     }
-    // An archive is one when it has a checkpoint: all moves to a folder may have been killed before.
-    const made = (): string[] => archives.filter((to) => existsSync(path.join(to, 'checkpoint.json')));
+    // A folder without a checkpoint is no archive: every attempt may have been killed before it wrote one.
+    const finished = (): string[] => archives.filter((to) => existsSync(path.join(to, 'checkpoint.json')));
     for (const to of archives)
       expect(await cli(project, ['audit', 'archive', '--before', new Date().toISOString(), '--to', to])).toMatchObject({
         code: 0,
         err: expect.not.stringContaining('works on this log') as string,
       });
-    expect(verify(...made())).toMatchObject({ ok: true, faults: [] });
+    expect(verify(...finished())).toMatchObject({ ok: true, faults: [] });
     const found = new Set<string>();
     for (const place of [folder, ...archives]) {
       const reader = openAuditReader(place, ':memory:');

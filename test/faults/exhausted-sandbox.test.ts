@@ -1,4 +1,4 @@
-/** Tests servers that have used up what their sandbox gives them: it is said what it was, and they come back. */
+/** Tests servers that reach a limit of their sandbox: the reason is reported, and they start again. */
 import { chmodSync, chownSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -54,7 +54,7 @@ function start(more: Partial<ServerSettings>): Bench {
 const exitsOf = ({ events }: Bench): readonly unknown[] =>
   events.flatMap((event) => (event.event === 'crashed' ? [event.exit] : []));
 
-describe('a server that has used up its processes', () => {
+describe('a server that reaches its limit of processes', () => {
   it('is ended with the reason, and the next call starts it again' + verifies('ST-57'), async () => {
     const bench = start({});
     expect(await textOf(bench.server, callOf('processes', {}, { timeoutMs: 60_000, hardTimeoutMs: 60_000 }))).toMatch(
@@ -69,13 +69,16 @@ describe('a server that has used up its processes', () => {
   });
 });
 
-describe('a server that has used up its memory', () => {
-  it('says memory in the error, the health and the event, also where it ended itself' + verifies('ST-58'), async () => {
+describe('a server that reaches its memory limit', () => {
+  it('reports memory in the error, the health and the event, even if it ended itself' + verifies('ST-58'), async () => {
     const bench = start({});
     expect(
       await refusalOf(bench.server.call(callOf('memory', {}, { timeoutMs: 60_000, hardTimeoutMs: 60_000 }))),
     ).toMatch(
-      /^TOOL_CRASHED: Server "chaos" (?:ended, because it was out of memory|was ended by the system: all its processes together needed more memory)/,
+      new RegExp(
+        '^TOOL_CRASHED: Server "chaos" (?:ended, because it was out of memory|' +
+          'was ended by the system: all its processes together needed more memory)',
+      ),
     );
     expect(exitsOf(bench)).toEqual(['memory']);
     expect(bench.server.health().reason).toContain('memory');
@@ -89,9 +92,13 @@ describe('a server that has used up its memory', () => {
     ["process.stderr.write('MemoryError\\n', () => process.exit(1))", 'memory'],
     ["process.stderr.write('no MemoryError at all\\n', () => process.exit(1))", 1],
     ["process.stderr.write('std::bad_alloc\\n', () => process.exit(0))", 0],
-  ])('by its last words: %s is %s' + verifies('ST-58'), async (end, exit) => {
-    const answers = `process.stdin.once('data', (line) => { process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(line).id, result: { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 's', version: '1' } } }) + '\\n'); setTimeout(() => { ${end} }, 100); });`;
-    const bench = start({ isolation: 'direct', args: ['-e', answers] });
+  ])('is recognized by its last output: after %s its exit is %s' + verifies('ST-58'), async (end, exit) => {
+    const program = `process.stdin.once('data', (line) => {
+      const result = { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 's', version: '1' } };
+      process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(line).id, result }) + '\\n');
+      setTimeout(() => { ${end} }, 100);
+    });`;
+    const bench = start({ isolation: 'direct', args: ['-e', program] });
     await bench.server.start();
     await expect.poll(() => exitsOf(bench), { timeout: 20_000 }).toEqual([exit]);
   });

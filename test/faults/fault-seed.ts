@@ -1,8 +1,7 @@
-/** Owns the chance of the fault tests: one seed at the gate, another and more rounds from `npm run faults`. */
-
-/** `npm run faults` gives a new one each time. */
+/** The random numbers of the fault tests: one fixed seed in CI; other seeds and more rounds with `npm run faults`. */
+/** `npm run faults` sets a new seed each time. */
 export const SEED = Number(process.env.TOLLGATE_FAULT_SEED ?? 20_261_123);
-/** How many times the rounds of the gate are run. */
+/** Factor for the number of rounds. */
 export const TIMES = Number(process.env.TOLLGATE_FAULT_TIMES ?? 1);
 
 /** Returns numbers from 0 to 1, the same for the same seed. */
@@ -14,12 +13,12 @@ export function numbers(seed: number = SEED): () => number {
   return next;
 }
 
-/** Returns one of a list. */
+/** Returns a random element of a list. */
 export function oneOf<T>(list: readonly [T, ...T[]], chance: () => number): T {
   return list[Math.floor(chance() * list.length)] ?? list[0];
 }
 
-/** Returns a list in an order of chance. */
+/** Returns a list in random order. */
 export function shuffled<T>(list: readonly T[], chance: () => number): readonly T[] {
   return list
     .map((one) => ({ one, at: chance() }))

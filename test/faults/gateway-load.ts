@@ -1,4 +1,4 @@
-/** Owns the load of the fault tests: real gateways on one state folder, calls that never stop, and what the servers say of each that they ran. */
+/** The load of the fault tests: gateways on one state folder, endless calls, and servers that log their calls. */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,11 +7,11 @@ import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, isRunning, MAIN, type Reply, startedIn } from '../process/child.ts';
 
-/** Both servers of a ground. */
+/** The two servers of a ground. */
 export const SERVERS = ['a', 'b'] as const;
 export type ServerName = (typeof SERVERS)[number];
 
-/** A project with two servers that write down each call that they run. */
+/** A project with two servers that log each call that they run. */
 export class Ground {
   readonly project = new Project();
   readonly state: string;
@@ -23,10 +23,10 @@ export class Ground {
     rules = '[{id: all, outcome: allow, when: {}}]',
   }: { readonly more?: string; readonly rules?: string } = {}) {
     this.state = path.join(this.project.folder, 'state');
-    const servers = SERVERS.map(
-      (name) =>
-        `  ${name}: ${server(['chaos.mjs'], `env: {CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`)}\n`,
-    ).join('');
+    const servers = SERVERS.map((name) => {
+      const env = `{CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`;
+      return `  ${name}: ${server(['chaos.mjs'], `env: ${env}`)}\n`;
+    }).join('');
     this.project.write('workspace/x', '');
     this.project.write(
       'tollgate.yaml',
@@ -40,7 +40,7 @@ ${more}`,
     );
   }
 
-  /** The tokens of the calls that a server ran, in order. */
+  /** Returns the tokens of the calls that a server ran, in order. */
   ran(name: ServerName): readonly string[] {
     const file = this.#file(`ran-${name}`);
     return existsSync(file)
@@ -50,7 +50,7 @@ ${more}`,
       : [];
   }
 
-  /** The processes of servers that were ever started and run still. */
+  /** Returns the processes of servers that are still running. */
   running(): readonly number[] {
     return startedIn(this.#file('starts')).filter(isRunning);
   }
@@ -62,18 +62,18 @@ ${more}`,
     return gateway;
   }
 
-  /** Types a command in a process of its own, to its end. */
-  type(argv: readonly string[]): Promise<{ readonly code: number | null; readonly said: string }> {
+  /** Runs a command in its own process. */
+  type(argv: readonly string[]): Promise<{ readonly code: number | null; readonly output: string }> {
     const { folder, home } = this.project;
     const child = spawn(process.execPath, [MAIN, ...argv], {
       cwd: folder,
       env: { PATH: process.env.PATH ?? '', HOME: home },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    let said = '';
+    let output = '';
     for (const stream of [child.stdout, child.stderr])
-      stream.setEncoding('utf8').on('data', (text: string) => void (said += text));
-    return new Promise((resolve) => child.once('close', (code) => resolve({ code, said })));
+      stream.setEncoding('utf8').on('data', (text: string) => void (output += text));
+    return new Promise((resolve) => child.once('close', (code) => resolve({ code, output })));
   }
 
   async remove(): Promise<void> {
@@ -90,7 +90,7 @@ ${more}`,
 export class Gateway {
   readonly #project: Project;
   #child: Child | undefined;
-  /** The process that takes calls. */
+  /** The process that accepts calls. */
   ready: Promise<Child>;
 
   constructor(project: Project) {
@@ -113,7 +113,7 @@ export class Gateway {
     await this.#child?.kill('SIGKILL');
   }
 
-  /** Ends as a client ends it. */
+  /** Ends it as a client does. */
   async end(): Promise<void> {
     this.#child?.process.stdin.end();
     await this.#child?.ended;
@@ -128,7 +128,7 @@ export class Gateway {
   }
 }
 
-/** One call of a load: `reply` is absent while it runs, and for ever if its gateway was killed. */
+/** One call of a load. `reply` is absent while it runs, and stays absent if its gateway was killed. */
 export interface Sent {
   readonly token: string;
   readonly server: ServerName;
@@ -136,20 +136,20 @@ export interface Sent {
   reply?: Reply;
 }
 
-/** Calls one tool with a token that the server writes down, and that all records of the call carry. */
+/** Calls a tool with a token that the server logs and that all records of the call contain. */
 export async function callOnce(
   gateway: Gateway,
-  what: { readonly tool: string; readonly token: string; readonly args?: object },
+  call: { readonly tool: string; readonly token: string; readonly args?: object },
 ): Promise<Reply> {
   const child = await gateway.ready;
   return child.ask('tools/call', {
-    name: what.tool,
-    arguments: { token: what.token, ...what.args },
-    _meta: { 'tollgate/correlation': what.token },
+    name: call.tool,
+    arguments: { token: call.token, ...call.args },
+    _meta: { 'tollgate/correlation': call.token },
   });
 }
 
-/** Calls that never stop: `inFlight` at a time for each gateway, to a server and a tool of chance. */
+/** Endless calls to random servers and tools, `inFlight` at a time for each gateway. */
 export class Load {
   readonly sent: Sent[] = [];
   #isOver = false;
@@ -159,16 +159,18 @@ export class Load {
     gateways: readonly Gateway[],
     { chance, inFlight = 6 }: { readonly chance: () => number; readonly inFlight?: number },
   ) {
-    this.#loops = gateways.flatMap((gateway) => Array.from({ length: inFlight }, () => this.#fly(gateway, chance)));
+    this.#loops = gateways.flatMap((gateway) =>
+      Array.from({ length: inFlight }, () => this.#callRepeatedly(gateway, chance)),
+    );
   }
 
-  /** Waits for all that runs. */
+  /** Waits for all running calls. */
   async end(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#loops);
   }
 
-  async #fly(gateway: Gateway, chance: () => number): Promise<void> {
+  async #callRepeatedly(gateway: Gateway, chance: () => number): Promise<void> {
     while (!this.#isOver) {
       const server = SERVERS[chance() < 0.5 ? 0 : 1];
       const call =
@@ -188,13 +190,13 @@ export class Load {
       };
       this.sent.push(sent);
       await sent.done;
-      // A refusal comes at once: the load must not take the machine from what is tested.
+      // Refusals come at once, and must not use up the processor time of the tested processes.
       if (codeOf(sent.reply) !== 'ok') await sleep(10);
     }
   }
 }
 
-/** The code of a refusal, `ok`, or `lost` where no reply came. */
+/** Returns the code of a refusal, `ok`, or `lost` if no reply came. */
 export function codeOf(reply: Reply | undefined): string {
   if (reply === undefined) return 'lost';
   return String(
@@ -204,10 +206,10 @@ export function codeOf(reply: Reply | undefined): string {
   );
 }
 
-/** The decision id of a reply, by which its records are found. */
+/** Returns the decision id of a reply, which its records contain. */
 export function decisionOf({ result, error }: Reply): string | undefined {
-  const told =
+  const decision =
     result?._meta?.['tollgate/decision'] ??
     (result?._meta?.['tollgate/provenance'] as { readonly decision?: string } | undefined)?.decision;
-  return (told ?? (error?.data as { readonly decision?: string } | undefined)?.decision) as string | undefined;
+  return (decision ?? (error?.data as { readonly decision?: string } | undefined)?.decision) as string | undefined;
 }

@@ -1,4 +1,4 @@
-/** Tests the death of a remote server that nobody uses: it is noticed by a ping, shown, and mended by itself. */
+/** Tests that pings detect the loss of an unused remote server, and that Tollgate reconnects by itself. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
@@ -18,10 +18,10 @@ const end = (server: Server): void => {
   server.close();
 };
 
-/** What the server does with a ping. */
+/** How the server responds to a ping. */
 type Ping = 'answer' | 'hang' | 502 | 405;
 
-/** A Streamable HTTP server with one tool, and how many pings it got. */
+/** A Streamable HTTP server with one tool. It counts its pings. */
 function listener(state: { ping: Ping; pings: number }): RequestListener {
   return (request, response) =>
     void (async () => {
@@ -81,25 +81,22 @@ async function connected(port: number, healthCheckMs: number): Promise<Bench> {
 const stateOf = ({ server }: Bench): string => server.health().state;
 
 describe('an idle remote server', () => {
-  it(
-    'that dies is degraded before anybody calls it, and is back by itself when it is' + verifies('ST-55'),
-    async () => {
-      const on = listener({ ping: 'answer', pings: 0 });
-      const { server, port } = await listen(on);
-      const bench = await connected(port, 50);
-      end(server);
-      await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('degraded');
-      expect(bench.server.health().reason).toMatch(
-        /^Server "remote" cannot be reached|^Server "remote" does not answer a ping/,
-      );
-      await listen(on, port);
-      await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('healthy');
-      expect(await textOf(bench.server, callOf('echo'))).toBe('here');
-    },
-  );
+  it('becomes degraded when it dies, before any call, and healthy when it is back' + verifies('ST-55'), async () => {
+    const on = listener({ ping: 'answer', pings: 0 });
+    const { server, port } = await listen(on);
+    const bench = await connected(port, 50);
+    end(server);
+    await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('degraded');
+    expect(bench.server.health().reason).toMatch(
+      /^Server "remote" cannot be reached|^Server "remote" does not answer a ping/,
+    );
+    await listen(on, port);
+    await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('healthy');
+    expect(await textOf(bench.server, callOf('echo'))).toBe('here');
+  });
 
   it(
-    'before which a proxy says that it is gone is degraded too; one that knows no ping is healthy' + verifies('ST-55'),
+    'becomes degraded if a proxy reports it as gone, but stays healthy if it does not support ping' + verifies('ST-55'),
     async () => {
       const state = { ping: 405 as Ping, pings: 0 };
       const { port } = await listen(listener(state));
@@ -111,7 +108,7 @@ describe('an idle remote server', () => {
     },
   );
 
-  it('that answers nothing any more is lost after five seconds' + verifies('ST-55'), async () => {
+  it('is disconnected after five seconds without an answer' + verifies('ST-55'), async () => {
     const state = { ping: 'hang' as Ping, pings: 0 };
     const { port } = await listen(listener(state));
     const bench = await connected(port, 50);
@@ -119,13 +116,13 @@ describe('an idle remote server', () => {
     expect(bench.server.health().restarts).toBeGreaterThanOrEqual(0);
   });
 
-  it('is not pinged with healthCheckMs: 0, nor while a call runs', async () => {
+  it('is not pinged with healthCheckMs: 0 or while a call runs', async () => {
     const state = { ping: 'answer' as Ping, pings: 0 };
     const { port } = await listen(listener(state));
     const [silent, checked] = [await connected(port, 0), await connected(port, 50)];
     await expect.poll(() => state.pings, { timeout: 20_000 }).toBeGreaterThan(2);
     await checked.pool.stopAll();
-    // A ping that was on its way has arrived by then.
+    // A ping that was sent before has arrived by then.
     await silent.server.call(callOf('echo'));
     const { pings } = state;
     for (let calls = 0; calls < 20; calls += 1) await silent.server.call(callOf('echo'));

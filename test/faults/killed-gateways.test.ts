@@ -1,4 +1,4 @@
-/** Tests gateways that are killed at any moment under load: no record is lost, no call runs twice, budgets are exact, and nothing is left running. */
+/** Tests gateways that are killed under load: no record is lost, no call runs twice, and budgets are exact. */
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,9 +11,9 @@ import { numbers, TIMES } from './fault-seed.ts';
 import { callOnce, codeOf, decisionOf, type Gateway, Ground, Load, SERVERS, type Sent } from './gateway-load.ts';
 
 const KILLS = 6 * TIMES;
-/** Between two kills at most, ms. */
+/** Maximum milliseconds between two kills. */
 const PAUSE_MS = 900;
-/** It is spent before the end, so that it is seen to hold. */
+/** Small enough to be used up before the end of the test. */
 const FEW = 150;
 const BUDGETS = `budgets:
   - {id: many, scope: principal, calls: 10000000}
@@ -34,19 +34,19 @@ beforeEach(async () => {
 });
 afterEach(() => ground.remove());
 
-/** What the log says: each intent, and the ids of the calls whose end is recorded. */
+/** Returns the intents of the log, and the ids of the calls whose end is recorded. */
 function records(): { readonly intents: readonly Intent[]; readonly ended: ReadonlySet<string> } {
   const reader = openAuditReader(path.join(ground.state, 'audit'), ':memory:');
-  const of = (type: string): Intent[] => [...reader.all({ type })].map(({ record }) => record as unknown as Intent);
+  const ofType = (type: string): Intent[] => [...reader.all({ type })].map(({ record }) => record as unknown as Intent);
   const found = {
-    intents: of('intent'),
-    ended: new Set(['outcome', 'budget', 'decision'].flatMap(of).map(({ id }) => id)),
+    intents: ofType('intent'),
+    ended: new Set(['outcome', 'budget', 'decision'].flatMap(ofType).map(({ id }) => id)),
   };
   reader.close();
   return found;
 }
 
-/** What all processes together have reserved of a budget. */
+/** Returns what all processes together have reserved of a budget. */
 function reserved(budget: string): number {
   const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
   const database = new Database(path.join(ground.state, 'state.db'));
@@ -57,14 +57,14 @@ function reserved(budget: string): number {
   return calls;
 }
 
-/** Spends what is left of the small budget, one call after the other. */
+/** Uses up the rest of the small budget, one call after the other. */
 async function spend(gateway: Gateway): Promise<void> {
   for (let n = 0; n <= FEW; n += 1) {
     const code = codeOf(await callOnce(gateway, { tool: 'b_echo', token: `spend-${n}` }));
     if (code === 'BUDGET_EXCEEDED') return;
     expect(code).toBe('ok');
   }
-  throw new Error('The budget is never spent.');
+  throw new Error('the budget was not used up');
 }
 
 function checkCalls(sent: readonly Sent[], { intents, ended }: ReturnType<typeof records>): void {
@@ -92,7 +92,7 @@ function checkCalls(sent: readonly Sent[], { intents, ended }: ReturnType<typeof
 
 describe('gateways that are killed under load', () => {
   it(
-    `keep every record, run nothing twice, and count exactly, over ${KILLS} kills` + verifies('ST-10'),
+    `keep every record, run no call twice, and count budgets exactly, over ${KILLS} kills` + verifies('ST-10'),
     async () => {
       const chance = numbers();
       const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
@@ -101,7 +101,7 @@ describe('gateways that are killed under load', () => {
       for (let kill = 0; kill < KILLS; kill += 1) {
         await sleep(chance() * PAUSE_MS);
         const gateway = gateways[kill % 2] as Gateway;
-        // The next kill of the same one comes when it runs: the other may be killed meanwhile.
+        // A gateway is killed again only after it has started. The other may be killed in between.
         await restarts[kill - 2];
         restarts.push(gateway.restart());
       }
@@ -111,7 +111,7 @@ describe('gateways that are killed under load', () => {
       await Promise.all(gateways.map((gateway) => gateway.end()));
       const found = records();
       checkCalls(load.sent, found);
-      // A call that was killed between its reservation and its intent has spent, and did not run.
+      // A call that was killed between its reservation and its intent counts, but did not run.
       const lost = load.sent.filter(
         ({ token, reply }) => reply === undefined && !found.intents.some(({ correlation }) => correlation === token),
       );

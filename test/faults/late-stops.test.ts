@@ -1,4 +1,4 @@
-/** Stops and revocations that come while a call waits for its turn, or while the database is gone: nothing runs after them. */
+/** Tests stops and revocations while a call waits for a slot, or without a database: no call runs after them. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -15,7 +15,7 @@ let facade: RawFacade;
 let me: Session;
 const folder = (): string => facade.assembled.config.state;
 
-/** Throws a switch as a command does, in a process of its own. */
+/** Uses the kill switch as a command in another process does. */
 function kill(server?: string): void {
   const stops = new Stops(folder());
   new KillSwitch({ stops }).throw({ ...(server !== undefined && { server }), ...NOW });
@@ -29,7 +29,7 @@ beforeEach(async () => {
 });
 afterEach(() => facade.close().catch(() => undefined));
 
-describe('a call that waits for its turn' + verifies('ST-03'), () => {
+describe('a call that waits for a slot' + verifies('ST-03'), () => {
   const STOPS: readonly (readonly [name: string, stop: () => unknown, code: string])[] = [
     ['off', () => kill(), 'SWITCHED_OFF'],
     ['kill', () => kill('one'), 'SERVER_UNAVAILABLE'],
@@ -45,19 +45,19 @@ describe('a call that waits for its turn' + verifies('ST-03'), () => {
     ],
   ];
 
-  it.each(STOPS)('is not made after %s', async (_name, stop, code) => {
+  it.each(STOPS)('does not run after %s', async (_name, stop, code) => {
     const slow = facade.call(me, 'one_act', { delayMs: 3_000 });
     await expect.poll(() => facade.calls('one')).toHaveLength(1);
     const waiting = facade.call(me, 'one_put', {});
     await stop();
-    const answer = await waiting;
+    const refusal = await waiting;
     await slow;
-    expect(answer.code).toBe(code);
+    expect(refusal.code).toBe(code);
     expect(facade.calls('one').map((call) => call.name)).toEqual(['act']);
   });
 });
 
-it('a server that is killed ends also where the database is gone' + verifies('ST-04'), async () => {
+it('a killed server ends even if the database was removed' + verifies('ST-04'), async () => {
   const { adapter } = facade.assembled.catalog.servers.get('one')!;
   expect((await facade.call(me, 'one_put', {})).code).toBe('');
   for (const part of ['', '-wal', '-shm']) rmSync(path.join(folder(), `state.db${part}`), { force: true });

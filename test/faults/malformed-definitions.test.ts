@@ -1,4 +1,4 @@
-/** Tests definitions that do not fit the protocol: each member of a tool replaced by each type of JSON. The other tools are listed and called, and clients of both SDKs accept the list. */
+/** Tests definitions that do not match the protocol: they are left out, and all other tools work in both SDKs. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,7 +19,7 @@ type Row = {
   readonly quarantined: readonly { readonly tool: string; readonly reason: string }[];
 };
 
-/** A definition with every member of the protocol, and with the keywords on which compilers of schemas fail. */
+/** A definition with every member of the protocol, and with schema keywords that compilers often fail on. */
 const RICH: Json = {
   name: 'rich',
   title: 'Rich',
@@ -72,7 +72,7 @@ function schema(): Json {
   };
 }
 
-/** Every place in a value, the value itself last. */
+/** Yields the path of every member of a value, and last the path of the value itself. */
 function* placesOf(value: Json, at: readonly string[] = []): Generator<readonly string[]> {
   if (typeof value === 'object' && value !== null)
     for (const [key, child] of Object.entries(value as Readonly<Record<string, Json>>))
@@ -88,7 +88,7 @@ function replaced(value: Json, [key, ...rest]: readonly string[], by: Json | und
   return copy;
 }
 
-/** Each place of the rich definition replaced by each type, and left out, under a name of its own where the name is not what was replaced. */
+/** Returns the rich definition with each member replaced by each type, and without it. Each has its own name. */
 function mutants(): readonly Json[] {
   const changed = [...placesOf(RICH)].flatMap((at) =>
     [...TYPES, ...(at.length === 0 ? [] : [undefined])].map((by) => ({ at, value: replaced(RICH, at, by) })),
@@ -98,9 +98,9 @@ function mutants(): readonly Json[] {
   );
 }
 
-/** A client over a list, as a client of Tollgate gets it. */
+/** Returns the names that a client of an SDK reads from a list of Tollgate. */
 async function namesFor(client: ClientV1 | ClientV2, list: unknown): Promise<readonly string[]> {
-  let hear: ((message: unknown) => void) | undefined;
+  let onMessage: ((message: unknown) => void) | undefined;
   const answer = ({ method }: Message): unknown =>
     method === 'initialize'
       ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'tollgate', version: '1' } }
@@ -110,11 +110,11 @@ async function namesFor(client: ClientV1 | ClientV2, list: unknown): Promise<rea
     close: () => Promise.resolve(),
     send: (message: Message) => {
       if (message.id !== undefined)
-        queueMicrotask(() => hear?.({ jsonrpc: '2.0', id: message.id, result: answer(message) }));
+        queueMicrotask(() => onMessage?.({ jsonrpc: '2.0', id: message.id, result: answer(message) }));
       return Promise.resolve();
     },
     set onmessage(listener: ((message: unknown) => void) | undefined) {
-      hear = listener;
+      onMessage = listener;
     },
   };
   await client.connect(transport as never);
@@ -143,14 +143,14 @@ rules: [{id: all, outcome: allow, when: {}}]
 `;
 
 async function facade(): Promise<TestFacade> {
-  const made = await startFacade(configOf('./workspace'), { folder });
-  running.push(made);
-  return made;
+  const started = await startFacade(configOf('./workspace'), { folder });
+  running.push(started);
+  return started;
 }
 
-describe('definitions that do not fit the protocol', () => {
+describe('definitions that do not match the protocol', () => {
   it(
-    'cost themselves alone: every other tool is listed and called, and both SDKs accept the list' +
+    'are left out, while every other tool is listed and can be called, and both SDKs accept the list' +
       verifies('ST-50', 'ST-51'),
     async () => {
       define('odd', [[...mutants(), STEADY]]);
@@ -160,7 +160,7 @@ describe('definitions that do not fit the protocol', () => {
       const tools = await one.list(session);
       const names = tools.map(({ name }) => name);
       expect(names).toEqual(expect.arrayContaining(['odd_steady', 'even_steady']));
-      // What fits is not lost with what does not.
+      // Valid definitions are not left out with invalid ones.
       expect(names.length).toBeGreaterThan(400);
       for (const client of [new ClientV1({ name: 't', version: '1' }), new ClientV2({ name: 't', version: '1' })])
         expect(await namesFor(client, { tools })).toEqual(names);
@@ -178,7 +178,7 @@ describe('definitions that do not fit the protocol', () => {
     ['_meta', 5, '_meta: expected object, got number 5'],
     ['outputSchema', { type: 'array' }, 'outputSchema.type: expected "object", got string "array"'],
   ])(
-    '%s: %j added while it runs is left out with its reason, and it is back when it is mended',
+    'with %s: %j are left out with a reason while the server runs, and listed again when they are fixed',
     async (key, value, reason) => {
       const bad = { name: 'bad', inputSchema: { type: 'object' }, [key]: value as Json };
       define('odd', [[STEADY]]);
@@ -187,7 +187,7 @@ describe('definitions that do not fit the protocol', () => {
       const session = one.open('alice');
       await one.list(session);
       const { adapter } = one.assembled.catalog.servers.get('odd')!;
-      // Each call of it makes the server say that its list has changed.
+      // Each call makes the server send list_changed.
       const listed = async (): Promise<unknown> => {
         const names = (await one.list(session)).map(({ name }) => name).filter((name) => name.includes('_'));
         return { names, unfit: adapter.health().unfit };
@@ -206,41 +206,37 @@ describe('definitions that do not fit the protocol', () => {
     },
   );
 
-  it(
-    'are shown by servers and by approve, with the reason, and nothing ends in INTERNAL' + verifies('ST-50'),
-    async () => {
-      const project = new Project();
-      try {
-        project.write('workspace/a.txt', 'a');
-        define('odd', [
-          [...mutants().slice(0, 60), { name: 'bad\u001b[8m', description: 5, inputSchema: {} }, STEADY].reverse(),
-        ]);
-        define('even', [[STEADY]]);
-        project.write('tollgate.yaml', configOf('./workspace'));
-        const { start } = dataOf<{ start: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
-        const shown = await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash]);
-        expect(`${shown.out}${shown.err}`).not.toContain('INTERNAL');
-        expect(shown.out.replace(/\n +\| /g, '')).toContain(
-          '! "bad?[8m" is in quarantine, whatever you answer: DEFINITION_INVALID: description: expected string, got number 5',
-        );
-        const { tools } = dataOf<{ tools: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
-        expect((await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash, tools.hash])).code).toBe(
-          0,
-        );
-        const { servers } = dataOf<{ servers: readonly Row[] }>((await cli(project, ['servers', '--json'])).out);
-        expect(servers.find(({ name }) => name === 'odd')?.quarantined).toContainEqual({
-          tool: 'bad?[8m',
-          reason: 'DEFINITION_INVALID: description: expected string, got number 5',
-        });
-        const said = await cli(project, ['servers']);
-        expect(`${said.out}${said.err}`).toContain('odd.bad?[8m is in quarantine: DEFINITION_INVALID');
-      } finally {
-        project.remove();
-      }
-    },
-  );
+  it('are shown with their reason by servers and approve, without an INTERNAL error' + verifies('ST-50'), async () => {
+    const project = new Project();
+    try {
+      project.write('workspace/a.txt', 'a');
+      define('odd', [
+        [...mutants().slice(0, 60), { name: 'bad\u001b[8m', description: 5, inputSchema: {} }, STEADY].reverse(),
+      ]);
+      define('even', [[STEADY]]);
+      project.write('tollgate.yaml', configOf('./workspace'));
+      const { start } = dataOf<{ start: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
+      const shown = await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash]);
+      expect(`${shown.out}${shown.err}`).not.toContain('INTERNAL');
+      expect(shown.out.replace(/\n +\| /g, '')).toContain(
+        '! "bad?[8m" is in quarantine, whatever you answer: ' +
+          'DEFINITION_INVALID: description: expected string, got number 5',
+      );
+      const { tools } = dataOf<{ tools: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
+      expect((await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash, tools.hash])).code).toBe(0);
+      const { servers } = dataOf<{ servers: readonly Row[] }>((await cli(project, ['servers', '--json'])).out);
+      expect(servers.find(({ name }) => name === 'odd')?.quarantined).toContainEqual({
+        tool: 'bad?[8m',
+        reason: 'DEFINITION_INVALID: description: expected string, got number 5',
+      });
+      const listed = await cli(project, ['servers']);
+      expect(`${listed.out}${listed.err}`).toContain('odd.bad?[8m is in quarantine: DEFINITION_INVALID');
+    } finally {
+      project.remove();
+    }
+  });
 
-  it('are told by the Tollgate that runs the server: servers starts no copy to know them', async () => {
+  it('are reported by the Tollgate that runs the server, so that servers does not start a copy', async () => {
     const project = new Project();
     define('odd', [[{ name: 'bad', title: 5, inputSchema: {} }, STEADY]]);
     define('even', [[STEADY]]);
@@ -264,8 +260,8 @@ describe('definitions that do not fit the protocol', () => {
   });
 });
 
-describe('the shape of a definition', () => {
-  it('is that of the protocol; what else it has is kept' + verifies('ST-50'), () => {
+describe('toolFault and promptFault', () => {
+  it('accept what the protocol allows, and additional members' + verifies('ST-50'), () => {
     expect(toolFault(RICH)).toBeUndefined();
     expect(toolFault({ name: 'x', inputSchema: {}, 'x-more': [1] } as unknown as RawTool)).toBeUndefined();
     for (const wrong of [null, 5, [], 'x', { name: 'x' }, { inputSchema: {} }, { name: 'x', inputSchema: true }])

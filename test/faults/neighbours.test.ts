@@ -1,4 +1,4 @@
-/** Tests that the trouble of one server costs no other a call: a want of connections, and a server that hangs when it starts. */
+/** Tests that one server does not affect calls of another: with too few connections, and if one hangs at its start. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
@@ -15,12 +15,17 @@ afterEach(async () => {
 });
 
 describe('more servers than connections', () => {
-  it('bursts of calls all get through: only an idle server is ended for another, and a call that waits is served' +
+  it('answer all calls of a burst: only idle servers are ended for others, and waiting calls are answered' +
     verifies('ST-52'), async () => {
-    // As where tools are approved: what a server lists now is compared before each call.
+    // As with approved tools, the list of the server is compared before each call.
     const pool = new ServerPool(
       { servers: 7, connections: 5 },
-      { host: HOST, onStderr: () => undefined, grace: FAST, admits: async (_name, _tool, list) => void (await list()) },
+      {
+        host: HOST,
+        onStderr: () => undefined,
+        grace: FAST,
+        admits: async (_name, _tool, list) => void (await list()),
+      },
     );
     pools.push(pool);
     const servers = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) =>
@@ -35,23 +40,27 @@ describe('more servers than connections', () => {
   }, 120_000);
 });
 
-describe('an unknown name while a server hangs at initialize', () => {
+describe('an unknown tool while a server hangs at initialize', () => {
   async function facade(connectTimeoutMs: number): Promise<TestFacade> {
-    const made = await startFacade(`version: 1
+    const started = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
-servers: {good: ${server(['chaos.mjs'])}, hung: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: ${connectTimeoutMs}`)}}
+servers:
+  good: ${server(['chaos.mjs'])}
+  hung: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: ${connectTimeoutMs}`)}
 principals: [{id: alice, stdio: true}]
-profiles: {default: {servers: [good, hung], expose: {tools: [good.env, {tool: good.echo, name: repeat}, {tool: hung.echo, name: never}]}}}
+profiles:
+  default:
+    servers: [good, hung]
+    expose: {tools: [good.env, {tool: good.echo, name: repeat}, {tool: hung.echo, name: never}]}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
-    facades.push(made);
-    return made;
+    facades.push(started);
+    return started;
   }
 
   it(
-    'is refused before the server has answered, also as the first call; names and aliases of other servers are found' +
-      verifies('ST-54'),
+    'is refused before the server has answered, and tools and aliases of other servers are found' + verifies('ST-54'),
     async () => {
       const one = await facade(60_000);
       const session = one.open('alice');
@@ -70,17 +79,14 @@ rules: [{id: all, outcome: allow, when: {}}]
     },
   );
 
-  it(
-    'that is the name of the server is answered with what is known of it, once it has failed' + verifies('ST-54'),
-    async () => {
-      const one = await facade(1000);
-      const session = one.open('alice');
-      expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');
-      // It is left alone for five seconds, and then asked again by somebody who does not wait for it.
-      const problem = one.assembled.catalog.problems.get('hung');
-      await sleep(5100);
-      expect((await one.call(session, 'hung_echo', {})).text).toContain(problem?.message ?? '-');
-      await expect.poll(() => one.assembled.catalog.problems.get('hung') === problem, { timeout: 20_000 }).toBe(false);
-    },
-  );
+  it('with the name of the server gets the known failure of the server' + verifies('ST-54'), async () => {
+    const one = await facade(1000);
+    const session = one.open('alice');
+    expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');
+    // After five seconds, a call starts it again in the background, and does not wait for it.
+    const problem = one.assembled.catalog.problems.get('hung');
+    await sleep(5100);
+    expect((await one.call(session, 'hung_echo', {})).text).toContain(problem?.message ?? '-');
+    await expect.poll(() => one.assembled.catalog.problems.get('hung') === problem, { timeout: 20_000 }).toBe(false);
+  });
 });

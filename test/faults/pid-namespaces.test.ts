@@ -1,4 +1,4 @@
-/** Two PID namespaces on one state folder, as two containers have them: each takes the processes of the other for what they are. */
+/** Tests two PID namespaces with one state folder: process ids of one mean nothing in the other. */
 import { spawn } from 'node:child_process';
 import { appendFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +12,7 @@ interface User {
   kill(): Promise<void>;
 }
 
-/** A process of Tollgate that is the first of a PID namespace. */
+/** Starts a Tollgate process as the first process of a PID namespace. */
 async function startUser(folder: string, audit: string): Promise<User> {
   const child = spawn(
     'unshare',
@@ -48,17 +48,17 @@ async function startUser(folder: string, audit: string): Promise<User> {
   };
 }
 
-it('two PID namespaces neither free slots, nor remove spills or records, of the other' +
+it('processes of two PID namespaces do not free slots, or remove spills or records, of each other' +
   verifies('ST-05'), async () => {
   const folder = temporaryFolder();
   const audit = path.join(folder, 'audit');
   const [one, other] = [await startUser(folder, audit), await startUser(folder, audit)];
-  // Both are number 1 where they run.
+  // Both have the id 1 in their namespace.
   expect([await one.ask('pid'), await other.ask('pid')]).toEqual(['1', '1']);
   expect(await one.ask('take')).toBe('granted');
   for (let tries = 0; tries < 3; tries += 1) expect(await other.ask('take')).toBe('refused');
   expect([await one.ask('clean'), await other.ask('clean')]).toEqual(['2', '2']);
-  // A writer in the middle of a record: nobody else cuts it.
+  // No other process may cut the half-written record of a writer.
   for (const name of readdirSync(audit).filter((file) => file.endsWith('.jsonl')))
     appendFileSync(path.join(audit, name), '{"half');
   expect([await one.ask('recover'), await other.ask('recover')]).toEqual(['0', '0']);

@@ -1,4 +1,4 @@
-/** Tests what /readyz says of a real process: a full disk, the switch, and what a client is answered meanwhile. */
+/** Tests /readyz of a real process with a full disk and with the switch off, and the answers to clients meanwhile. */
 import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';
@@ -91,19 +91,22 @@ listen: {port: 0}
     return `${status} ${(JSON.parse(text) as { error?: { data?: { code?: string } } }).error?.data?.code ?? 'ok'}`;
   };
 
-  it('goes with a full disk, on which no session opens, and comes back with room' + verifies('ST-31'), async () => {
-    expect([await ready(), await initialize()]).toEqual([{ status: 'ready' }, '200 ok']);
-    fill(disk());
-    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['audit'] });
-    // The last block of the log may still have room for a record.
-    await expect.poll(initialize, { timeout: 20_000 }).toBe('503 AUDIT_FAILED');
-    expect((await ask('GET', '/livez')).status).toBe(200);
-    empty(disk());
-    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
-    expect(await initialize()).toBe('200 ok');
-  });
+  it(
+    'fails with a full disk, when no session opens, and succeeds when there is room again' + verifies('ST-31'),
+    async () => {
+      expect([await ready(), await initialize()]).toEqual([{ status: 'ready' }, '200 ok']);
+      fill(disk());
+      await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['audit'] });
+      // The last block of the log may still have room for a record.
+      await expect.poll(initialize, { timeout: 20_000 }).toBe('503 AUDIT_FAILED');
+      expect((await ask('GET', '/livez')).status).toBe(200);
+      empty(disk());
+      await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
+      expect(await initialize()).toBe('200 ok');
+    },
+  );
 
-  it('goes with the switch, in every process', async () => {
+  it('fails in every process while the switch is off', async () => {
     await cli(project, ['off']);
     await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['off'] });
     await cli(project, ['on']);
@@ -111,14 +114,14 @@ listen: {port: 0}
   });
 });
 
-describe('a check' + verifies('ST-28'), () => {
+describe('a readiness check' + verifies('ST-28'), () => {
   const FINE = {
     audit: { file: '/nonexistent/a.jsonl' },
     state: { refresh: () => undefined, stops: { list: () => new Map() } },
   } as unknown as Pick<SharedServices, 'audit' | 'state'>;
   const policy = { list: async () => [] } as unknown as Policy;
 
-  it('that throws or does not end fails by its name', async () => {
+  it('lists the part that throws or does not answer', async () => {
     expect(await createReadiness(FINE, () => policy)()).toEqual(['audit']);
     const broken = (): never => {
       throw new TollgateError('STATE_FAILED');
@@ -128,14 +131,14 @@ describe('a check' + verifies('ST-28'), () => {
     expect(await createReadiness({ ...FINE, state }, () => never)()).toEqual(['audit', 'state', 'policy']);
   });
 
-  it('is made once for many that ask', async () => {
-    let asked = 0;
-    const counting = { list: async () => void (asked += 1) } as unknown as Policy;
+  it('runs once for many simultaneous requests', async () => {
+    let lists = 0;
+    const counting = { list: async () => void (lists += 1) } as unknown as Policy;
     const check = createReadiness(FINE, () => counting);
     await Promise.all([check(), check(), check()]);
-    expect(asked).toBe(1);
+    expect(lists).toBe(1);
     await sleep(600);
     await check();
-    expect(asked).toBe(2);
+    expect(lists).toBe(2);
   });
 });

@@ -1,4 +1,4 @@
-/** Tests disks that can only be read: nothing starts or runs that cannot be recorded, each refusal has its code, and all goes on when the disk takes writes again. */
+/** Tests read-only disks: nothing runs that cannot be recorded, until the disk is writable again. */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
@@ -20,22 +20,22 @@ afterEach(async () => {
   ground.project.remove();
 });
 
-describe('a state folder on a disk that can only be read' + verifies('ST-13'), () => {
-  it('lets nothing start, and says why; with a disk that takes writes, all is as it was', async () => {
+describe('a state folder on a read-only disk' + verifies('ST-13'), () => {
+  it('prevents every start and says why, and is unchanged when the disk is writable again', async () => {
     mountSmallDisk(ground.state, 4);
     expect(await ground.type(['kill', 'b'])).toMatchObject({ code: 0 });
     remount(ground.state, 'ro');
-    for (const words of [['run'], ['off'], ['kill', '--lift', 'b'], ['servers', 'disable', 'a']]) {
-      const { code, said } = await ground.type(words);
-      expect([words, code, said]).toEqual([
-        words,
+    for (const args of [['run'], ['off'], ['kill', '--lift', 'b'], ['servers', 'disable', 'a']]) {
+      const { code, output } = await ground.type(args);
+      expect([args, code, output]).toEqual([
+        args,
         1,
         expect.stringMatching(/^(STATE_FAILED|AUDIT_FAILED): [^\n]+\n[^\n]+\n$/),
       ]);
     }
     expect(await ground.type(['on'])).toMatchObject({
       code: 0,
-      said: expect.stringContaining('It was already on') as string,
+      output: expect.stringContaining('It was already on') as string,
     });
     remount(ground.state, 'rw');
     await ground.project.approve();
@@ -45,7 +45,7 @@ describe('a state folder on a disk that can only be read' + verifies('ST-13'), (
   });
 });
 
-/** A disk in a file, which a fault can make read only while files on it are open; undefined where there are no loop devices. */
+/** Mounts a disk image, which a fault can make read-only while files are open. Returns false without loop devices. */
 function mountImage(image: string, folder: string): boolean {
   try {
     execFileSync('mount', ['-o', 'loop', image, folder], { stdio: 'ignore' });
@@ -55,39 +55,36 @@ function mountImage(image: string, folder: string): boolean {
   }
 }
 
-describe(
-  'a disk that becomes read only under a running gateway, as after a fault of the disk' + verifies('ST-13'),
-  () => {
-    it('refuses every call, runs none, and is whole for the next gateway', async ({ skip }) => {
-      const image = path.join(ground.project.folder, 'image');
-      mkdirSync(ground.state);
-      execFileSync('mkfs.ext4', ['-q', '-O', '^has_journal', image, KIBIBYTES]);
-      skip(!mountImage(image, ground.state), 'There are no loop devices here.');
-      await ground.project.approve();
-      const gateway = await ground.gateway();
-      for (let n = 0; n < 5; n += 1)
-        expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: `before-${n}` }))).toBe('ok');
-      execFileSync('sync', ['-f', ground.state]);
-      execFileSync('mount', ['-o', 'remount,abort', ground.state]);
-      const codes = await Promise.all(
-        Array.from({ length: 20 }, async (_, n) =>
-          codeOf(await callOnce(gateway, { tool: 'a_echo', token: `during-${n}` })),
-        ),
-      );
-      expect([...new Set(codes)].filter((code) => !['AUDIT_FAILED', 'STATE_FAILED'].includes(code))).toEqual([]);
-      expect(ground.ran('a').filter((token) => token.startsWith('during'))).toEqual([]);
-      await gateway.end();
-      unmount(ground.state);
-      // The disk as it was left: a file system that had a fault stays read only while any file on it is open.
-      copyFileSync(image, `${image}-again`);
-      expect(mountImage(`${image}-again`, ground.state)).toBe(true);
-      const next = await ground.gateway();
-      expect(codeOf(await callOnce(next, { tool: 'a_echo', token: 'after' }))).toBe('ok');
-      await next.end();
-      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
-        ok: true,
-        faults: [],
-      });
+describe('a disk that becomes read-only while a gateway runs, as after a disk fault' + verifies('ST-13'), () => {
+  it('makes the gateway refuse every call, and is consistent for the next gateway', async ({ skip }) => {
+    const image = path.join(ground.project.folder, 'image');
+    mkdirSync(ground.state);
+    execFileSync('mkfs.ext4', ['-q', '-O', '^has_journal', image, KIBIBYTES]);
+    skip(!mountImage(image, ground.state), 'There are no loop devices here.');
+    await ground.project.approve();
+    const gateway = await ground.gateway();
+    for (let n = 0; n < 5; n += 1)
+      expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: `before-${n}` }))).toBe('ok');
+    execFileSync('sync', ['-f', ground.state]);
+    execFileSync('mount', ['-o', 'remount,abort', ground.state]);
+    const codes = await Promise.all(
+      Array.from({ length: 20 }, async (_, n) =>
+        codeOf(await callOnce(gateway, { tool: 'a_echo', token: `during-${n}` })),
+      ),
+    );
+    expect([...new Set(codes)].filter((code) => !['AUDIT_FAILED', 'STATE_FAILED'].includes(code))).toEqual([]);
+    expect(ground.ran('a').filter((token) => token.startsWith('during'))).toEqual([]);
+    await gateway.end();
+    unmount(ground.state);
+    // A copy, because a file system with a fault stays read-only while any file on it is open.
+    copyFileSync(image, `${image}-again`);
+    expect(mountImage(`${image}-again`, ground.state)).toBe(true);
+    const next = await ground.gateway();
+    expect(codeOf(await callOnce(next, { tool: 'a_echo', token: 'after' }))).toBe('ok');
+    await next.end();
+    expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
+      ok: true,
+      faults: [],
     });
-  },
-);
+  });
+});

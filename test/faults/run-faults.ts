@@ -1,7 +1,10 @@
-/** `npm run faults -- --minutes N`: the fault tests that go by chance, with new seeds and more rounds than at the gate. A failed seed is run again with TOLLGATE_FAULT_SEED. */
+/**
+ * `npm run faults -- --minutes N` runs the random fault tests with new seeds and more rounds. To repeat a failed seed,
+ * set TOLLGATE_FAULT_SEED.
+ */
 import { runRounds } from '../rounds.ts';
 
-/** How many times the rounds of the gate. */
+/** Factor for the number of rounds. */
 const TIMES = '5';
 
 runRounds({

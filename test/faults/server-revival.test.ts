@@ -1,4 +1,4 @@
-/** Tests the way back of a server that was given up: by a person's word, in every process, without a restart. */
+/** Tests that an owner's command starts a disabled server again, in every process, without a restart of Tollgate. */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -36,7 +36,7 @@ rules: [{id: all, outcome: allow, when: {}}]
   return facade;
 }
 
-const WAYS: readonly (readonly [string, readonly (readonly string[])[]])[] = [
+const COMMANDS: readonly (readonly [string, readonly (readonly string[])[]])[] = [
   ['enable', [['servers', 'enable', 'one']]],
   [
     'disable and enable',
@@ -55,42 +55,39 @@ const WAYS: readonly (readonly [string, readonly (readonly string[])[]])[] = [
   ['lift', [['kill', '--lift', 'one']]],
 ];
 
-describe('a kept server that was given up after four crashes', () => {
-  it.each(WAYS)(
-    'is refused without a word of trying again, and comes back by %s' + verifies('ST-53'),
-    async (_way, commands) => {
-      const one = await start('lifetime: keep-alive');
-      const session = one.open('alice');
-      const names = async (): Promise<readonly string[]> =>
-        (await one.list(session)).map(({ name }) => name).filter((name) => name === 'one_echo');
-      expect(await names()).toEqual(['one_echo']);
-      // Three crashes as they would be counted; the fourth is one.
-      const { supervisor } = one.assembled.catalog.servers.get('one')!.adapter as unknown as {
-        readonly supervisor: { readonly restarts: Restarts };
-      };
-      for (let crash = 0; crash < 3; crash += 1)
-        supervisor.restarts.noteLoss({ why: 'It ended.', mode: 'keep-alive', now: performance.now() - 60_000 });
-      expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
-      expect(await one.call(session, 'one_echo', {})).toMatchObject({
-        code: 'SERVER_UNAVAILABLE',
-        result: { _meta: { 'tollgate/retryable': false } },
-      });
-      expect(await names()).toEqual([]);
-      for (const command of commands) expect((await cli(project, command)).code, command.join(' ')).toBe(0);
-      await expect.poll(names, { timeout: 20_000 }).toEqual(['one_echo']);
-      expect((await one.call(session, 'one_echo', { back: 1 })).text).toBe('{"back":1}');
-      expect(one.assembled.catalog.servers.get('one')?.adapter.health().state).toBe('healthy');
-    },
-  );
+describe('a keep-alive server that was disabled after four crashes', () => {
+  it.each(COMMANDS)('is not retryable, and runs again after %s' + verifies('ST-53'), async (_name, commands) => {
+    const one = await start('lifetime: keep-alive');
+    const session = one.open('alice');
+    const names = async (): Promise<readonly string[]> =>
+      (await one.list(session)).map(({ name }) => name).filter((name) => name === 'one_echo');
+    expect(await names()).toEqual(['one_echo']);
+    // Three crashes are only counted. The fourth is real.
+    const { supervisor } = one.assembled.catalog.servers.get('one')!.adapter as unknown as {
+      readonly supervisor: { readonly restarts: Restarts };
+    };
+    for (let crash = 0; crash < 3; crash += 1)
+      supervisor.restarts.noteLoss({ why: 'It ended.', mode: 'keep-alive', now: performance.now() - 60_000 });
+    expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
+    expect(await one.call(session, 'one_echo', {})).toMatchObject({
+      code: 'SERVER_UNAVAILABLE',
+      result: { _meta: { 'tollgate/retryable': false } },
+    });
+    expect(await names()).toEqual([]);
+    for (const command of commands) expect((await cli(project, command)).code, command.join(' ')).toBe(0);
+    await expect.poll(names, { timeout: 20_000 }).toEqual(['one_echo']);
+    expect((await one.call(session, 'one_echo', { back: 1 })).text).toBe('{"back":1}');
+    expect(one.assembled.catalog.servers.get('one')?.adapter.health().state).toBe('healthy');
+  });
 });
 
-describe('a process on call that its session has lost too often', () => {
-  it('is called again after enable' + verifies('ST-53'), async () => {
+describe('an on-call server that crashed too often in a session', () => {
+  it('can be called again after enable' + verifies('ST-53'), async () => {
     const one = await start('maxRetries: 0');
     const session = one.open('alice');
     await one.list(session);
     await one.call(session, 'one_crash', {});
-    // Here a retry helps, after the time that is named.
+    // Here a retry succeeds after the time in the message.
     expect(await one.call(session, 'one_echo', {})).toMatchObject({
       code: 'SERVER_UNAVAILABLE',
       result: { _meta: { 'tollgate/retryable': true } },
@@ -102,7 +99,7 @@ describe('a process on call that its session has lost too often', () => {
   });
 });
 
-describe('a refusal that only a person can lift', () => {
+describe('a refusal that needs an owner', () => {
   it('is not retryable' + verifies('ST-53'), async () => {
     await start('maxRetries: 0');
     for (const refused of [{ unusable: 'its command is no text' }, { isolation: 'sandbox' as const, command: 'npx' }])

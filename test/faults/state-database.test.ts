@@ -1,4 +1,4 @@
-/** Named faults of the state database: locks that are held, a file that is damaged or removed under load, clocks that are set back. */
+/** Tests faults of the state database: held locks, a damaged or removed file under load, and changed clocks. */
 import {
   closeSync,
   cpSync,
@@ -26,7 +26,7 @@ import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };
-/** Longer than anything waits for a lock. */
+/** Milliseconds. Longer than any wait for a lock. */
 const FROZEN_MS = 6_000;
 const CALLS: BudgetClaim = {
   budget: 'b',
@@ -42,7 +42,7 @@ const OUTPUT: BudgetClaim = {
   concurrent: 1000,
 };
 
-async function say(holder: Fixture, line: string): Promise<string> {
+async function execute(holder: Fixture, line: string): Promise<string> {
   holder.child.stdin?.write(`${line}\n`);
   return holder.line();
 }
@@ -53,13 +53,13 @@ async function holderOf(folder: string): Promise<Fixture> {
   return holder;
 }
 
-/** Turns of the event loop, ten milliseconds apart, while something is awaited. */
-async function turnsDuring(work: Promise<unknown>): Promise<number> {
-  let turns = 0;
-  const timer = setInterval(() => (turns += 1), 10);
+/** Returns how often a timer of 10 ms fires while something is awaited. */
+async function ticksDuring(work: Promise<unknown>): Promise<number> {
+  let ticks = 0;
+  const timer = setInterval(() => (ticks += 1), 10);
   await work.catch(() => undefined);
   clearInterval(timer);
-  return turns;
+  return ticks;
 }
 
 const codeOf = (work: Promise<unknown>): Promise<string> =>
@@ -68,7 +68,7 @@ const codeOf = (work: Promise<unknown>): Promise<string> =>
     (thrown: unknown) => (thrown as TollgateError).code,
   );
 
-describe('another process that is frozen with the lock of the database' + verifies('ST-01'), () => {
+describe('another process that is frozen while it holds the database lock' + verifies('ST-01'), () => {
   let folder: string;
   let state: State;
   beforeEach(async () => {
@@ -90,36 +90,36 @@ describe('another process that is frozen with the lock of the database' + verifi
     ['swap', async (one) => one.swap('grants', 'a', { from: '1', to: '2' })],
   ];
 
-  it('stops no turn of the event loop and no read in any kind of statement, and leaves nothing behind', async () => {
+  it('does not block the event loop or reads, and causes no error after it continues', async () => {
     await state.put('grants', 'a', '1');
     const answer = await state.reserve([OUTPUT], instant());
     const held = (answer as { reservation: Reservation }).reservation;
     const holder = await holderOf(folder);
-    expect(await say(holder, 'BEGIN IMMEDIATE')).toBe('done');
+    expect(await execute(holder, 'BEGIN IMMEDIATE')).toBe('done');
     holder.child.kill('SIGSTOP');
     const writes = WRITES.map(([, write]) => write(state, held));
     const codes = Promise.all(writes.map(codeOf));
-    const turns = turnsDuring(codes);
-    for (let looks = 0; looks < 10; looks += 1) {
+    const ticks = ticksDuring(codes);
+    for (let reads = 0; reads < 10; reads += 1) {
       await state.refresh();
       expect(state.get('grants', 'a')).toBe('1');
       await sleep(FROZEN_MS / 10);
     }
     expect(await codes).toEqual(WRITES.map(() => 'STATE_FAILED'));
-    expect(await turns).toBeGreaterThan(100);
+    expect(await ticks).toBeGreaterThan(100);
     holder.child.kill('SIGCONT');
-    expect(await say(holder, 'ROLLBACK')).toBe('done');
-    // What others write from now on is seen, and what is written here is written.
-    expect(await say(holder, "INSERT INTO value VALUES ('grants', 'later', '1')")).toBe('done');
+    expect(await execute(holder, 'ROLLBACK')).toBe('done');
+    // Both processes can write again, and each sees the other's writes.
+    expect(await execute(holder, "INSERT INTO value VALUES ('grants', 'later', '1')")).toBe('done');
     await expect.poll(async () => (await state.refresh(), state.get('grants', 'later'))).toBe('1');
     for (const [name, write] of WRITES) expect([name, await codeOf(write(state, held))]).toEqual([name, '']);
-    expect(await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)')).toBe('done');
+    expect(await execute(holder, 'PRAGMA wal_checkpoint(TRUNCATE)')).toBe('done');
     expect(statSync(path.join(folder, 'state.db-wal')).size).toBe(0);
   }, 60_000);
 });
 
-describe('the descriptors of a process that runs for long' + verifies('ST-16'), () => {
-  it('do not grow with the proofs that the database can be read, nor with tries to get its lock', async () => {
+describe('the open descriptors of a long-running process' + verifies('ST-16'), () => {
+  it('do not grow with checks of the database or with attempts to get its lock', async () => {
     const folder = temporaryFolder();
     const state = openState(folder, { busyMs: 300 });
     const open = (): number =>
@@ -131,7 +131,7 @@ describe('the descriptors of a process that runs for long' + verifies('ST-16'), 
     for (let n = 0; n < 40; n += 1) state.probe(n % 10 === 0);
     expect(open() - before).toBeLessThan(5);
     const holder = await holderOf(folder);
-    expect(await say(holder, 'BEGIN IMMEDIATE')).toBe('done');
+    expect(await execute(holder, 'BEGIN IMMEDIATE')).toBe('done');
     expect(() => state.put('grants', 'a', '1')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
     expect(open() - before).toBeLessThan(5);
     state.close();
@@ -146,40 +146,40 @@ function linkOf(file: string): string {
   }
 }
 
-describe('what other processes decide' + verifies('ST-03'), () => {
-  it('is known after refresh(), however the copy was made before', async () => {
+describe('a write of another process' + verifies('ST-03'), () => {
+  it('is visible after refresh()', async () => {
     const folder = temporaryFolder();
     const state = await followState(folder);
-    const typed = openState(folder);
+    const other = openState(folder);
     for (let n = 0; n < 50; n += 1) {
-      void typed.put('grants', 'a', `${n}`);
+      void other.put('grants', 'a', `${n}`);
       await sleep(2);
       await state.refresh();
       expect(state.get('grants', 'a')).toBe(`${n}`);
     }
-    void typed.remove('grants', 'a');
+    void other.remove('grants', 'a');
     await sleep(2);
     await state.refresh();
     expect([state.get('grants', 'a'), [...state.list('grants')]]).toEqual([undefined, []]);
-    typed.close();
+    other.close();
     await state.close();
   });
 
-  it('is followed by one that was far behind', async () => {
+  it('is listed among the changes since an earlier point, or all values are listed', async () => {
     const folder = temporaryFolder();
-    const typed = openState(folder);
-    const { to } = typed.changesAfter(undefined);
-    for (const n of [1, 2, 3]) void typed.put('s', `k${n}`, `${n}`);
-    void typed.remove('s', 'k2');
-    expect(typed.changesAfter(to)).toMatchObject({
+    const other = openState(folder);
+    const { to } = other.changesAfter(undefined);
+    for (const n of [1, 2, 3]) void other.put('s', `k${n}`, `${n}`);
+    void other.remove('s', 'k2');
+    expect(other.changesAfter(to)).toMatchObject({
       all: false,
       changes: expect.arrayContaining([
         { space: 's', key: 'k1', value: '1' },
         { space: 's', key: 'k2' },
       ]) as unknown,
     });
-    expect(typed.changesAfter(to + 100)).toMatchObject({ all: true });
-    typed.close();
+    expect(other.changesAfter(to + 100)).toMatchObject({ all: true });
+    other.close();
   });
 });
 
@@ -201,10 +201,10 @@ describe('a running facade' + verifies('ST-04'), () => {
     facade = await startFacade(CONFIG, { files: { 'workspace/a.txt': 'hello' } });
     expect((await read()).text).toContain('hello');
   });
-  // What it cannot write any more at its end is said.
+  // Its close fails, because it can no longer write.
   afterEach(() => facade.close().catch(() => undefined));
 
-  it('refuses every call when its database is removed, and still hears off', async () => {
+  it('refuses every call after its database was removed, and still obeys off', async () => {
     rmSync(file());
     await expect.poll(async () => (await read()).code, { timeout: 10_000 }).toBe('STATE_LOST');
     expect(() => openState(path.join(facade.folder, 'state'))).toThrow(
@@ -217,7 +217,7 @@ describe('a running facade' + verifies('ST-04'), () => {
     expect(['SWITCHED_OFF', 'STATE_LOST']).toContain((await read()).code);
   });
 
-  it('refuses every call while its database is damaged under load, and goes on when it is whole again', async () => {
+  it('refuses every call after its database was damaged under load, and still obeys off', async () => {
     const kept = path.join(facade.folder, 'kept');
     let isOver = false;
     const codes = new Set<string>();
@@ -225,7 +225,7 @@ describe('a running facade' + verifies('ST-04'), () => {
       while (!isOver) codes.add((await read()).code);
     })();
     const holder = await holderOf(path.join(facade.folder, 'state'));
-    await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
+    await execute(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
     cpSync(file(), kept);
     damage(file());
     await expect.poll(async () => (await read()).code, { timeout: 20_000 }).toBe('STATE_FAILED');
@@ -240,7 +240,7 @@ describe('a running facade' + verifies('ST-04'), () => {
   }, 60_000);
 });
 
-/** The head of every page, as a write to the wrong place does it. */
+/** Overwrites the beginning of every page, like a write to the wrong place. */
 function damage(file: string): void {
   const fd = openSync(file, 'r+');
   for (let at = 0; at < statSync(file).size; at += 4096) writeSync(fd, Buffer.alloc(200, 'x'), 0, 200, at);
@@ -259,9 +259,9 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   });
   afterEach(() => state.close());
 
-  it('without any load notices that its database is damaged, and keeps to it', async () => {
+  it('notices without any load that its database is damaged, and keeps refusing', async () => {
     const holder = await holderOf(folder);
-    await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
+    await execute(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
     damage(path.join(folder, 'state.db'));
     await refused('STATE_FAILED');
     for (let n = 0; n < 20; n += 1) {
@@ -271,12 +271,15 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     expect(() => state.get('grants', 'a')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
   }, 60_000);
 
-  it.each(['-wal', '-shm'])('refuses when %s was removed: what others write is not seen any more', async (part) => {
-    rmSync(path.join(folder, `state.db${part}`));
-    await refused('STATE_LOST');
-  });
+  it.each(['-wal', '-shm'])(
+    'refuses if %s was removed, because it can no longer see the writes of others',
+    async (part) => {
+      rmSync(path.join(folder, `state.db${part}`));
+      await refused('STATE_LOST');
+    },
+  );
 
-  it('refuses when the file of stops was moved away, whatever is in its place', async () => {
+  it('refuses if the file of stops was moved, even if another file is in its place', async () => {
     renameSync(path.join(folder, 'stopped'), path.join(folder, 'moved'));
     await refused('STATE_LOST');
     new Stops(folder).close();
@@ -284,14 +287,14 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     expect(() => state.stops.list()).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
   });
 
-  it('that has closed its state refuses what is asked of it then, and does not wait for it', async () => {
+  it('refuses requests after it has closed its state, and does not wait', async () => {
     const other = await followState(temporaryFolder());
     await other.close();
     for (const ask of [() => other.put('a', 'b', 'c'), () => other.refresh(), () => other.close()])
       expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
   });
 
-  it('starts its thread again when that has died, whenever the next call comes, and ends in order', async () => {
+  it('starts its state thread again after it died, and ends in order', async () => {
     const fixture = startFixture('state-thread.ts', [temporaryFolder()]);
     const [line] = await fixture.ended;
     expect(JSON.parse(line ?? '[]')).toEqual(
@@ -300,7 +303,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     expect(fixture.child.exitCode).toBe(0);
   }, 60_000);
 
-  it('keeps few files open, however long it polls', async () => {
+  it('does not open more files while it polls', async () => {
     const open = (): number => readdirSync('/proc/self/fd').length;
     await sleep(1_500);
     const before = open();
@@ -309,7 +312,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   }, 30_000);
 });
 
-describe('a clock that is set back' + verifies('ST-06'), () => {
+describe('a clock that is set' + verifies('ST-06'), () => {
   const MINUTE = { id: 'minute', scope: 'principal' as const, window: 60, calls: 1 };
   const request = {
     budgets: [MINUTE],
@@ -322,10 +325,10 @@ describe('a clock that is set back' + verifies('ST-06'), () => {
   };
 
   it.each([
-    ['by a day', -86_400_000],
-    ['by half of the window', -30_000],
+    ['back by a day', -86_400_000],
+    ['back by half of the window', -30_000],
     ['ahead by a day', 86_400_000],
-  ])('%s does not change when a window ends', async (_name, jump) => {
+  ])('%s does not change the end of a window', async (_name, jump) => {
     const started = Date.parse('2026-11-23T12:00:00Z');
     let now: Instant = { wall: started, monotonic: 1_000, boot: 'one' };
     const budgets = createBudgets(openState(temporaryFolder()), () => now);
@@ -339,7 +342,7 @@ describe('a clock that is set back' + verifies('ST-06'), () => {
     await expect(budgets.reserve(request)).resolves.toBeDefined();
   });
 
-  it('over a reboot begins the window again, and keeps what was spent', async () => {
+  it('with a reboot starts the window again, and keeps what was spent', async () => {
     let now: Instant = { wall: 100_000_000, monotonic: 5_000_000, boot: 'one' };
     const budgets = createBudgets(openState(temporaryFolder()), () => now);
     await budgets.reserve(request);

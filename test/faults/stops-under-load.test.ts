@@ -1,4 +1,4 @@
-/** Tests stops that are typed at any moment, whatever else is wrong: no call that begins after the command has returned is run, and calls run again after the stop is taken back. */
+/** Tests stop commands under load and with other faults: no call that begins after the command has returned runs. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -9,9 +9,9 @@ import { verifies } from '../verifies.ts';
 import { numbers, shuffled, TIMES } from './fault-seed.ts';
 import { callOnce, codeOf, type Gateway, Ground, Load, SERVERS, type ServerName } from './gateway-load.ts';
 
-/** Before the command at most, ms. */
+/** Maximum milliseconds before the command. */
 const PAUSE_MS = 300;
-/** Calls to each stopped server of each gateway, besides the load. */
+/** Calls through each gateway to each stopped server, in addition to the load. */
 const CALLS = 4;
 const REFUSALS = [
   'SWITCHED_OFF',
@@ -22,27 +22,27 @@ const REFUSALS = [
   'CANCELLED',
 ];
 
-/** A stop, what it stops, and what takes it back. */
+/** A stop command, the servers that it stops, and the function that lifts the stop. */
 interface Stop {
-  readonly words: readonly string[];
+  readonly command: readonly string[];
   readonly stops: readonly ServerName[];
-  readonly back: (ground: Ground) => Promise<unknown>;
+  readonly lift: (ground: Ground) => Promise<unknown>;
 }
 
-const typed =
-  (...words: readonly string[]) =>
+const run =
+  (...command: readonly string[]) =>
   async (ground: Ground): Promise<void> => {
-    const { code, said } = await ground.type(words);
-    if (code !== 0) throw new Error(`${words.join(' ')}: ${code} ${said}`);
+    const { code, output } = await ground.type(command);
+    if (code !== 0) throw new Error(`${command.join(' ')}: ${code} ${output}`);
   };
 const STOPS: readonly Stop[] = [
-  { words: ['off'], stops: SERVERS, back: typed('on') },
-  { words: ['kill', 'a'], stops: ['a'], back: typed('kill', '--lift', 'a') },
-  { words: ['revoke', 'a'], stops: ['a'], back: (ground) => ground.project.approve({ names: ['a'] }) },
-  { words: ['servers', 'disable', 'a'], stops: ['a'], back: typed('servers', 'enable', 'a') },
+  { command: ['off'], stops: SERVERS, lift: run('on') },
+  { command: ['kill', 'a'], stops: ['a'], lift: run('kill', '--lift', 'a') },
+  { command: ['revoke', 'a'], stops: ['a'], lift: (ground) => ground.project.approve({ names: ['a'] }) },
+  { command: ['servers', 'disable', 'a'], stops: ['a'], lift: run('servers', 'enable', 'a') },
 ];
 
-/** Something that is wrong while the command is typed. `end` makes it right. */
+/** Causes a fault during the command. `end` repairs it. */
 type Fault = (place: {
   readonly ground: Ground;
   readonly gateways: readonly Gateway[];
@@ -53,17 +53,17 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   'with another process frozen in a transaction': async ({ ground }) => {
     const holder = startFixture('state-holder.mjs', [path.join(ground.state, 'state.db')]);
     await holder.line();
-    const say = async (line: string): Promise<void> => {
-      // The lock may be taken for a moment.
+    const execute = async (line: string): Promise<void> => {
+      // Another process may hold the lock for a moment.
       do holder.child.stdin?.write(`${line}\n`);
       while ((await holder.line()) !== 'done');
     };
-    await say('BEGIN IMMEDIATE');
+    await execute('BEGIN IMMEDIATE');
     holder.child.kill('SIGSTOP');
     return {
       end: async () => {
         holder.child.kill('SIGCONT');
-        await say('ROLLBACK');
+        await execute('ROLLBACK');
         holder.child.kill('SIGKILL');
       },
     };
@@ -79,7 +79,7 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   },
 };
 
-/** At the gate each stop and each fault once, in an order of chance; by hand all pairs of them. */
+/** Returns each stop and each fault once in random order, or all pairs with TIMES above 1. */
 function rounds(chance: () => number): readonly (readonly [stop: Stop, fault: string])[] {
   const faults = shuffled(Object.keys(FAULTS), chance);
   const all = STOPS.flatMap((stop, at) =>
@@ -91,7 +91,7 @@ function rounds(chance: () => number): readonly (readonly [stop: Stop, fault: st
 
 let ground: Ground;
 beforeEach(async () => {
-  // The log lies elsewhere: on a full disk of its own nothing runs in any case.
+  // The log is on another disk: with a full disk of its own, no call would run in any case.
   ground = new Ground({ more: 'audit: {folder: ./audit}\n' });
   mountSmallDisk(ground.state, 16);
   await ground.project.approve();
@@ -102,7 +102,7 @@ afterEach(async () => {
   ground.project.remove();
 });
 
-/** Until each server runs a call of each gateway. */
+/** Waits until each server runs a call of each gateway. */
 async function untilAllRun(gateways: readonly Gateway[], what: string): Promise<void> {
   for (const [at, gateway] of gateways.entries()) {
     for (const server of SERVERS) {
@@ -122,14 +122,14 @@ async function playRound(
   gateways: readonly Gateway[],
   [stop, name, chance]: readonly [stop: Stop, fault: string, chance: () => number],
 ): Promise<void> {
-  const what = `tollgate ${stop.words.join(' ')}, ${name}`;
+  const what = `tollgate ${stop.command.join(' ')}, ${name}`;
   await untilAllRun(gateways, `before ${what}`);
   const fault = await (FAULTS[name] as Fault)({ ground, gateways });
   await sleep(chance() * PAUSE_MS);
-  const { code, said } = await ground.type(stop.words);
-  // What needs the database says so where it cannot have it; the server is stopped all the same.
-  const isStopped = ['off', 'kill'].includes(stop.words[0] ?? '');
-  expect([what, isStopped ? code : [0, 1].includes(code ?? -1), said]).toEqual([what, isStopped ? 0 : true, said]);
+  const { code, output } = await ground.type(stop.command);
+  // A command that needs the database may fail without it. It still stops the server.
+  const isStopped = ['off', 'kill'].includes(stop.command[0] ?? '');
+  expect([what, isStopped ? code : [0, 1].includes(code ?? -1), output]).toEqual([what, isStopped ? 0 : true, output]);
   const first = load.sent.length;
   const asked = gateways.flatMap((gateway, at) =>
     stop.stops.flatMap((server) =>
@@ -152,7 +152,7 @@ async function playRound(
   ).toEqual([]);
   const during = load.sent.slice(first).filter(({ server }) => stop.stops.includes(server));
   await Promise.all(during.map(({ done }) => done));
-  await (code === 0 ? stop.back(ground) : typed('kill', '--lift', 'a')(ground));
+  await (code === 0 ? stop.lift(ground) : run('kill', '--lift', 'a')(ground));
   await untilAllRun(gateways, `after ${what}`);
   const forbidden = new Set([...after, ...during].map(({ token }) => token));
   expect(
@@ -162,7 +162,8 @@ async function playRound(
 }
 
 it(
-  'no call that begins after a stop has returned is run, and calls run again afterwards' + verifies('ST-11'),
+  'no call that begins after a stop command has returned runs, and calls run again after the stop is lifted' +
+    verifies('ST-11'),
   async () => {
     const chance = numbers();
     const gateways = await Promise.all([ground.gateway(), ground.gateway()]);

@@ -1,4 +1,4 @@
-/** Tests the search for what rules close, and the layers made of it: everything is found, nothing is guessed, and what is over is asked again. */
+/** Tests the search for paths that rules close, and the mounts that close them. */
 import {
   chmodSync,
   linkSync,
@@ -56,8 +56,8 @@ async function found(
   );
 }
 
-describe('the search', () => {
-  it('finds files and whole folders, the hidden in the fixed, and looks no further in what is hidden', async () => {
+describe('findClosedPaths', () => {
+  it('finds closed files and folders, and does not search hidden folders', async () => {
     put('.env', 'a/.env', 'a/keys/one', 'a/keys/.env', 'docs/x', 'docs/.env', 'b');
     expect(await found(closing(['**/.env', '**/keys/**'], ['docs/**', 'docs/x']))).toEqual({
       '.env': 'hidden',
@@ -68,7 +68,7 @@ describe('the search', () => {
     });
   });
 
-  it('follows no link, and takes none for what it leads to', async () => {
+  it('does not follow links, and does not close a link that has a closed name', async () => {
     put('real/.env');
     symlinkSync(at('real'), at('link'));
     symlinkSync(at('real/.env'), at('.env'));
@@ -76,7 +76,7 @@ describe('the search', () => {
   });
 
   it(
-    'closes a file under each of its names, also one in a closed folder, and one that is read-only by itself' +
+    'closes a file under each of its hard links, also if its folder or the settings make it read-only' +
       verifies('TR-12'),
     async () => {
       put('.env', '.git/hooks/pre-commit', 'rules.yaml', 'src/a');
@@ -102,7 +102,7 @@ describe('the search', () => {
     },
   );
 
-  it('begins within the globs where it begins beneath the workspace, and changes sides where it enters it', async () => {
+  it('matches whole paths, with the globs for inside or outside of the workspace', async () => {
     put('ws/a/.env', 'other/.env', 'ws/secret/x');
     const workspace = at('ws');
     expect(await found(closing(['a/**', 'secret/*']), { roots: [at('ws/a'), at('ws/secret')], workspace })).toEqual({
@@ -117,13 +117,13 @@ describe('the search', () => {
     expect(await found(closing([], [], [`${root}/ws/**`]), { roots: [at('ws/a')], workspace })).toEqual({});
   });
 
-  it('asks the disk of nothing where no glob leads, and nothing where there are none', async () => {
+  it('does not read folders that no glob can match', async () => {
     mkdirSync(at('shut'), { mode: 0o000 });
     expect(await found(NO_CONFINEMENT)).toEqual({});
     expect(await found(closing(['a/b']))).toEqual({});
   });
 
-  it('hides what it cannot list', async () => {
+  it('hides a folder that it cannot list', async () => {
     put('shut/.env');
     chmodSync(at('shut'), 0o000);
     chmodSync(root, 0o755);
@@ -137,7 +137,7 @@ describe('the search', () => {
     }
   });
 
-  it('refuses more closed files than can be covered, and says what to write', async () => {
+  it('refuses more closed files than it can mount, and says how to write the rule', async () => {
     put(...Array.from({ length: 401 }, (_, index) => `keys/${index}`));
     await expect(findClosedPaths(closing(['keys/*']), { roots: [root], workspace: root })).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
@@ -147,7 +147,7 @@ describe('the search', () => {
     expect(await found(closing(['keys/**']))).toEqual({ keys: 'hidden' });
   });
 
-  it('refuses names that no text can hold, for nobody can look beneath them', async () => {
+  it('refuses a folder whose name is not UTF-8, because it cannot search it', async () => {
     mkdirSync(Buffer.concat([Buffer.from(`${root}/`), Buffer.from([0xff, 0x61])]));
     await expect(findClosedPaths(closing(['**/.env']), { roots: [root], workspace: root })).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
@@ -156,40 +156,40 @@ describe('the search', () => {
   });
 });
 
-describe('what lies in a folder', () => {
-  const look = (folder: string): ReturnType<typeof readFolderEntries> =>
+describe('readFolderEntries', () => {
+  const read = (folder: string): ReturnType<typeof readFolderEntries> =>
     readFolderEntries(at(folder), new TimeSlices());
 
-  it('is kept while nothing changed, and asked again when a name did, also when the times are set back', async () => {
+  it('caches the entries, and reads them again after a rename, even if the times were set back', async () => {
     put('a/one');
     const old = new Date(Date.now() - 60_000);
     utimesSync(at('a'), old, old);
-    expect((await look('a')).files).toEqual(['one']);
-    // Too fresh to be kept: the clock of the disk might not have moved since.
-    expect(await look('a')).not.toBe(await look('a'));
+    expect((await read('a')).files).toEqual(['one']);
+    // Not cached yet: a second change could have the same time.
+    expect(await read('a')).not.toBe(await read('a'));
     await new Promise((resolve) => setTimeout(resolve, 2100));
-    const kept = await look('a');
-    expect(await look('a')).toBe(kept);
+    const kept = await read('a');
+    expect(await read('a')).toBe(kept);
     renameSync(at('a/one'), at('a/two'));
     utimesSync(at('a'), old, old);
-    expect((await look('a')).files).toEqual(['two']);
+    expect((await read('a')).files).toEqual(['two']);
   });
 
-  it('is not what a link in its place leads to', async () => {
+  it('does not follow a link in the place of the folder', async () => {
     put('a/one');
     symlinkSync(at('a'), at('b'));
-    await expect(look('b')).rejects.toMatchObject({ code: 'ENOTDIR' });
+    await expect(read('b')).rejects.toMatchObject({ code: 'ENOTDIR' });
   });
 });
 
-describe('layers', () => {
+describe('overlayClosedPaths', () => {
   const mount = (to: string, writable = true): { from: string; to: string; writable: boolean } => ({
     from: to,
     to,
     writable,
   });
 
-  it('keep the folders above what is closed in their place, in writable mounts alone', () => {
+  it('mounts the folders above a closed path on themselves, in writable mounts only', () => {
     const closed = new Map([
       ['/w/a/b/.env', 'hidden'],
       ['/w/a/docs', 'fixed'],
@@ -201,7 +201,7 @@ describe('layers', () => {
     });
   });
 
-  it('are stricter than what settings give within them, and mask nothing twice', () => {
+  it('overrides writable mounts below a read-only path, and masks each path once', () => {
     const closed = new Map([
       ['/w/docs', 'fixed'],
       ['/w/keys', 'hidden'],
@@ -215,7 +215,7 @@ describe('layers', () => {
     expect(outermostPaths(['/a/b', '/a', '/ab', '/a'])).toEqual(['/a', '/ab']);
   });
 
-  it('keep also what settings hide or fix from being moved away with its folder', () => {
+  it('also protects paths that settings hide or make read-only from being moved with their folder', () => {
     expect(
       overlayClosedPaths(
         { mounts: [mount('/w'), mount('/w/rules/own.yaml', false)], masks: ['/w/config/keys'] },
@@ -225,7 +225,7 @@ describe('layers', () => {
   });
 });
 
-describe('closed hosts', () => {
+describe('Allowlist with closed hosts', () => {
   it.each([
     ['a.example', 'a.example:443', false],
     ['a.example', 'b.a.example:443', true],
@@ -237,7 +237,7 @@ describe('closed hosts', () => {
     ['*:443', 'a.example:443', false],
     ['[::1]', '[::1]:443', false],
     ['[::1]:80', '[::1]:443', true],
-  ])('%s and %s', (closed, target, allowed) => {
+  ])('with %s closed, decides %s: %s', (closed, target, allowed) => {
     const list = new Allowlist(['a.example', '*.a.example', '[::1]:443'], [closed]);
     const parsed = parseAuthority(target);
     expect(parsed !== undefined && list.allows(parsed)).toBe(allowed);

@@ -1,4 +1,4 @@
-/** Tests DesktopCommander through a whole facade, in a sandbox that mounts the workspace only: behind the primitives, and as a group with a second gate. */
+/** Tests DesktopCommander in a sandbox through a whole facade: behind the primitives, and as tools. */
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -15,7 +15,7 @@ const SCRIPT = path.join(
   '@wonderwhy-er/desktop-commander/dist/index.js',
 );
 let folder: string;
-let one: TestFacade;
+let facade: TestFacade;
 
 beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-desktop-'));
@@ -23,11 +23,16 @@ beforeAll(async () => {
   mkdirSync(path.join(folder, 'workspace'));
   own(path.join(folder, 'workspace'));
   writeFileSync(path.join(folder, 'secret'), 'the secret', { mode: 0o644 });
-  one = await startFacade(
+  facade = await startFacade(
     `version: 1
 workspace: ./workspace
 state: ./state
-servers: {desktop: {command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(SCRIPT)}], mapping: desktop-commander, connectTimeoutMs: 60000}}
+servers:
+  desktop:
+    command: ${JSON.stringify(process.execPath)}
+    args: [${JSON.stringify(SCRIPT)}]
+    mapping: desktop-commander
+    connectTimeoutMs: 60000
 principals: [{id: wrapped, stdio: true, profiles: [wrapped]}, {id: group, stdio: true, profiles: [group]}]
 profiles:
   wrapped: {expose: {primitives: desktop}}
@@ -40,37 +45,39 @@ rules:
   );
 }, 90_000);
 afterAll(async () => {
-  await one.close();
+  await facade.close();
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
 describe('DesktopCommander behind the primitives' + verifies('CY-06'), () => {
-  it('reads, writes, edits and runs in the workspace, and sees nothing beside it', async () => {
-    const session = one.open('wrapped');
-    expect((await one.list(session)).map(({ name }) => name).sort()).toEqual(['bash', 'edit', 'read', 'write']);
-    expect((await one.call(session, 'write', { path: 'notes.txt', content: 'hello\n' })).code).toBe('');
+  it('reads, writes, edits and runs commands in the workspace, and sees nothing outside of it', async () => {
+    const session = facade.open('wrapped');
+    expect((await facade.list(session)).map(({ name }) => name).sort()).toEqual(['bash', 'edit', 'read', 'write']);
+    expect((await facade.call(session, 'write', { path: 'notes.txt', content: 'hello\n' })).code).toBe('');
     expect(
-      (await one.call(session, 'edit', { path: 'notes.txt', old_string: 'hello', new_string: 'good day' })).code,
+      (await facade.call(session, 'edit', { path: 'notes.txt', old_string: 'hello', new_string: 'good day' })).code,
     ).toBe('');
-    expect((await one.call(session, 'read', { path: 'notes.txt' })).text).toContain('good day');
+    expect((await facade.call(session, 'read', { path: 'notes.txt' })).text).toContain('good day');
     expect(readFileSync(path.join(folder, 'workspace', 'notes.txt'), 'utf8')).toBe('good day\n');
-    const { text } = await one.call(session, 'bash', {
+    const { text } = await facade.call(session, 'bash', {
       command: `cat notes.txt; cat ${folder}/secret; ls ${folder}/state; touch /usr/x; ls ${folder}`,
     });
     expect(text).toMatch(/good day\n/);
     expect(text).not.toContain('the secret');
     expect(text).toMatch(/Read-only file system/);
     expect(text).not.toMatch(/tollgate\.yaml|libsql|audit/);
-    expect(one.records().find(({ type, exposed }) => type === 'outcome' && exposed === 'bash')).toMatchObject({
+    expect(facade.records().find(({ type, exposed }) => type === 'outcome' && exposed === 'bash')).toMatchObject({
       server: 'desktop',
       tool: 'start_process',
     });
   });
 });
 
-describe('DesktopCommander as a group of tools' + verifies('CY-07'), () => {
-  it('shows what a pattern allows, and of its high-risk tools those alone that a rule names, with their risk', async () => {
-    const tools = new Map((await one.list(one.open('group'))).map((tool) => [tool.name, String(tool.description)]));
+describe('DesktopCommander exposed as tools' + verifies('CY-07'), () => {
+  it('lists tools that match a pattern, and high-risk tools with their risk only if a rule names them', async () => {
+    const tools = new Map(
+      (await facade.list(facade.open('group'))).map((tool) => [tool.name, String(tool.description)]),
+    );
     expect([...tools.keys()]).toEqual(
       expect.arrayContaining(['read', 'desktop_read_file', 'desktop_list_directory', 'desktop_start_process']),
     );
@@ -79,23 +86,23 @@ describe('DesktopCommander as a group of tools' + verifies('CY-07'), () => {
     expect(tools.get('desktop_start_process')).toMatch(/^\[runs code\] /);
   });
 
-  it('runs such a tool as far as its rule goes', async () => {
-    const session = one.open('group');
-    // It may answer with the end of a short command before it has read the output.
+  it('runs a high-risk tool only with arguments that its rule allows', async () => {
+    const session = facade.open('group');
+    // It may answer that a short command has ended before it has read the output.
     await expect
       .poll(
         async () =>
-          (await one.call(session, 'desktop_start_process', { command: 'echo ran-here', timeout_ms: 3000 })).text,
+          (await facade.call(session, 'desktop_start_process', { command: 'echo ran-here', timeout_ms: 3000 })).text,
         { timeout: 40_000 },
       )
       .toContain('ran-here');
-    const refused = await one.call(session, 'desktop_start_process', { command: 'touch made', timeout_ms: 3000 });
+    const refused = await facade.call(session, 'desktop_start_process', { command: 'touch made', timeout_ms: 3000 });
     expect([refused.code, existsSync(path.join(folder, 'workspace', 'made'))]).toEqual(['DENIED', false]);
     expect(refused.text).toContain('only a rule that names it');
-    expect((await one.call(session, 'desktop_set_config_value', { key: 'blockedCommands', value: [] })).code).toBe(
+    expect((await facade.call(session, 'desktop_set_config_value', { key: 'blockedCommands', value: [] })).code).toBe(
       'UNKNOWN_TOOL',
     );
-    expect((await one.call(session, 'desktop_read_file', { path: path.join(folder, 'secret') })).text).not.toContain(
+    expect((await facade.call(session, 'desktop_read_file', { path: path.join(folder, 'secret') })).text).not.toContain(
       'the secret',
     );
   });

@@ -1,22 +1,22 @@
-/** Runs every attempt to get out of a sandbox, in the real one; and outside of it as a control, for a probe that cannot succeed proves nothing. */
+/** Runs every escape probe in a real sandbox, and outside as a control: a probe that never succeeds proves nothing. */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ownControlGroups } from '../../adapters/sandbox/bubblewrap/control-group.ts';
 import { verifies } from '../verifies.ts';
 import {
-  asCommand,
-  asServer,
-  asServerOfUser,
+  ALLOWED_IN_CONTAINER,
   FATAL_WHERE_COUNTED,
-  inContainer,
-  OTHERWISE_IN_CONTAINER,
-  outsideOfAll,
   PROBES,
   type Results,
+  runAsCommand,
+  runAsServer,
+  runAsUserServer,
+  runInContainer,
+  runOutside,
 } from './probe-runs.ts';
 import { type Planted, plantAll } from './probe-targets.ts';
 
-/** What depends on the machine: another kernel, another container around the tests. They must fail in the sandbox all the same. */
+/** Probes whose control depends on the kernel or on a container around the tests. In the sandbox they must fail. */
 const WITHOUT_CONTROL: ReadonlySet<string> = new Set([
   'see the home folder by HOME',
   'see the command line of its sandbox with its environment in it',
@@ -60,18 +60,18 @@ const CALLS = [...readFileSync(PROBES, 'utf8').matchAll(/\['([a-z_0-9]+)', (?:[-
   ([, name = '']) => `call ${name}`,
 );
 const ALL = [...NAMES, ...CALLS];
-const IN_CONTAINER = ALL.filter((name) => !OTHERWISE_IN_CONTAINER.has(name) && !FATAL_WHERE_COUNTED.includes(name));
+const IN_CONTAINER = ALL.filter((name) => !ALLOWED_IN_CONTAINER.has(name) && !FATAL_WHERE_COUNTED.includes(name));
 const CONTROLS = ALL.filter((name) => !WITHOUT_CONTROL.has(name));
 
-/** Meant where a control group counts the sandbox's memory: that of no process too. test/sandbox/memory-limit.test.ts shows where it ends. */
-const MEANT_WHERE_COUNTED = ['call shmget', 'call semget', 'call msgget', 'call memfd_create'];
+/** Allowed if a control group counts the sandbox's memory, because it counts this memory too (memory-limit.test.ts). */
+const ALLOWED_WHERE_COUNTED = ['call shmget', 'call semget', 'call msgget', 'call memfd_create'];
 
-/** Meant: a command sees the files that decide over it, and cannot change them. */
-const MEANT_FOR_COMMANDS = ['read the configuration in the workspace'];
+/** Allowed: a command may read the files that govern it, but cannot change them. */
+const ALLOWED_FOR_COMMANDS = ['read the configuration in the workspace'];
 
 let planted: Planted;
-let meantInside: readonly string[];
-/** In one process: those that end it come by themselves. */
+let allowedInside: readonly string[];
+/** Probes that run in one process. Those that kill it run alone. */
 let together: readonly string[];
 let inside: Results;
 let outside: Results;
@@ -83,21 +83,21 @@ beforeAll(async () => {
   process.env.TOLLGATE_PROBE_LEAK = 'leaked';
   planted = await plantAll();
   const isCounted = (await ownControlGroups()) !== undefined;
-  meantInside = isCounted ? MEANT_WHERE_COUNTED : [];
+  allowedInside = isCounted ? ALLOWED_WHERE_COUNTED : [];
   together = isCounted ? ALL.filter((name) => !FATAL_WHERE_COUNTED.includes(name)) : ALL;
   const { plant } = planted;
-  // Most of their time is waiting for what must not answer.
+  // They spend most of their time waiting for answers that must not come.
   [inside, ofUser, ofCommand, ofContainer] = await Promise.all([
-    asServer(plant, together),
-    asServerOfUser(plant),
-    asCommand(plant, together),
-    inContainer(plant, IN_CONTAINER),
+    runAsServer(plant, together),
+    runAsUserServer(plant),
+    runAsCommand(plant, together),
+    runInContainer(plant, IN_CONTAINER),
   ]);
-  outside = await outsideOfAll(plant, CONTROLS);
+  outside = await runOutside(plant, CONTROLS);
 }, 120_000);
 
-/** Held less than it wanted, or was ended with all that was around it. */
-function alone(pass: typeof asServer, name: string): Promise<Results> {
+/** Runs one probe. If the kernel killed it for its memory, it did not get out. */
+function runAlone(pass: typeof runAsServer, name: string): Promise<Results> {
   return pass(planted.plant, [name]).catch((thrown: unknown) => {
     expect(String(thrown)).toContain('probes ended with 137');
     return { [name]: false };
@@ -109,51 +109,49 @@ afterAll(() => {
   planted.close();
 });
 
-describe('no server gets out of its sandbox', () => {
-  it('with a hundred ways to try', () => {
+describe('a server in a sandbox', () => {
+  it('runs at least a hundred probes', () => {
     expect(Object.keys(inside).sort()).toEqual([...together].sort());
     expect(ALL.length).toBeGreaterThanOrEqual(100);
   });
 
-  it.each(ALL)('to %s' + verifies('PF-02', 'CY-24'), async (name) => {
-    const { [name]: found } = together.includes(name) ? inside : await alone(asServer, name);
-    expect(found).toBe(meantInside.includes(name));
+  it.each(ALL)('cannot %s, unless this is allowed' + verifies('PF-02', 'CY-24'), async (name) => {
+    const { [name]: found } = together.includes(name) ? inside : await runAlone(runAsServer, name);
+    expect(found).toBe(allowedInside.includes(name));
   });
 });
 
-describe('nor by another way in', () => {
-  const gotOut = (results: Results, of: readonly string[] = ALL): readonly string[] =>
+describe('no probe gets out', () => {
+  const escapes = (results: Results, of: readonly string[] = ALL): readonly string[] =>
     of.filter((name) => results[name] !== false);
 
-  it('as a server of a Tollgate that an ordinary user runs' + verifies('PF-02', 'CY-24'), () => {
-    expect(gotOut(ofUser)).toEqual([]);
+  it('from a server of a Tollgate that an ordinary user runs' + verifies('PF-02', 'CY-24'), () => {
+    expect(escapes(ofUser)).toEqual([]);
   });
 
-  it('as a command of the agent' + verifies('CY-24', 'HB-10'), () => {
-    expect(gotOut(ofCommand, together)).toEqual([...MEANT_FOR_COMMANDS, ...meantInside]);
+  it('from a command of the agent' + verifies('CY-24', 'HB-10'), () => {
+    expect(escapes(ofCommand, together)).toEqual([...ALLOWED_FOR_COMMANDS, ...allowedInside]);
   });
 
-  it('as a server in a container of a real engine' + verifies('CY-24', 'HB-10'), () => {
-    expect([...OTHERWISE_IN_CONTAINER.keys(), ...FATAL_WHERE_COUNTED].filter((name) => !ALL.includes(name))).toEqual(
-      [],
-    );
+  it('from a server in a container of a real engine' + verifies('CY-24', 'HB-10'), () => {
+    expect([...ALLOWED_IN_CONTAINER.keys(), ...FATAL_WHERE_COUNTED].filter((name) => !ALL.includes(name))).toEqual([]);
     expect(Object.keys(ofContainer).length).toBeGreaterThanOrEqual(100);
     expect(IN_CONTAINER.filter((name) => ofContainer[name] !== false)).toEqual([]);
   });
 
-  it.each(FATAL_WHERE_COUNTED)('to %s, as a server in a container', async (name) => {
-    expect(await alone(inContainer, name)).toEqual({ [name]: false });
+  it.each(FATAL_WHERE_COUNTED)('with the attempt to %s in a container', async (name) => {
+    expect(await runAlone(runInContainer, name)).toEqual({ [name]: false });
   });
 });
 
-describe('the probes can succeed: outside of the sandbox, with the rights of root', () => {
-  it('nearly all of them', () => {
-    expect(process.getuid?.(), 'these tests run as root, or the controls show nothing').toBe(0);
+describe('root outside of a sandbox', () => {
+  it('is the control for most probes', () => {
+    expect(process.getuid?.(), 'run these tests as root: without it the controls show nothing').toBe(0);
     expect(CONTROLS.length).toBeGreaterThanOrEqual(70);
     expect([...WITHOUT_CONTROL].filter((name) => !ALL.includes(name))).toEqual([]);
   });
 
-  it.each(CONTROLS)('to %s', (name) => {
+  it.each(CONTROLS)('can %s', (name) => {
     expect(outside[name]).toBe(true);
   });
 });

@@ -1,4 +1,4 @@
-/** Tests `tollgate doctor`: what it sees on this machine, what it says of one without the tools, and its exit code. */
+/** Tests `tollgate doctor`: its findings on this machine and on one without the tools, and its exit code. */
 import { lchownSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -31,7 +31,7 @@ async function examine(): Promise<Report & { readonly code: number }> {
 const states = ({ findings }: Report): Readonly<Record<string, string>> =>
   Object.fromEntries(findings.map(({ name, state }) => [name, state]));
 
-/** As if the machine did not have these programs: each is named in a place where it is not. */
+/** Settings that make programs missing: each has a path that does not exist. */
 function without(...names: readonly string[]): string {
   return `programs: {${names.map((name) => `${name}: ${path.join(project.folder, 'elsewhere', name)}`).join(', ')}}\n`;
 }
@@ -43,7 +43,7 @@ function write(yaml: string): void {
 }
 
 describe('tollgate doctor', () => {
-  it('proves the sandbox, part by part, and ends with 0' + verifies('PF-02', 'CY-24'), async () => {
+  it('tests each property of the sandbox, and exits with 0' + verifies('PF-02', 'CY-24'), async () => {
     write('');
     const report = await examine();
     expect(states(report)).toMatchObject({
@@ -66,9 +66,13 @@ describe('tollgate doctor', () => {
     expect(out).toMatch(/ok +sandbox: ports of the host cannot be reached +proven +sandbox-proof/);
   });
 
-  it('names what is missing with the command that installs it, and ends with 1', async () => {
+  it('names each missing program and the command that installs it, and exits with 1', async () => {
     write(
-      `${without('bwrap', 'socat', 'rg', 'docker', 'podman')}servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n`,
+      `${without('bwrap', 'socat', 'rg', 'docker', 'podman')}servers:
+  a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}
+  b: {command: y, isolation: container, sandbox: {image: z}}
+profiles: {default: {servers: [a, b]}}
+`,
     );
     const report = await examine();
     expect([report.ok, report.code]).toEqual([false, 1]);
@@ -91,7 +95,7 @@ describe('tollgate doctor', () => {
       expect(out).toContain(fix);
   });
 
-  it('names both engines, and which of them answers', async () => {
+  it('reports both container engines, and which of them answers', async () => {
     const folder = path.join(project.folder, 'elsewhere');
     mkdirSync(folder);
     write(without('docker', 'podman'));
@@ -112,7 +116,7 @@ describe('tollgate doctor', () => {
     });
   });
 
-  it('shows where each helper is, and why one is not run' + verifies('TR-23'), async () => {
+  it('shows where each helper is, and why it does not run one' + verifies('TR-23'), async () => {
     write(without('rg', 'setpriv'));
     const { findings } = await examine();
     const seen = (id: string): DoctorFinding | undefined => findings.find((finding) => finding.id === id);
@@ -137,14 +141,14 @@ describe('tollgate doctor', () => {
     );
   });
 
-  it('asks for nothing that is not configured', async () => {
+  it('requires nothing that the configuration does not need', async () => {
     write(`${without('bwrap', 'prlimit', 'socat', 'rg')}bash: {isolation: direct}\n`);
     const report = await examine();
     expect(states(report)).toMatchObject({ bwrap: 'weak', prlimit: 'weak', socat: 'weak' });
     expect(report.code).toBe(0);
   });
 
-  it('prints the line that gives a workspace of root to somebody, and the one that closes the state folder', async () => {
+  it('prints the commands that give the workspace to an ordinary user and close the state folder', async () => {
     write('state: ./state\n');
     lchownSync(path.join(project.folder, 'work'), 0, 0);
     mkdirSync(path.join(project.folder, 'state'), { mode: 0o755 });
@@ -159,7 +163,7 @@ describe('tollgate doctor', () => {
     });
   });
 
-  it('works where there is no configuration yet, and says which fault a broken one has', async () => {
+  it('works without a configuration, and reports a broken one', async () => {
     const report = await examine();
     expect(states(report)).toMatchObject({ configuration: 'weak', 'sandbox: no capability is held': 'ok' });
     expect(report.code).toBe(0);

@@ -1,4 +1,4 @@
-/** Tests the one limit of memory of a whole sandbox by what goes around the limits of processes, measured in its control group; and the start where there is none. */
+/** Tests the memory limit of a whole sandbox, with memory that no limit of a process counts, and without a limit. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -44,13 +44,13 @@ afterEach(() => {
   rmSync(workspace, { recursive: true, force: true });
 });
 
-/** Of this process: others make some at the same time. */
-const foldersOfGroups = (): readonly string[] =>
+/** Returns the groups of this process: other test processes make groups at the same time. */
+const groupFolders = (): readonly string[] =>
   readdirSync(groups.parent.folder)
     .filter((name) => name.startsWith('tollgate-') && name.includes(`-${process.pid}-`))
     .map((name) => path.join(groups.parent.folder, name));
 
-/** The most that a group held, in bytes, with its account of TCP where that is another. */
+/** Returns the highest memory use of a group in bytes, including TCP, which version 1 counts separately. */
 function peakOf(folder: string): number {
   const files = ['memory.peak', 'memory.max_usage_in_bytes', 'memory.kmem.tcp.max_usage_in_bytes']
     .map((name) => path.join(folder, name))
@@ -61,7 +61,7 @@ function peakOf(folder: string): number {
 interface Outcome {
   readonly out: string;
   readonly code: number | null;
-  readonly lacked: boolean;
+  readonly hasLackedMemory: boolean;
   /** In bytes; 0 without a group. */
   readonly peak: number;
 }
@@ -75,13 +75,13 @@ async function run(
   const measured: ControlGroups = {
     ...groups,
     make: (...given): ControlGroup => {
-      const before = foldersOfGroups();
+      const before = groupFolders();
       const group = groups.make(...given);
-      const folder = foldersOfGroups().find((one) => !before.includes(one)) ?? '';
+      const folder = groupFolders().find((one) => !before.includes(one)) ?? '';
       return { ...group, remove: () => ((peak = peakOf(folder)), group.remove()) };
     },
   };
-  const jail: SandboxSpec = {
+  const spec: SandboxSpec = {
     command,
     args,
     env: {},
@@ -93,7 +93,7 @@ async function run(
     limits,
     input: false,
   };
-  const { child, hasLackedMemory } = await startSandboxed(jail, counted ? () => Promise.resolve(measured) : NONE);
+  const { child, hasLackedMemory } = await startSandboxed(spec, counted ? () => Promise.resolve(measured) : NONE);
   let out = '';
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (text: Buffer) => (out += text.toString('utf8')));
@@ -101,17 +101,17 @@ async function run(
   return {
     out: out.trim(),
     code: code ?? (child.signalCode === 'SIGKILL' ? 137 : null),
-    lacked: hasLackedMemory?.() === true,
+    hasLackedMemory: hasLackedMemory?.() === true,
     peak,
   };
 }
 
 const python = (script: string): readonly string[] => [PYTHON, '-c', script];
 
-/** Each takes 200 MB and more, and prints `held` when it has them; none is data of one process. */
+/** Each program takes at least 200 MB, not as data of one process, and prints `held` if it gets them. */
 const BOMBS: ReadonlyMap<string, readonly string[]> = new Map([
   [
-    'of many processes',
+    'many processes',
     python(`
 import os
 for i in range(16):
@@ -120,35 +120,47 @@ for i in range(16):
 print("held" if all(os.wait()[1] == 0 for i in range(16)) else "not all")`),
   ],
   [
-    'of the stack moved by mremap',
+    'the stack, moved by mremap',
     [
       'perl',
       '-e',
       `
-my ($old, $new) = (4096, 256 << 20); open my $maps, "<", "/proc/self/maps"; my ($at) = map { /^([0-9a-f]+)-.*\\[stack\\]/ ? hex $1 : () } <$maps>;
-open my $zero, "<", "/dev/zero"; my $moved = syscall(${process.arch === 'arm64' ? 216 : 25}, $at, $old, $new, 1, 0);
-print $moved > 0 && syscall(${process.arch === 'arm64' ? 63 : 0}, fileno $zero, $moved, $new) == $new ? "held" : "moved: $moved, $!"`,
+my ($old, $new) = (4096, 256 << 20); open my $maps, "<", "/proc/self/maps";
+my ($at) = map { /^([0-9a-f]+)-.*\\[stack\\]/ ? hex $1 : () } <$maps>; open my $zero, "<", "/dev/zero";
+my $moved = syscall(${process.arch === 'arm64' ? 216 : 25}, $at, $old, $new, 1, 0);
+my $read = $moved > 0 && syscall(${process.arch === 'arm64' ? 63 : 0}, fileno $zero, $moved, $new);
+print $read == $new ? "held" : "moved: $moved, $!"`,
     ],
   ],
-  ['of files in /tmp', ['sh', '-c', 'exec dd if=/dev/zero of=/tmp/file bs=1M count=200 && echo held']],
+  ['files in /tmp', ['sh', '-c', 'exec dd if=/dev/zero of=/tmp/file bs=1M count=200 && echo held']],
   [
-    'of shared maps',
-    python('import mmap\nm = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint("held")'),
+    'shared memory maps',
+    python(`
+import mmap
+m = mmap.mmap(-1, 256 << 20)
+for at in range(0, 256 << 20, 4096): m[at] = 1
+print("held")`),
   ],
   [
-    'of files of no folder',
-    python('import os\nfd = os.memfd_create("x")\nfor i in range(200): os.write(fd, b"x" * (1 << 20))\nprint("held")'),
+    'memory files (memfd_create)',
+    python(`
+import os
+fd = os.memfd_create("x")
+for i in range(200): os.write(fd, b"x" * (1 << 20))
+print("held")`),
   ],
   [
-    'of shared memory of System V',
+    'shared memory of System V',
     [
       'perl',
       '-e',
-      'my $block = "x" x (8 << 20); for (1..30) { my $id = shmget(0, 8 << 20, 0600) // last; shmwrite($id, $block, 0, 8 << 20) or last; $n++ } print "held" if $n == 30',
+      `my $block = "x" x (8 << 20);
+for (1..30) { my $id = shmget(0, 8 << 20, 0600) // last; shmwrite($id, $block, 0, 8 << 20) or last; $n++ }
+print "held" if $n == 30`,
     ],
   ],
   [
-    'of pipes',
+    'pipes',
     python(`
 import fcntl, os
 held, kept = 0, []
@@ -160,7 +172,7 @@ for i in range(100):
 print("held" if held >= 60 << 20 else held)`),
   ],
   [
-    'of buffers of sockets',
+    'socket buffers',
     python(`
 import socket
 held, kept = 0, []
@@ -172,7 +184,7 @@ for i in range(400):
 print("held" if held >= 60 << 20 else held)`),
   ],
   [
-    'of buffers of TCP',
+    'TCP buffers',
     python(`
 import socket
 held, kept, door = 0, [], socket.create_server(("127.0.0.1", 0))
@@ -184,53 +196,67 @@ for i in range(60):
 print("held" if held >= 120 << 20 else held)`),
   ],
   [
-    'of tables of pages',
-    python(
-      'import mmap\nkept = []\nfor i in range(30000): kept.append(mmap.mmap(-1, 2 << 20)); kept[-1][0] = 1\nprint("held")',
-    ),
+    'page tables',
+    python(`
+import mmap
+kept = []
+for i in range(30000): kept.append(mmap.mmap(-1, 2 << 20)); kept[-1][0] = 1
+print("held")`),
   ],
 ]);
 
-describe('what no limit of a process counts, the sandbox counts as one: a bomb' + verifies('HE-07'), () => {
-  it.each([...BOMBS])('%s', async (name, words) => {
+describe('the memory limit of a sandbox' + verifies('HE-07'), () => {
+  it.each([...BOMBS])('stops a program that fills %s', async (name, words) => {
     const { out, peak } = await run(words);
     expect(out).not.toBe('held');
     expect(peak).toBeGreaterThan(MB);
-    // What has arrived by TCP is let in, and only then the sender is refused.
-    expect(peak).toBeLessThanOrEqual(LIMIT_MB * MB * (name === 'of buffers of TCP' ? 1.5 : 1));
+    // The kernel accepts data that arrived by TCP, and only then refuses the sender.
+    expect(peak).toBeLessThanOrEqual(LIMIT_MB * MB * (name === 'TCP buffers' ? 1.5 : 1));
   });
 
-  it('and its group goes with it', async () => {
-    await expect.poll(() => foldersOfGroups()).toEqual([]);
+  it('leaves no control group behind', async () => {
+    await expect.poll(() => groupFolders()).toEqual([]);
   });
 });
 
-describe('shared memory, which the group counts,', () => {
-  it('is there for Python without a file' + verifies('HE-07'), async () => {
+describe('shared memory in a sandbox', () => {
+  it('works for Python without a file' + verifies('HE-07'), async () => {
     expect(
-      (await run(python('import mmap\nm = mmap.mmap(-1, 8 << 20)\nm[0:4] = b"here"\nprint(m[0:4].decode())'))).out,
+      (
+        await run(
+          python(`
+import mmap
+m = mmap.mmap(-1, 8 << 20)
+m[0:4] = b"here"
+print(m[0:4].decode())`),
+        )
+      ).out,
     ).toBe('here');
   });
 
-  it('is there for the calls that PostgreSQL begins with' + verifies('HE-07'), async () => {
+  it('works for the calls with which PostgreSQL starts' + verifies('HE-07'), async () => {
     expect(
       (
         await run([
           'perl',
           '-e',
-          'my $id = shmget(5432, 56, 01600); my $sem = semget(5432, 17, 01600); print defined $id && defined $sem && shmwrite($id, "postmaster", 0, 10) ? "here" : $!',
+          `my $id = shmget(5432, 56, 01600); my $sem = semget(5432, 17, 01600);
+print defined $id && defined $sem && shmwrite($id, "postmaster", 0, 10) ? "here" : $!`,
         ])
       ).out,
     ).toBe('here');
   });
 
-  it('is refused where no group can be had, and so is nothing else' + verifies('HE-07'), async () => {
+  it('is refused without a control group, and nothing else is refused' + verifies('HE-07'), async () => {
     expect(
       (
         await run(
-          python(
-            'import mmap, os\ntry: mmap.mmap(-1, 4096)\nexcept PermissionError as e: print(e.errno)\ntry: os.memfd_create("x")\nexcept OSError as e: print(e.errno)',
-          ),
+          python(`
+import mmap, os
+try: mmap.mmap(-1, 4096)
+except PermissionError as e: print(e.errno)
+try: os.memfd_create("x")
+except OSError as e: print(e.errno)`),
           { counted: false },
         )
       ).out,
@@ -238,23 +264,23 @@ describe('shared memory, which the group counts,', () => {
     expect(await run(['echo', 'started'], { counted: false })).toMatchObject({
       out: 'started',
       code: 0,
-      lacked: false,
+      hasLackedMemory: false,
       peak: 0,
     });
-    // A process by itself has its limit there too.
+    // Each process still has its own limit.
     expect((await run(python('bytearray(128 << 20)'), { counted: false })).out).toContain('MemoryError');
   });
 });
 
-describe('an end for lack of memory is told', () => {
+describe('an end because of the memory limit', () => {
   const bomb = ['dd', 'if=/dev/zero', 'of=/tmp/file', 'bs=1M', 'count=200'] as const;
 
-  it('by the sandbox, and only such an end' + verifies('HE-07'), async () => {
-    expect(await run(bomb)).toMatchObject({ code: 137, lacked: true });
-    expect(await run(['sh', '-c', 'kill -9 $$'])).toMatchObject({ code: 137, lacked: false });
+  it('is reported by the sandbox, unlike other kills' + verifies('HE-07'), async () => {
+    expect(await run(bomb)).toMatchObject({ code: 137, hasLackedMemory: true });
+    expect(await run(['sh', '-c', 'kill -9 $$'])).toMatchObject({ code: 137, hasLackedMemory: false });
   });
 
-  it('of a server, in its log and as the reason of its loss' + verifies('HE-07'), async () => {
+  it('is reported in the log of a server and as the reason why it ended' + verifies('HE-07'), async () => {
     const [command, ...args] = bomb;
     const settings: ServerSettings = {
       name: 'one',
@@ -278,14 +304,14 @@ describe('an end for lack of memory is told', () => {
       onStderr: (_, line) => lines.push(line),
     });
     const [why, exit] = await new Promise<readonly [string, string | number | undefined]>((resolve, reject) => {
-      const nothing = (): void => undefined;
+      const ignore = (): void => undefined;
       connection
         .start({
-          onMessage: nothing,
-          onBad: nothing,
-          onTooLarge: nothing,
-          onFailed: nothing,
-          onClosed: (...told) => resolve([told[0], told[1]]),
+          onMessage: ignore,
+          onBad: ignore,
+          onTooLarge: ignore,
+          onFailed: ignore,
+          onClosed: (why, exit) => resolve([why, exit]),
         })
         .catch(reject);
     });
@@ -294,7 +320,7 @@ describe('an end for lack of memory is told', () => {
     expect(lines).toEqual([`(${why})`]);
   });
 
-  it('of a command of the agent, in its answer' + verifies('HE-07'), async () => {
+  it('is reported in the result of a command' + verifies('HE-07'), async () => {
     const shell = sandboxedShell(() => ({
       workspace,
       sandbox: {
@@ -322,7 +348,7 @@ describe('an end for lack of memory is told', () => {
   });
 });
 
-describe('a group', () => {
+describe('a control group', () => {
   const made: string[] = [];
   const plant = (name: string): string => {
     const folder = path.join(groups.parent.folder, name);
@@ -332,7 +358,7 @@ describe('a group', () => {
   };
   afterAll(() => made.filter((folder) => existsSync(folder)).forEach((folder) => rmdirSync(folder)));
 
-  it('that a killed Tollgate left is removed at the next start, and that of a living one or of another PID namespace is not', async () => {
+  it('of a dead process is removed at the next start, unlike one of another PID namespace', async () => {
     const [pid, born, here] = [process.pid, startTimeOf(process.pid), pidNamespace()];
     const [gone, reborn, living, elsewhere] = [
       plant(`tollgate-${here}-4194304-7-00000001`),
@@ -344,16 +370,16 @@ describe('a group', () => {
     expect([gone, reborn, living, elsewhere].map((folder) => existsSync(folder))).toEqual([false, false, true, true]);
   });
 
-  it('is not had where a process cannot be moved into it', async () => {
+  it('is not used if no process can be moved into it', async () => {
     expect(await tryControlGroups(undefined)).toBeUndefined();
     expect(await tryControlGroups({ ...groups.parent, folder: path.join(workspace, 'gone') })).toBeUndefined();
-    // Where nothing can be limited.
+    // The other version cannot limit anything here.
     expect(await tryControlGroups({ ...groups.parent, version: groups.parent.version === 1 ? 2 : 1 })).toBeUndefined();
   });
 
-  it('that cannot be made or entered after all stops the start, and a server is never started with less', async () => {
+  it('that cannot be created or entered stops the start, so that no server starts with weaker limits', async () => {
     const failing = { ...groups.make(LIMITS, OWNER), moveIn: () => () => Promise.reject(new Error('gone')) };
-    const jail: SandboxSpec = {
+    const spec: SandboxSpec = {
       command: 'true',
       args: [],
       env: {},
@@ -374,17 +400,17 @@ describe('a group', () => {
       { ...groups, make },
       { ...groups, make: () => failing },
     ]) {
-      await expect(startSandboxed(jail, () => Promise.resolve(broken))).rejects.toMatchObject({
+      await expect(startSandboxed(spec, () => Promise.resolve(broken))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
         message: expect.stringContaining('control group') as string,
       });
     }
-    // We may have been moved: the next start looks anew.
+    // This process may have been moved, so the next start searches again.
     expect(ownControlGroups()).not.toBe(known);
     expect(await ownControlGroups()).toBeDefined();
   });
 
-  it('holds every process of a server, those of its way in too', async () => {
+  it('contains every process of a server, including those of bubblewrap', async () => {
     const launched = await launch(
       {
         name: 'one',
@@ -400,7 +426,7 @@ describe('a group', () => {
       },
       { workspace, hidden: [], secrets: () => Promise.resolve('') },
     );
-    const mine = foldersOfGroups().find(
+    const mine = groupFolders().find(
       (folder) =>
         folder.includes(`-${process.pid}-`) &&
         readFileSync(path.join(folder, 'cgroup.procs'), 'utf8').split('\n').includes(`${launched.child.pid}`),

@@ -1,5 +1,4 @@
-/** Owns the ways in which the probes are run: one process each, which tries them all, started as Tollgate starts programs; and outside of everything as a control. */
-
+/** Runs the escape probes in every place where Tollgate starts programs, and outside of all sandboxes as a control. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { sandboxedShell } from '../../adapters/primitives/shell/sandboxed-shell.ts';
@@ -8,10 +7,10 @@ import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { leak, OWNER, type Plant } from './probe-targets.ts';
 
-/** The program that tries. */
+/** The program that contains the probes. */
 export const PROBES = path.join(import.meta.dirname, 'escape-probes.mjs');
 
-/** By name of the attempt; true: it got out. */
+/** By name of the probe; true if it got out. */
 export type Results = Readonly<Record<string, boolean>>;
 
 function sandboxFor({ workspace }: Plant): SandboxSettings {
@@ -48,13 +47,13 @@ function hostFor(plant: Plant): LaunchHost {
   return { workspace: plant.workspace, hidden: hiddenOf(plant), secrets: () => Promise.reject(new Error('none')) };
 }
 
-/** As a server; tries the named ones. */
-export async function asServer(plant: Plant, only: readonly string[]): Promise<Results> {
+/** Runs the named probes as a server. */
+export async function runAsServer(plant: Plant, only: readonly string[]): Promise<Results> {
   return resultsOf((await launch(settingsFor(plant), hostFor(plant))).child, { ...plant, only, pass: 'server' });
 }
 
-/** As a server of a Tollgate that an ordinary user runs; the build of this tree. */
-export function asServerOfUser(plant: Plant): Promise<Results> {
+/** Runs all probes as a server of a Tollgate that an ordinary user runs. Needs a build in `dist`. */
+export function runAsUserServer(plant: Plant): Promise<Results> {
   const dist = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
   const program = `const {launch} = await import(${JSON.stringify(dist)});
 const {settings, host, plant} = JSON.parse(await new Response(process.stdin).text());
@@ -72,8 +71,8 @@ child.on('close', (code) => (process.exitCode = code ?? 1));`;
   return resultsOf(child, { settings: settingsFor(plant), host: hostFor(plant), plant: { ...plant, pass: 'user' } });
 }
 
-/** As a command of the agent; tries the named ones. */
-export async function asCommand(plant: Plant, only: readonly string[]): Promise<Results> {
+/** Runs the named probes as a command of the agent. */
+export async function runAsCommand(plant: Plant, only: readonly string[]): Promise<Results> {
   const { filesystem, ...rest } = sandboxFor(plant);
   const sandbox = { ...rest, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
   const start = sandboxedShell(() => ({
@@ -92,13 +91,13 @@ export async function asCommand(plant: Plant, only: readonly string[]): Promise<
   return resultsOf(child, { ...plant, only, pass: 'command' });
 }
 
-/** What is otherwise in a container, and why. */
-export const OTHERWISE_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
+/** Probes that may succeed in a container, each with the reason. */
+export const ALLOWED_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
   [
     'see the command line of its sandbox with its environment in it',
-    'its first process is an init, with the variables of the server itself',
+    'its first process is an init, which has the variables of the server',
   ],
-  ['read memory of the kernel', 'the engine masks what holds memory; names without addresses remain'],
+  ['read memory of the kernel', 'the engine hides files that show memory; names without addresses remain'],
   ['read the command line of the kernel', 'the engine shows it'],
   ['see devices and control groups in /sys', 'the engine shows them, read-only'],
   ...['shmget', 'semget', 'msgget', 'memfd_create'].map(
@@ -106,46 +105,46 @@ export const OTHERWISE_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
   ),
 ]);
 
-/** What takes memory of no process: where a control group counts it, the kernel ends the whole sandbox or container, the prober with it. */
+/** Probes that take memory of no process. If a control group counts it, the kernel kills the whole sandbox. */
 export const FATAL_WHERE_COUNTED: readonly string[] = [
   'hold more memory in shared maps than it may',
   'hold more memory in shared memory of System V than it may',
   'hold more memory in files of no folder than it may',
 ];
 
-/** Made of this machine's own programs by test/servers/engine.ts. */
+/** The image that test/servers/engine.ts makes of this machine's own programs. */
 export const IMAGE = process.env.TOLLGATE_TEST_IMAGE ?? '';
 
-/** As a server in a container; tries the named ones. */
-export async function inContainer(plant: Plant, only: readonly string[]): Promise<Results> {
+/** Runs the named probes as a server in a container. */
+export async function runInContainer(plant: Plant, only: readonly string[]): Promise<Results> {
   const { filesystem, ...rest } = sandboxFor(plant);
   const sandbox = { ...rest, image: IMAGE, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
   const settings = { ...settingsFor(plant), command: 'node', isolation: 'container', sandbox } as const;
   return resultsOf((await launch(settings, hostFor(plant))).child, { ...plant, pass: 'container', only });
 }
 
-/** Outside of every sandbox, with an open file left to it; tries the named ones. */
-export async function outsideOfAll(plant: Plant, only: readonly string[]): Promise<Results> {
-  const left = leak(plant.file);
+/** Runs the named probes outside of every sandbox, with an inherited open file. */
+export async function runOutside(plant: Plant, only: readonly string[]): Promise<Results> {
+  const leaked = leak(plant.file);
   const results = await resultsOf(
-    spawn(process.execPath, [PROBES], { cwd: plant.workspace, stdio: ['pipe', 'pipe', 'pipe', left.fd] }),
+    spawn(process.execPath, [PROBES], { cwd: plant.workspace, stdio: ['pipe', 'pipe', 'pipe', leaked.fd] }),
     { ...plant, only, pass: 'outside' },
   );
-  left.close();
+  leaked.close();
   return results;
 }
 
-function resultsOf(child: ChildProcess, told: unknown): Promise<Results> {
+function resultsOf(child: ChildProcess, input: unknown): Promise<Results> {
   return new Promise((resolve, reject) => {
-    child.stdin?.end(JSON.stringify(told));
-    let said = '';
-    let complaint = '';
-    child.stdout?.on('data', (text: Buffer) => (said += text.toString('utf8')));
-    child.stderr?.on('data', (text: Buffer) => (complaint += text.toString('utf8')));
+    child.stdin?.end(JSON.stringify(input));
+    let output = '';
+    let errors = '';
+    child.stdout?.on('data', (text: Buffer) => (output += text.toString('utf8')));
+    child.stderr?.on('data', (text: Buffer) => (errors += text.toString('utf8')));
     child.on('close', (code) =>
       code === 0
-        ? resolve(JSON.parse(said.trim().split('\n').at(-1) ?? '') as Results)
-        : reject(new Error(`probes ended with ${code}: ${complaint}${said.slice(-2000)}`)),
+        ? resolve(JSON.parse(output.trim().split('\n').at(-1) ?? '') as Results)
+        : reject(new Error(`probes ended with ${code}: ${errors}${output.slice(-2000)}`)),
     );
   });
 }

@@ -1,5 +1,4 @@
-/** Owns what the probes look for: files, processes, sockets and memory of the host, each open to everybody, so that only a sandbox can hide it. */
-
+/** Plants what the escape probes look for: files, processes, sockets and memory that only a sandbox can hide. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createSocket, type Socket } from 'node:dgram';
@@ -20,10 +19,10 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
-/** Any number that is not root's: nobody needs to have it. */
+/** The user that sandboxes run as here. As root, any other number: no account needs to have it. */
 export const OWNER = process.getuid?.() === 0 ? 12_345 : (process.getuid?.() ?? 0);
 
-/** A folder that everybody may enter and the owner may write, beneath the temporary one. */
+/** Creates a workspace in the temporary folder. All users may enter it, and its owner may write. */
 export function openWorkspace(): string {
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-sandbox-')));
   chmodSync(workspace, 0o755);
@@ -31,12 +30,12 @@ export function openWorkspace(): string {
   return workspace;
 }
 
-/** Gives a file to the user that sandboxes run as here. */
+/** Makes OWNER the owner of a file. */
 export function own(file: string): void {
   if (process.getuid?.() === 0) chownSync(file, OWNER, OWNER);
 }
 
-/** What probes.mjs reads as JSON. */
+/** The targets, which escape-probes.mjs reads as JSON. */
 export interface Plant {
   readonly workspace: string;
   readonly file: string;
@@ -55,20 +54,20 @@ export interface Plant {
   readonly dns: number;
   readonly echo: number;
   readonly shmKey: number;
-  /** Names who tries, for the files that he makes. */
+  /** Name of this run of the probes, for the files that it makes. */
   readonly pass?: string;
-  /** Absent: tries all. */
+  /** The probes to run. Absent: all. */
   readonly only?: readonly string[];
 }
 
-/** Everything planted; `close` takes it away. */
+/** The planted targets. `close` removes them. */
 export interface Planted {
   readonly plant: Plant;
   readonly outside: string;
   close(): void;
 }
 
-/** Plants it all. */
+/** Plants all targets. */
 export async function plantAll(): Promise<Planted> {
   const [workspace, outside] = [openWorkspace(), openWorkspace()];
   const at = (name: string): string => path.join(outside, name);
@@ -134,7 +133,7 @@ function fillWorkspace(workspace: string, at: (name: string) => string): void {
   chmodSync(inside('set-uid'), 0o4755);
 }
 
-/** A process of the sandbox's own user, with a secret in its environment: another server, as it would run beside. */
+/** Starts a process of OWNER with a secret in its environment, like another server. */
 function startVictim(): { readonly child: ChildProcess; readonly name: string; readonly secret: string } {
   const [name, secret] = [`tollgate-victim-${randomBytes(6).toString('hex')}`, randomBytes(12).toString('hex')];
   const drop = process.getuid?.() === 0 ? { uid: OWNER, gid: OWNER } : {};
@@ -147,7 +146,7 @@ function startVictim(): { readonly child: ChildProcess; readonly name: string; r
   return { child, name, secret };
 }
 
-/** An open file that every child inherits, as a careless parent of ours would leave one; call the result to close it. */
+/** Opens a file that a child can inherit, like one that Tollgate's own parent left open. */
 export function leak(file: string): { readonly fd: number; close(): void } {
   const fd = openSync(file, 'r');
   return { fd, close: () => closeSync(fd) };
@@ -168,7 +167,7 @@ function answer(reply: (message: Buffer) => Buffer): Promise<Socket> {
   });
 }
 
-/** The query with one answer: 192.0.2.1, which a pointer gives the name of the question (RFC 1035). */
+/** Returns a DNS response with one answer, 192.0.2.1. A pointer in it names the question (RFC 1035). */
 function addressOf(query: Buffer): Buffer {
   const header = Buffer.from(query.subarray(0, 12));
   header.writeUInt16BE(0x8180, 2);

@@ -1,4 +1,4 @@
-/** Tests the documented layout: a server whose program lies in `servers/` beside tollgate.yaml, in a project with a package.json. */
+/** Tests the documented layout: the program of a server is in `servers/` next to tollgate.yaml. */
 import { chmodSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { cli, dataOf } from '../cli/terminal.ts';
@@ -7,36 +7,50 @@ import { giveAway } from '../servers/system.ts';
 import { acceptFor } from '../stories/accept-configuration.ts';
 import { verifies } from '../verifies.ts';
 
-const PROGRAM = `const { existsSync } = require('node:fs');
+const PROGRAM = `const { readFileSync } = require('node:fs');
 require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method } = JSON.parse(line);
   if (id === undefined) return;
-  const seen = ['tickets.js', 'lib.js', 'other.yaml'].filter((name) => { try { return require('node:fs').readFileSync(__dirname + '/' + name, 'utf8') !== ''; } catch { return false; } });
-  const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'tickets', version: '1.0.0' } }
-    : { tools: [{ name: 'list_tickets', description: 'Sees ' + seen.join() + (seen.includes('lib.js') ? ' ' + require('./lib.js') : ''), inputSchema: { type: 'object' } }] };
+  const isReadable = (name) => {
+    try { return readFileSync(__dirname + '/' + name, 'utf8') !== ''; } catch { return false; }
+  };
+  const files = ['tickets.js', 'lib.js', 'other.yaml'].filter(isReadable);
+  const description = 'Sees ' + files.join() + (files.includes('lib.js') ? ' ' + require('./lib.js') : '');
+  const serverInfo = { name: 'tickets', version: '1.0.0' };
+  const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo }
+    : { tools: [{ name: 'list_tickets', description, inputSchema: { type: 'object' } }] };
   process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
 });
 `;
 
-describe('servers/NAME.js' + verifies('ST-96'), () => {
+describe('a server in servers/NAME.js' + verifies('ST-96'), () => {
   let project: Project;
   afterEach(() => project.remove());
 
   it.each(['without a package.json', 'with a package.json'])(
-    'runs in a sandbox, %s, and reads no definition of another server',
-    async (how) => {
+    'runs in a sandbox %s, and cannot read the definition of another server',
+    async (variant) => {
       project = new Project();
       chmodSync(project.root, 0o755);
       project.write('servers/tickets.js', PROGRAM);
       project.write('servers/lib.js', 'module.exports = "and its module";');
       project.write(
         'servers/other.yaml',
-        'command: node\nargs: [servers/none.js]\nisolation: direct\nenv: {A: plain-value}\n',
+        `command: node
+args: [servers/none.js]
+isolation: direct
+env: {A: plain-value}
+`,
       );
-      if (how.startsWith('with ')) project.write('package.json', '{"name": "project"}');
+      if (variant.startsWith('with ')) project.write('package.json', '{"name": "project"}');
       project.write(
         'tollgate.yaml',
-        'version: 1\nservers: {tickets: {command: node, args: [servers/tickets.js], semantics: {list_*: read}}}\nprofiles: {default: {servers: [tickets]}}\nexpose: {tools: [tickets.*]}\nrules: [{id: all, outcome: allow, when: {servers: [tickets]}}]\n',
+        `version: 1
+servers: {tickets: {command: node, args: [servers/tickets.js], semantics: {list_*: read}}}
+profiles: {default: {servers: [tickets]}}
+expose: {tools: [tickets.*]}
+rules: [{id: all, outcome: allow, when: {servers: [tickets]}}]
+`,
       );
       giveAway(project.folder);
       acceptFor(['approve'], { folder: project.folder, home: project.home, env: {} });
@@ -51,7 +65,7 @@ describe('servers/NAME.js' + verifies('ST-96'), () => {
         (await cli(project, ['tools', 'tickets_list_tickets', '--json'])).out,
       );
       expect(found.definition.description).toBe(
-        how.startsWith('with ') ? 'Sees tickets.js,lib.js and its module' : 'Sees tickets.js',
+        variant.startsWith('with ') ? 'Sees tickets.js,lib.js and its module' : 'Sees tickets.js',
       );
     },
   );

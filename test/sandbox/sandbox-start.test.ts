@@ -1,4 +1,4 @@
-/** Tests a sandboxed server from outside: its start, what it is given, its signals and its end, and what stops it from starting at all. */
+/** Tests a sandboxed server: its start, its files, its limits, its signals and end, and what prevents its start. */
 import { spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -76,7 +76,7 @@ async function begin(one: ServerSettings, more: Partial<LaunchHost> = {}): Promi
   return launched;
 }
 
-/** What a program printed, and how it ended. */
+/** Returns what a program printed, and its exit code. */
 async function outcome({ child }: LaunchedProcess): Promise<{ readonly out: string; readonly code: number | null }> {
   let out = '';
   for (const stream of [child.stdout, child.stderr])
@@ -88,7 +88,7 @@ async function outcome({ child }: LaunchedProcess): Promise<{ readonly out: stri
 const sh = async (script: string, given: Given = {}, more: Partial<ServerSettings> = {}): Promise<string> =>
   (await outcome(await begin({ ...settings(['sh', '-c', script], given), ...more }))).out.trim();
 
-/** Process numbers whose command line holds a word. */
+/** Returns the ids of processes whose command line contains a word. */
 const running = (word: string): readonly string[] =>
   readdirSync('/proc').filter((pid) => {
     try {
@@ -99,7 +99,7 @@ const running = (word: string): readonly string[] =>
   });
 
 describe('a sandboxed server', () => {
-  it('finds what its script needs behind a node_modules that is a link', async () => {
+  it('loads modules through a node_modules that is a link', async () => {
     const [project, store] = [
       mkdtempSync(path.join(tmpdir(), 'tollgate-linked-')),
       mkdtempSync(path.join(tmpdir(), 'tollgate-store-')),
@@ -117,7 +117,7 @@ describe('a sandboxed server', () => {
   });
 
   it(
-    'is the default, runs as the owner of the workspace, and sees next to nothing' +
+    'is the default; it runs as the owner of the workspace and sees only system folders' +
       verifies('PF-02', 'CY-24', 'HB-10'),
     async () => {
       const root = await sh(
@@ -144,7 +144,7 @@ describe('a sandboxed server', () => {
     },
   );
 
-  it('answers over its pipes, gets its end as its own exit code, and is missed by nobody when it is short', async () => {
+  it('answers over its pipes and keeps its exit code, even if it ends at once', async () => {
     for (const code of [0, 3])
       expect(await outcome(await begin(settings(['sh', '-c', `exit ${code}`])))).toEqual({ out: '', code });
     const cat = await begin(settings(['cat']));
@@ -152,7 +152,7 @@ describe('a sandboxed server', () => {
     expect(await outcome(cat)).toEqual({ out: 'hello', code: 0 });
   });
 
-  it('has its own variables and secrets, and next to nothing of ours', async () => {
+  it('gets its own variables and secrets, and no variable of Tollgate except the locale', async () => {
     process.env.TOLLGATE_TEST_LEAK = 'leaked';
     const names = await sh(
       'env | cut -d= -f1 | sort; echo "$TOKEN"',
@@ -167,7 +167,7 @@ describe('a sandboxed server', () => {
     ).toEqual(['HOME', 'LEVEL', 'LOGNAME', 'PATH', 'TMPDIR', 'TOKEN', 'USER', 'x secret-a y']);
   });
 
-  it('never has its environment in an argument list, of any process' + verifies('PF-04'), async () => {
+  it('never has its environment in the argument list of any process' + verifies('PF-04'), async () => {
     const one = await begin({ ...settings(['sleep', '71.25']), env: { TOKEN: '${secret:very-own}' } });
     await vi.waitFor(() => expect(running('71.25').length).toBeGreaterThanOrEqual(2), { timeout: 20_000 });
     const lists = readdirSync('/proc')
@@ -180,7 +180,7 @@ describe('a sandboxed server', () => {
         }
       });
     expect(lists.filter((list) => list.includes('secret-very-own'))).toEqual([]);
-    // Of its environment, only that of the program itself holds it: not that of the programs around it.
+    // Only the program itself has the secret in its environment, not the programs that start it.
     const holders = (): readonly string[] =>
       readdirSync('/proc').filter((pid) => {
         try {
@@ -194,11 +194,12 @@ describe('a sandboxed server', () => {
     one.kill();
   });
 
-  it('inherits no descriptor that a careless parent left open', async () => {
+  it('does not inherit a descriptor that the parent of Tollgate left open', async () => {
     const file = path.join(workspace, 'left');
     writeFileSync(file, '');
     const program = `const {launch} = await import(${JSON.stringify(DIST)});
-const {child} = await launch(${JSON.stringify(settings(['sh', '-c', 'ls -l /proc/self/fd']))}, {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''});
+const host = {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''};
+const {child} = await launch(${JSON.stringify(settings(['sh', '-c', 'ls -l /proc/self/fd']))}, host);
 child.stdout.pipe(process.stdout);`;
     const fd = openSync(file, 'r');
     const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
@@ -210,7 +211,7 @@ child.stdout.pipe(process.stdout);`;
     expect(stdout).not.toContain('left');
   });
 
-  it('writes where it may, reads where it may, and sees neither what is hidden nor what is taken out', async () => {
+  it('writes and reads where its settings allow it, and does not see hidden paths and paths in denyRead', async () => {
     const outer = openWorkspace();
     remove.push(outer);
     for (const name of ['docs', 'docs/keys', 'docs/state']) mkdirSync(path.join(outer, name));
@@ -222,7 +223,10 @@ child.stdout.pipe(process.stdout);`;
         [
           'sh',
           '-c',
-          `cd ${docs}; for f in a keys/b state/c d ../e; do cat $f 2>/dev/null || printf 'no:%s' $f; printf ' '; done; touch x 2>/dev/null || echo ro; echo ok >${workspace}/made; ls -ld ${workspace}/made | cut -d' ' -f3`,
+          `cd ${docs}
+           for f in a keys/b state/c d ../e; do cat $f 2>/dev/null || printf 'no:%s' $f; printf ' '; done
+           touch x 2>/dev/null || echo ro
+           echo ok >${workspace}/made; ls -ld ${workspace}/made | cut -d' ' -f3`,
         ],
         { allowRead: [docs], denyRead: [path.join(docs, 'keys')] },
       ),
@@ -236,29 +240,28 @@ child.stdout.pipe(process.stdout);`;
     );
   });
 
-  it(
-    'writes nothing of what denyWrite names in it, nor moves it away, and sees nothing more for it' + verifies('CY-24'),
-    async () => {
-      for (const name of ['a/hooks', 'b', 'c', 'outer/in']) mkdirSync(path.join(workspace, name), { recursive: true });
-      for (const name of ['a', 'a/hooks', 'b', 'c', 'outer', 'outer/in']) own(path.join(workspace, name));
-      writeFileSync(path.join(workspace, 'outer/other'), 'not given');
-      const at = (...names: readonly string[]): string[] => names.map((name) => path.join(workspace, name));
-      const given = { allowWrite: at('a', 'b', 'outer/in'), denyWrite: at('a/hooks', 'outer', 'b', 'none') };
-      const said = await sh(
-        `cd ${workspace}; for f in a a/hooks b outer/in; do touch $f/new 2>/dev/null && echo $f; done; mv a/hooks a/moved 2>/dev/null && echo moved; cat outer/other 2>/dev/null; ls -d a/hooks b outer/in`,
-        given,
-      );
-      expect(said.split('\n')).toEqual(['a', 'a/hooks', 'b', 'outer/in']);
-      expect(existsSync(path.join(workspace, 'a/hooks/new'))).toBe(false);
-    },
-  );
+  it('cannot write or move paths in denyWrite, and does not see more because of them' + verifies('CY-24'), async () => {
+    for (const name of ['a/hooks', 'b', 'c', 'outer/in']) mkdirSync(path.join(workspace, name), { recursive: true });
+    for (const name of ['a', 'a/hooks', 'b', 'c', 'outer', 'outer/in']) own(path.join(workspace, name));
+    writeFileSync(path.join(workspace, 'outer/other'), 'not given');
+    const at = (...names: readonly string[]): string[] => names.map((name) => path.join(workspace, name));
+    const given = { allowWrite: at('a', 'b', 'outer/in'), denyWrite: at('a/hooks', 'outer', 'b', 'none') };
+    const output = await sh(
+      `cd ${workspace}
+         for f in a a/hooks b outer/in; do touch $f/new 2>/dev/null && echo $f; done
+         mv a/hooks a/moved 2>/dev/null && echo moved; cat outer/other 2>/dev/null; ls -d a/hooks b outer/in`,
+      given,
+    );
+    expect(output.split('\n')).toEqual(['a', 'a/hooks', 'b', 'outer/in']);
+    expect(existsSync(path.join(workspace, 'a/hooks/new'))).toBe(false);
+  });
 
-  it('cannot write the workspace when it may only read it', async () => {
+  it('cannot write to the workspace if it may only read it', async () => {
     expect(await sh(`cd ${workspace} && : >x`, { allowRead: [workspace], allowWrite: [] })).toMatch(/Read-only/);
     expect(await sh(`ls -d ${workspace}`, { allowWrite: [] })).toMatch(/No such file/);
   });
 
-  it('sees its own package, read-only, and not the folder around it', async () => {
+  it('sees its own package read-only, but not the folder around it', async () => {
     const outer = openWorkspace();
     remove.push(outer);
     mkdirSync(path.join(outer, 'app/src'), { recursive: true });
@@ -267,7 +270,9 @@ child.stdout.pipe(process.stdout);`;
     writeFileSync(path.join(outer, 'app/lib.js'), 'export const answer = 42;');
     writeFileSync(
       path.join(outer, 'app/src/index.js'),
-      "import {answer} from '../lib.js'; import fs from 'node:fs'; let w = 'rw'; try { fs.writeFileSync(import.meta.dirname + '/x', '') } catch (e) { w = e.code } console.log(answer, fs.readdirSync(import.meta.dirname + '/../..'), w);",
+      `import {answer} from '../lib.js'; import fs from 'node:fs';
+let w = 'rw'; try { fs.writeFileSync(import.meta.dirname + '/x', '') } catch (e) { w = e.code }
+console.log(answer, fs.readdirSync(import.meta.dirname + '/../..'), w);`,
     );
     symlinkSync(path.join(outer, 'app'), path.join(outer, 'current'));
     for (const file of [path.join(outer, 'app/src/index.js'), path.join(outer, 'current/src/index.js')]) {
@@ -277,7 +282,7 @@ child.stdout.pipe(process.stdout);`;
     }
   });
 
-  it('works in a project that only root may walk to', async () => {
+  it('works in a project that only root can reach', async () => {
     const outer = mkdtempSync(path.join(homedir(), '.tollgate-test-'));
     remove.push(outer);
     const inner = path.join(outer, 'project');
@@ -291,15 +296,15 @@ child.stdout.pipe(process.stdout);`;
     expect([out.trim().split('\n'), code]).toEqual([[`${OWNER}`, inner, 'made'], 0]);
   });
 
-  it('starts in its folder, or in an empty one in its place', async () => {
+  it('starts in its working folder, or in an empty folder with this name if it may not see it', async () => {
     mkdirSync(path.join(workspace, 'sub'));
     expect(await sh('pwd', {}, { cwd: path.join(workspace, 'sub') })).toBe(path.join(workspace, 'sub'));
     expect(await sh('pwd; ls -A')).toBe(process.cwd());
   });
 });
 
-describe('its limits', () => {
-  it('end a process that computes for too long' + verifies('HE-07'), async () => {
+describe('the limits of a sandboxed server', () => {
+  it('end a process that uses too much processor time' + verifies('HE-07'), async () => {
     const { code } = await outcome(
       await begin(settings(['sh', '-c', 'while :; do :; done'], { limits: { cpuSeconds: 1 } })),
     );
@@ -307,7 +312,7 @@ describe('its limits', () => {
   });
 
   it(
-    "are each server's own: one that uses up its processes takes none from another of the same user" +
+    'count per server: one that reaches its limit of processes does not affect another server of the same user' +
       verifies('HE-07'),
     async () => {
       const greedy = await begin(
@@ -315,7 +320,8 @@ describe('its limits', () => {
           [
             'perl',
             '-e',
-            '$| = 1; for (1..40) { my $p = fork; last unless defined $p; if (!$p) { sleep 60; exit } } print "full"; sleep 60',
+            `$| = 1; for (1..40) { my $p = fork; last unless defined $p; if (!$p) { sleep 60; exit } }
+             print "full"; sleep 60`,
           ],
           { limits: { processes: 20 } },
         ),
@@ -328,8 +334,8 @@ describe('its limits', () => {
   );
 });
 
-describe('its end', () => {
-  it('comes by SIGTERM, which reaches the program and not only the sandbox around it', async () => {
+describe('the end of a sandboxed server', () => {
+  it('follows SIGTERM, which reaches the program and not only bubblewrap', async () => {
     const one = await begin(
       settings(['sh', '-c', 'trap "echo told; exit 7" TERM; echo ready; while :; do sleep 0.05; done']),
     );
@@ -342,8 +348,8 @@ describe('its end', () => {
   });
 
   it.each(['kill', 'SIGKILL'] as const)(
-    'by %s takes all that it started, in whatever session' + verifies('PF-02'),
-    async (how) => {
+    'by %s ends all processes that it started, in any session' + verifies('PF-02'),
+    async (way) => {
       const one = await begin(
         settings([
           'sh',
@@ -353,20 +359,21 @@ describe('its end', () => {
       );
       await new Promise((resolve) => one.child.stdout.once('data', resolve));
       await vi.waitFor(() => expect(running('72.5').length).toBeGreaterThanOrEqual(3), { timeout: 20_000 });
-      if (how === 'kill') one.kill();
+      if (way === 'kill') one.kill();
       else one.signal('SIGKILL');
       await vi.waitFor(() => expect(running('72.5')).toEqual([]), { timeout: 20_000 });
     },
   );
 
-  it('takes with it what it left in the background', async () => {
+  it('ends processes that it left in the background', async () => {
     expect(await sh('setsid sleep 73.5 >/dev/null 2>&1 & echo bye')).toBe('bye');
     await vi.waitFor(() => expect(running('73.5')).toEqual([]), { timeout: 20_000 });
   });
 
-  it('comes with the facade, however that is killed' + verifies('PF-02'), async () => {
+  it('follows when the facade is killed' + verifies('PF-02'), async () => {
     const program = `const {launch} = await import(${JSON.stringify(DIST)});
-await launch(${JSON.stringify(settings(['sh', '-c', 'setsid sleep 74.5 & sleep 74.5']))}, {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''});
+const host = {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''};
+await launch(${JSON.stringify(settings(['sh', '-c', 'setsid sleep 74.5 & sleep 74.5']))}, host);
 console.log('up'); setInterval(() => {}, 1000);`;
     const facade = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -378,8 +385,8 @@ console.log('up'); setInterval(() => {}, 1000);`;
   });
 });
 
-describe('its way out', () => {
-  it('is the proxy alone, bridged for programs that know nothing of it, and closed with the server', async () => {
+describe('the network of a sandboxed server', () => {
+  it('is only the proxy, which a bridge offers on a local port, and which is closed with the server', async () => {
     const egress = await openEgress(
       { server: 'one', allowedDomains: ['allowed.example'], owner: OWNER },
       { onBlocked: () => undefined },
@@ -390,7 +397,10 @@ describe('its way out', () => {
         [
           'sh',
           '-c',
-          'perl -MIO::Socket::INET -e \'my $s = IO::Socket::INET->new(PeerAddr => "127.0.0.1:3128") or die $!; print $s "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n"; print scalar <$s>\'; echo $HTTPS_PROXY',
+          `perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(PeerAddr => "127.0.0.1:3128") or die $!;
+             print $s "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n";
+             print scalar <$s>'
+           echo $HTTPS_PROXY`,
         ],
         { domains: ['allowed.example'] },
       ),
@@ -402,7 +412,7 @@ describe('its way out', () => {
     expect(close).toHaveBeenCalledTimes(1);
   });
 
-  it('is not left open when the start fails, and nothing starts when there is none', async () => {
+  it('is closed if the start fails, and without a proxy the server does not start', async () => {
     const close = vi.fn(() => Promise.resolve());
     await expect(
       begin(settings(['no-such-program-here'], { domains: ['a.example'] }), {
@@ -416,20 +426,23 @@ describe('its way out', () => {
   });
 });
 
-describe('what cannot be isolated does not start, and says what to do', () => {
-  it.each(['bwrap', 'prlimit'])('without %s' + verifies('PF-02', 'CY-24'), async (missing) => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
-    remove.push(folder);
-    chmodSync(folder, 0o755);
-    useHelpers({ programs: { [missing]: path.join(folder, missing) }, writable: [] });
-    await expect(begin(settings(['true']))).rejects.toMatchObject({
-      code: 'SANDBOX_UNAVAILABLE',
-      message: expect.stringContaining(missing) as string,
-      next: expect.stringMatching(/sudo apt-get install (?:bubblewrap|util-linux)/) as string,
-    });
-  });
+describe('a server that cannot be isolated', () => {
+  it.each(['bwrap', 'prlimit'])(
+    'does not start without %s, and says how to install it' + verifies('PF-02', 'CY-24'),
+    async (missing) => {
+      const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+      remove.push(folder);
+      chmodSync(folder, 0o755);
+      useHelpers({ programs: { [missing]: path.join(folder, missing) }, writable: [] });
+      await expect(begin(settings(['true']))).rejects.toMatchObject({
+        code: 'SANDBOX_UNAVAILABLE',
+        message: expect.stringContaining(missing) as string,
+        next: expect.stringMatching(/sudo apt-get install (?:bubblewrap|util-linux)/) as string,
+      });
+    },
+  );
 
-  it('or starts with tools that lie outside of the system, and says so where their folder is closed', async () => {
+  it('starts with tools outside of the system folders, unless its user cannot reach them', async () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     for (const name of ['bwrap', 'prlimit']) copyFileSync(`/usr/bin/${name}`, path.join(folder, name));
@@ -448,7 +461,7 @@ describe('what cannot be isolated does not start, and says what to do', () => {
       });
   });
 
-  it('as root in a workspace of root', async () => {
+  it('does not start as root in a workspace of root', async () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-root-'));
     remove.push(folder);
     await expect(begin(settings(['true']), { workspace: folder })).rejects.toMatchObject({
@@ -457,11 +470,11 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     });
   });
 
-  it('with a bubblewrap that fails: its words, which hold paths, stay out of the message', async () => {
+  it('does not start if bubblewrap fails, and the message contains no path of its output', async () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     chmodSync(folder, 0o755);
-    for (const [words, wanted] of [
+    for (const [output, message] of [
       ['bwrap: setting up uid map: Permission denied', /namespaces/],
       [
         "bwrap: Can't find source path /home/me/secret: Permission denied",
@@ -473,60 +486,76 @@ describe('what cannot be isolated does not start, and says what to do', () => {
       ],
       ["bwrap: Can't mount proc on /newroot/proc: Device busy", /on \/newroot\/proc: Device busy/],
     ] as const) {
-      writeFileSync(path.join(folder, 'bwrap'), `#!/bin/sh\necho "${words}" >&2; exit 1\n`, { mode: 0o755 });
+      writeFileSync(path.join(folder, 'bwrap'), `#!/bin/sh\necho "${output}" >&2; exit 1\n`, { mode: 0o755 });
       useHelpers({ programs: { bwrap: path.join(folder, 'bwrap') }, writable: [] });
       const refusal = await begin(settings(['true'])).then(
         () => undefined,
         (thrown: unknown) => thrown as Error & { next: string },
       );
-      expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringMatching(wanted) as string });
+      expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringMatching(message) as string });
       expect(`${refusal?.message} ${refusal?.next}`).not.toContain('/home/me');
     }
   });
 
-  it('with a sandbox that does not isolate: the proof at the first start refuses it' + verifies('PF-02'), async () => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
-    remove.push(folder);
-    chmodSync(folder, 0o755);
-    // The real one without namespaces of processes and networks, without a filter, and with the files of the host.
-    const weaken = `const { readFileSync, writeFileSync } = require('node:fs');
-      const words = readFileSync(4, 'utf8').replace(/--unshare-(?:pid|net)\\0/g, '').replace(/--seccomp\\0\\d+\\0/, '');
-      writeFileSync(process.argv[2], words.replace(/--size\\0\\d+\\0--tmpfs\\0\\/tmp\\0/, '--bind\\0/tmp\\0/tmp\\0').replace('--proc\\0/proc', '--ro-bind\\0/proc\\0/proc'));`;
-    writeFileSync(path.join(folder, 'weaken.cjs'), weaken);
-    writeFileSync(
-      path.join(folder, 'bwrap'),
-      `#!/bin/sh\nfile=$(mktemp)\n${process.execPath} ${folder}/weaken.cjs "$file"\nexec 4<"$file"\nrm "$file"\nexec /usr/bin/bwrap "$@"\n`,
-      { mode: 0o755 },
-    );
-    // Without namespaces, what other tests run as this user would count against its limit of processes.
-    writeFileSync(path.join(folder, 'prlimit'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', {
-      mode: 0o755,
-    });
-    vi.resetModules();
-    (await import('../../catalogs/programs/helper-programs.ts')).useHelpers({
-      programs: { bwrap: path.join(folder, 'bwrap'), prlimit: path.join(folder, 'prlimit') },
-      writable: [],
-    });
-    const fresh = await import('../../adapters/stdio/launch.ts');
-    const refusal = await fresh.launch(settings(['true']), host()).then(
-      () => undefined,
-      (thrown: unknown) => thrown as Error,
-    );
-    expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
-    for (const broken of [
-      'files of the host cannot be seen',
-      'ports of the host cannot be reached',
-      'system calls are filtered',
-      'other processes cannot be seen',
-    ])
-      expect(refusal?.message).toContain(broken);
-  });
+  it(
+    'does not start in a sandbox that does not isolate: the self-test at the first start refuses it' +
+      verifies('PF-02'),
+    async () => {
+      const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+      remove.push(folder);
+      chmodSync(folder, 0o755);
+      // Runs bubblewrap without PID and network namespaces, without a filter, and with the /tmp and /proc of the host.
+      const weaken = `const { readFileSync, writeFileSync } = require('node:fs');
+      writeFileSync(process.argv[2], readFileSync(4, 'utf8')
+        .replace(/--unshare-(?:pid|net)\\0/g, '').replace(/--seccomp\\0\\d+\\0/, '')
+        .replace(/--size\\0\\d+\\0--tmpfs\\0\\/tmp\\0/, '--bind\\0/tmp\\0/tmp\\0')
+        .replace('--proc\\0/proc', '--ro-bind\\0/proc\\0/proc'));`;
+      writeFileSync(path.join(folder, 'weaken.cjs'), weaken);
+      writeFileSync(
+        path.join(folder, 'bwrap'),
+        `#!/bin/sh
+file=$(mktemp)
+${process.execPath} ${folder}/weaken.cjs "$file"
+exec 4<"$file"
+rm "$file"
+exec /usr/bin/bwrap "$@"
+`,
+        { mode: 0o755 },
+      );
+      // Without namespaces, processes of other tests would count against the limit of this user.
+      writeFileSync(
+        path.join(folder, 'prlimit'),
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n',
+        {
+          mode: 0o755,
+        },
+      );
+      vi.resetModules();
+      (await import('../../catalogs/programs/helper-programs.ts')).useHelpers({
+        programs: { bwrap: path.join(folder, 'bwrap'), prlimit: path.join(folder, 'prlimit') },
+        writable: [],
+      });
+      const fresh = await import('../../adapters/stdio/launch.ts');
+      const refusal = await fresh.launch(settings(['true']), host()).then(
+        () => undefined,
+        (thrown: unknown) => thrown as Error,
+      );
+      expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+      for (const broken of [
+        'files of the host cannot be seen',
+        'ports of the host cannot be reached',
+        'system calls are filtered',
+        'other processes cannot be seen',
+      ])
+        expect(refusal?.message).toContain(broken);
+    },
+  );
 
-  it('with a bubblewrap that starts the program before its mounts were looked at', async () => {
+  it('does not start with a bubblewrap that runs the program before its mounts were checked', async () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     chmodSync(folder, 0o755);
-    // Sets nothing up: runs the words after --, with the descriptors that a sandbox would be told by.
+    // Sets nothing up: it reports a process and runs the command after --.
     writeFileSync(
       path.join(folder, 'bwrap'),
       '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; echo "{ \\"child-pid\\": $$ }" >&6; exec "$@"\n',

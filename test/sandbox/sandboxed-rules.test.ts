@@ -1,4 +1,4 @@
-/** Tests that commands and servers in sandboxes meet the rules that calls meet: a whole facade, real sandboxes, real rules. */
+/** Tests with a whole facade that rules on paths and hosts bind commands and servers in real sandboxes. */
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
@@ -40,7 +40,7 @@ interface Project {
   put(name: string, text: string): void;
 }
 
-/** A facade whose workspace is the folder of its own configuration, as people have it. `files` belong to the workspace's owner. */
+/** Starts a facade. By default, the workspace is the folder of the configuration. `files` belong to its owner. */
 async function start(
   rules: string,
   {
@@ -87,12 +87,12 @@ rules:${rules}`;
 
 const SECRET = 'KEY=the-secret-itself';
 
-describe('a rule that closes a path', () => {
+describe('a rule that denies a path', () => {
   const CLOSED = `
   - {id: no-env, outcome: deny, when: {paths: ["**/.env", "**/secrets/**"]}}
 ${ALL}`;
 
-  it('closes it to read, to cat, to grep and to any program of a command' + verifies('PF-02'), async () => {
+  it('hides it from read and from every program of a command' + verifies('PF-02'), async () => {
     const { bash, call } = await start(CLOSED, {
       files: { '.env': SECRET, 'app/.env': SECRET, 'app/secrets/one': SECRET, 'app/open.txt': 'KEY of nothing' },
     });
@@ -103,19 +103,20 @@ ${ALL}`;
     );
     expect(
       await bash(
-        'python3 -c "print(open(\'.env\').read())" 2>&1; perl -pe 1 app/.env; tar cf - . 2>/dev/null | grep -ac secret-itself',
+        `python3 -c "print(open('.env').read())" 2>&1; perl -pe 1 app/.env
+         tar cf - . 2>/dev/null | grep -ac secret-itself`,
       ),
     ).not.toMatch(/secret-itself|[1-9]$/);
   });
 
-  it('cannot be lifted by moving, linking, opening or covering what it closes, nor for the next command', async () => {
+  it('still applies after a command tried to move, link, open or unmount the path', async () => {
     const { bash, workspace } = await start(
       `
   - {id: deep, outcome: deny, when: {paths: [config/live/keys/**, config/.token]}}
 ${ALL}`,
       { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'config/open': 'open' } },
     );
-    const tries = [
+    const attempts = [
       'mv config c2',
       'mv config/live config/l2',
       'mv config/.token t',
@@ -126,22 +127,22 @@ ${ALL}`,
       'cp -r config copy',
       'cat config/open',
     ];
-    const said = await bash(tries.join('; '));
-    expect(said).toMatch(/busy/);
-    expect(said).toMatch(/open$/);
+    const output = await bash(attempts.join('; '));
+    expect(output).toMatch(/busy/);
+    expect(output).toMatch(/open$/);
     expect(
       await bash('cat config/.token c2/.token t copy/.token; grep -rs secret-itself . --exclude=tollgate.yaml'),
     ).not.toContain('secret-itself');
     expect(readFileSync(path.join(workspace, 'config/live/keys/one'), 'utf8')).toBe(SECRET);
   });
 
-  it('cannot be dodged by a folder that nobody can list while it is looked for', async () => {
+  it('applies in a folder that could not be listed during the search', async () => {
     const { bash } = await start(CLOSED, { files: { 'app/x': 'x' } });
     await bash('mkdir shut && echo KEY=made >shut/.env && chmod 000 shut');
     expect(await bash('chmod 755 shut; cat shut/.env')).not.toContain('KEY=made');
   });
 
-  it('closes what has come since the last command, not what comes while one runs', async () => {
+  it('applies to files made since the last command, but not to those that the running command makes', async () => {
     const { bash, put } = await start(CLOSED);
     put('late/.env', SECRET);
     expect(await bash('cat late/.env')).not.toContain('secret-itself');
@@ -149,7 +150,7 @@ ${ALL}`,
     expect(await bash('cat n/.env')).not.toContain('mine');
   });
 
-  it('is no reason for git to take a closed file out of the repository: it refuses, and says so', async () => {
+  it('makes git fail at a denied file instead of removing it from the repository', async () => {
     const { bash, workspace } = await start(CLOSED, { files: { '.env': SECRET, x: 'x' } });
     execFileSync('sh', ['-c', 'git init -q . && git add .env x && git -c user.email=a@b -c user.name=a commit -qm 1'], {
       cwd: workspace,
@@ -159,7 +160,7 @@ ${ALL}`,
     expect(await bash('git add -A; git ls-files')).toMatch(/fatal[^]*\.env\nx$/);
   });
 
-  it('is not outrun by a session that moves folders while the next command starts', async () => {
+  it('applies while a session moves folders during the start of the next command', async () => {
     const { bash, call } = await start(CLOSED, { files: { 'a/.env': SECRET } });
     await call('bash', {
       action: 'start',
@@ -170,7 +171,7 @@ ${ALL}`,
     await call('bash', { action: 'kill', session: 's1' });
   });
 
-  it('holds in a project that only root may enter', async () => {
+  it('applies in a project that only root may enter', async () => {
     const { bash, workspace, facade } = await start(CLOSED, {
       workspace: 'ws',
       files: { 'a/.env': SECRET, open: 'open', 'secrets/x': SECRET },
@@ -181,18 +182,18 @@ ${ALL}`,
     expect(existsSync(path.join(workspace, 'a/.env'))).toBe(true);
   });
 
-  it('holds for sessions too', async () => {
+  it('applies to sessions too', async () => {
     const { call } = await start(CLOSED, { files: { '.env': SECRET } });
     expect(await call('bash', { action: 'start', command: 'cat .env; echo done', wait_ms: 3000 })).toMatch(/done/);
   });
 
-  it('closes nothing that a link leads to under another name, as with read', async () => {
+  it('does not hide a file behind a link whose name is denied, as with read', async () => {
     const { bash, call, workspace } = await start(CLOSED, { files: { real: 'plain' } });
     symlinkSync('real', path.join(workspace, '.env'));
     expect(await call('read', { path: '.env' })).toBe(await bash('cat .env'));
   });
 
-  it('follows whoever calls', async () => {
+  it('applies only to the callers that it names', async () => {
     const { bash } = await start(
       `
   - {id: not-for-agents, outcome: deny, when: {roles: [agent], paths: ["**/.env"]}}
@@ -203,7 +204,7 @@ ${ALL}`,
     expect(await bash('cat .env', 'ada')).toBe(SECRET);
   });
 
-  it('that asks closes it too, one on trial does not, and one about a single tool is about that tool', async () => {
+  it('hides it with outcome ask too, but not in shadow mode, and not if the rule names another tool', async () => {
     const { bash, call } = await start(
       `
   - {id: ask, outcome: ask, when: {paths: [asked]}}
@@ -217,7 +218,7 @@ ${ALL}`,
     expect(await call('read', { path: 'named' })).toContain('one-tool');
   });
 
-  it('on the whole workspace leaves a command nothing', async () => {
+  it('on the whole workspace hides every file from a command', async () => {
     const { bash } = await start(
       `
   - {id: shut, outcome: deny, when: {verbs: [read], paths: ["**"]}}
@@ -227,7 +228,7 @@ ${ALL}`,
     expect(await bash('pwd; ls; cat ~/x')).not.toContain('secret-itself');
   });
 
-  it('refuses the command where it would need too many covers, and says what to write', async () => {
+  it('refuses the command if it would need too many mounts, and says how to write the rule', async () => {
     const files = Object.fromEntries(Array.from({ length: 401 }, (_, index) => [`keys/${index}.pem`, 'x']));
     const { bash } = await start(
       `
@@ -239,26 +240,28 @@ ${ALL}`,
   });
 });
 
-describe('a rule against writing', () => {
+describe('a rule that denies writing', () => {
   const GIT = `
   - {id: no-hooks, outcome: deny, when: {verbs: [write, destructive], paths: ["**/.git/hooks/**", "**/.git/config"]}}
 ${ALL}`;
 
-  it('keeps hooks and settings of git from commands, which commit as before', async () => {
+  it('protects the hooks and settings of git from commands, which can still commit', async () => {
     const { bash, workspace } = await start(GIT);
     expect(
       await bash('git init -q . && git config user.email a@b && git config user.name a && mkdir -p sub && echo ok'),
     ).toContain('ok');
-    const said = await bash(
-      'echo evil >.git/hooks/pre-commit; mv .git .g; rm -rf .git/hooks; mv .git/hooks h; git config core.fsmonitor evil; echo x >x; git add x && git commit -qm first && git log --format=%s',
+    const output = await bash(
+      `echo evil >.git/hooks/pre-commit; mv .git .g; rm -rf .git/hooks; mv .git/hooks h
+       git config core.fsmonitor evil
+       echo x >x; git add x && git commit -qm first && git log --format=%s`,
     );
-    expect(said).toMatch(/Read-only file system/);
-    expect(said).toMatch(/first$/);
+    expect(output).toMatch(/Read-only file system/);
+    expect(output).toMatch(/first$/);
     expect(existsSync(path.join(workspace, '.git/hooks/pre-commit'))).toBe(false);
     expect(readFileSync(path.join(workspace, '.git/config'), 'utf8')).not.toContain('evil');
   });
 
-  it('leaves what it protects to be read', async () => {
+  it('leaves the files readable', async () => {
     const { bash } = await start(
       `
   - {id: fixed, outcome: deny, when: {verbs: [write], paths: [docs/**]}}
@@ -270,16 +273,17 @@ ${ALL}`,
     );
   });
 
-  it('of Tollgate itself keeps tollgate.yaml and policies from commands, also when their folder is moved away', async () => {
+  it('is built in for tollgate.yaml and policies, also if a command moves their folder', async () => {
     const { bash, workspace } = await start(ALL, {
       more: 'policies: [rules/own.yaml]',
       files: { 'rules/own.yaml': 'rules: []\n' },
     });
     const before = readFileSync(path.join(workspace, 'tollgate.yaml'), 'utf8');
-    const said = await bash(
-      'echo x >>tollgate.yaml; mv tollgate.yaml t; mv rules r2; mkdir -p rules; echo "rules: [x]" >rules/own.yaml; rm -f rules/own.yaml',
+    const output = await bash(
+      `echo x >>tollgate.yaml; mv tollgate.yaml t
+       mv rules r2; mkdir -p rules; echo "rules: [x]" >rules/own.yaml; rm -f rules/own.yaml`,
     );
-    expect(said).toMatch(/Read-only[^]*busy[^]*busy/);
+    expect(output).toMatch(/Read-only[^]*busy[^]*busy/);
     expect(readFileSync(path.join(workspace, 'tollgate.yaml'), 'utf8')).toBe(before);
     expect(readFileSync(path.join(workspace, 'rules/own.yaml'), 'utf8')).toBe('rules: []\n');
   });
@@ -288,16 +292,20 @@ ${ALL}`,
 const SERVER = `
 import { createInterface } from 'node:readline';
 import { readFileSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
-const look = { read: ({ file }) => readFileSync(file, 'utf8'), write: ({ file }) => (writeFileSync(file, 'changed'), 'written') };
-const reach = ({ url }) => fetch(url).then((got) => 'got ' + got.status, (thrown) => String(thrown.cause ?? thrown));
+const tools = {
+  read: ({ file }) => readFileSync(file, 'utf8'),
+  write: ({ file }) => (writeFileSync(file, 'changed'), 'written'),
+  reach: ({ url }) => fetch(url).then((got) => 'got ' + got.status, (thrown) => String(thrown.cause ?? thrown)),
+};
+const serverInfo = { name: 'x', version: '1' };
 createInterface({ input: process.stdin }).on('line', async (line) => {
   const { id, method, params } = JSON.parse(line);
   if (id === undefined) return;
   const say = (result) => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
-  if (method === 'initialize') return say({ protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'x', version: '1' } });
-  if (method === 'tools/list') return say({ tools: ['read', 'write', 'reach'].map((name) => ({ name, inputSchema: { type: 'object' } })) });
-  let text; try { text = params.name === 'reach' ? await reach(params.arguments) : look[params.name](params.arguments); } catch (thrown) { text = String(thrown); }
+  if (method === 'initialize') return say({ protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo });
+  if (method === 'tools/list')
+    return say({ tools: Object.keys(tools).map((name) => ({ name, inputSchema: { type: 'object' } })) });
+  let text; try { text = await tools[params.name](params.arguments); } catch (thrown) { text = String(thrown); }
   say({ content: [{ type: 'text', text }] });
 });
 `;
@@ -309,7 +317,7 @@ expose: {tools: ["x.*"]}
 `;
 
 describe('a server in a sandbox', () => {
-  it('does not see, or cannot change, what rules about everybody close, whatever its tools are given as arguments', async () => {
+  it('cannot read or change paths that rules deny to all callers, whatever arguments its tools get', async () => {
     const { call, workspace } = await start(
       `
   - {id: no-env, outcome: deny, when: {paths: ["**/.env"]}}
@@ -335,7 +343,7 @@ ${ALL}`,
     expect(await call('x_read', { file: at('mine') })).toBe('mine');
   });
 
-  it('does not see what lies in its own folder either, where that is the workspace', async () => {
+  it('cannot read a denied path in its own folder in the workspace either', async () => {
     const { call, workspace } = await start(
       `
   - {id: no-env, outcome: deny, when: {paths: ["**/.env"]}}
@@ -348,7 +356,7 @@ ${ALL}`,
     expect(await call('x_read', { file: path.join(workspace, 'server/.env') })).toMatch(/EACCES/);
   });
 
-  it('reaches no host that a rule closes, though its list allows it' + verifies('HA-31'), async () => {
+  it('cannot reach a host that a rule denies, even if allowedDomains lists it' + verifies('HA-31'), async () => {
     const { call, facade } = await start(
       `
   - {id: no-evil, outcome: deny, when: {hosts: ["*.evil.example", one.example], servers: [x]}}
@@ -364,7 +372,7 @@ ${ALL}`,
     expect(facade.records().filter(({ event }) => event === 'egress-blocked')).toHaveLength(3);
   });
 
-  it('starts anew when a reload changes what is closed to it', async () => {
+  it('starts again if a reload changes the paths that are closed to it', async () => {
     const files = { 'server/index.mjs': SERVER, 'server/package.json': '{}', secret: SECRET };
     const { call, workspace, facade } = await start(ALL, { more: servers('{filesystem: {allowWrite: [.]}}'), files });
     const file = path.join(workspace, 'secret');
@@ -382,7 +390,7 @@ ${ALL}`,
   });
 });
 
-describe('what cannot be held', () => {
+describe('a rule that a sandbox cannot enforce', () => {
   const LOOSE = `
   - {id: late, outcome: deny, when: {paths: [x], labels: [secret]}}
   - {id: mine, outcome: deny, when: {roles: [agent], paths: [y]}}
@@ -390,7 +398,7 @@ describe('what cannot be held', () => {
   const notes = (project: Project): readonly string[] =>
     project.facade.assembled.notices.filter((line) => /bind/.test(line));
 
-  it('is told at the start, where a command or a server is open to somebody', async () => {
+  it('is reported at the start if someone may use commands or a server', async () => {
     const project = await start(`${LOOSE}${ALL}`, { more: servers('{}'), files: { 'server/index.mjs': SERVER } });
     expect(notes(project)).toEqual([
       expect.stringMatching(
@@ -400,7 +408,7 @@ describe('what cannot be held', () => {
     ]);
   });
 
-  it('is not told of commands and servers that nobody may use', async () => {
+  it('is not reported for commands and servers that no one may use', async () => {
     const closed = await start(
       `${LOOSE}
   - {id: none, outcome: deny, when: {verbs: [execute]}}
@@ -411,13 +419,13 @@ describe('what cannot be held', () => {
     expect(notes(await start(`${LOOSE}${ALL}`, { more: 'expose: {primitives: {read: workspace}}' }))).toEqual([]);
   });
 
-  it('is all, for commands without isolation', async () => {
+  it('is any rule for commands without isolation', async () => {
     const project = await start(`${LOOSE}${ALL}`, { more: 'bash: {isolation: direct}', files: { '.env': SECRET } });
     expect(notes(project)).toEqual([expect.stringMatching(/^Commands of bash run without isolation/) as string]);
     expect(await project.bash('cat .env')).toBe(SECRET);
   });
 
-  it('is told by check, as text and as data', async () => {
+  it('is reported by tollgate check, as text and as JSON', async () => {
     const { workspace } = await start(`${LOOSE}${ALL}`);
     const project = { folder: workspace, home: '/home/nobody-at-all' } as Parameters<typeof cli>[0];
     const { err } = await cli(project, ['check']);

@@ -1,4 +1,4 @@
-/** Tests real third-party servers in sandboxes: they serve the primitives as before, and reach nothing beside the workspace. */
+/** Tests real third-party servers in sandboxes: they serve the primitives, and reach only the workspace. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -77,8 +77,8 @@ async function call(
   return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
 }
 
-describe('in a sandbox that mounts the workspace only', () => {
-  it('server-filesystem reads and writes there' + verifies('CY-24', 'HB-10'), async () => {
+describe('in a sandbox that mounts only the workspace', () => {
+  it('server-filesystem reads and writes files of the workspace' + verifies('CY-24', 'HB-10'), async () => {
     const { root, outside, inner } = open(
       'server-filesystem',
       '@modelcontextprotocol/server-filesystem/dist/index.js',
@@ -92,7 +92,7 @@ describe('in a sandbox that mounts the workspace only', () => {
   });
 
   it(
-    'DesktopCommander runs commands there, and finds nothing else, though its own list allows the whole disk' +
+    'DesktopCommander runs commands, and reaches no other file although its own settings allow the whole disk' +
       verifies('CY-24'),
     async () => {
       const { root, outside, inner } = open(

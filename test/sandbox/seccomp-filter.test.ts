@@ -1,4 +1,4 @@
-/** Tests the filter of system calls on both processors, by an interpreter of its own for compiled BPF: what arm64 does is seen on x64 too. */
+/** Tests the system call filter for both processors. A BPF interpreter runs the filter for arm64 on x64 too. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -16,8 +16,8 @@ interface Call {
   readonly args?: readonly number[];
 }
 
-/** Runs a filter as the kernel does: loads of 32 bits, jumps forward, a verdict (kernel: filter.h, seccomp.h). */
-function judge(filter: Buffer, { audit, nr, args = [] }: Call): number {
+/** Runs a filter as the kernel does (filter.h and seccomp.h of the kernel), and returns its verdict. */
+function runFilter(filter: Buffer, { audit, nr, args = [] }: Call): number {
   const data = Buffer.alloc(64);
   data.writeUInt32LE(nr, 0);
   data.writeUInt32LE(audit, 4);
@@ -85,16 +85,16 @@ const NUMBERS = {
   },
 } as const;
 
-describe.each(PROCESSORS)('the filter of %s', (processor) => {
-  const [filter, lenient] = [
+describe.each(PROCESSORS)('the filter for %s', (processor) => {
+  const [filter, countedFilter] = [
     compileSeccompFilter({ counted: false, processor }),
     compileSeccompFilter({ counted: true, processor }),
   ];
   const numbers = NUMBERS[processor];
   const verdict = (nr: number, ...args: readonly number[]): number =>
-    judge(filter, { audit: AUDIT[processor], nr, args });
+    runFilter(filter, { audit: AUDIT[processor], nr, args });
   const counted = (nr: number, ...args: readonly number[]): number =>
-    judge(lenient, { audit: AUDIT[processor], nr, args });
+    runFilter(countedFilter, { audit: AUDIT[processor], nr, args });
 
   it.each(['read', 'write', 'openat', 'execve', 'mmap', 'futex', 'epoll_wait'] as const)('allows %s', (name) => {
     expect(verdict(numbers[name])).toBe(ALLOW);
@@ -104,23 +104,26 @@ describe.each(PROCESSORS)('the filter of %s', (processor) => {
     expect(verdict(numbers[name])).toBe(EPERM);
   });
 
-  it('refuses io_uring and the mount calls of later kernels, and says of clone3 that there is none, so that libraries use clone', () => {
+  it('refuses io_uring and newer mount calls, and reports clone3 as missing, so that libraries use clone', () => {
     for (const nr of [425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442]) expect(verdict(nr)).toBe(EPERM);
     expect(verdict(435)).toBe(ENOSYS);
   });
 
-  it('lets clone make processes and threads, and no namespace', () => {
+  it('lets clone create processes and threads, but no namespaces', () => {
     for (const flags of [17, 0x003d0f00, 0x01200011]) expect(verdict(numbers.clone, flags)).toBe(ALLOW);
     for (const bit of [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000])
       expect(verdict(numbers.clone, bit | 17)).toBe(EPERM);
   });
 
-  it('knows no memory that belongs to no process, so that programs fall back to files' + verifies('HE-07'), () => {
-    for (const nr of numbers.memory) expect(verdict(nr)).toBe(ENOSYS);
-  });
+  it(
+    'reports calls for memory of no process as missing, so that programs fall back to files' + verifies('HE-07'),
+    () => {
+      for (const nr of numbers.memory) expect(verdict(nr)).toBe(ENOSYS);
+    },
+  );
 
   it(
-    'has it where a control group counts it, but none that nobody may look at, and none that claims to be a stack' +
+    'allows such memory if a control group counts it, but not secret memory or maps that grow like a stack' +
       verifies('HE-07'),
     () => {
       const [secret = 0, ...shared] = [...numbers.memory].reverse();
@@ -140,35 +143,35 @@ describe.each(PROCESSORS)('the filter of %s', (processor) => {
   );
 
   it(
-    'maps private memory and files of any kind, and neither shared memory of no file nor what grows like a stack' +
+    'allows maps of private memory and of files, but not shared anonymous maps or maps that grow like a stack' +
       verifies('HE-07'),
     () => {
       const map = (flags: number): number => verdict(numbers.mmap, 0, 4096, 3, flags, 0xffffffff, 0);
-      // Private, with the hint that thread stacks carry, without reserve, at a fixed place; of a file: shared, and checked for flags.
+      // Private, MAP_STACK, MAP_NORESERVE, MAP_FIXED; of a file: private, shared, MAP_SHARED_VALIDATE, MAP_POPULATE.
       for (const flags of [0x22, 0x20022, 0x4022, 0x32, 0x02, 0x01, 0x03, 0x8001]) expect(map(flags)).toBe(ALLOW);
       for (const flags of [0x21, 0x23, 0x31, 0x4021, 0x40021, 0x122, 0x102, 0x1_0000_0021])
         expect(map(flags)).toBe(EPERM);
     },
   );
 
-  it('lets ioctl do all but type into a terminal, whatever stands in the upper half of the request', () => {
+  it('allows ioctl except to write terminal input, whatever the upper half of the request contains', () => {
     expect(verdict(numbers.ioctl, 0, 0x5401)).toBe(ALLOW);
     for (const request of [0x5412, 0x541c, 0x1_0000_5412]) expect(verdict(numbers.ioctl, 0, request)).toBe(EPERM);
   });
 
-  it('opens sockets of the four families that programs use, and of no other', () => {
+  it('allows sockets of only the four families that programs use', () => {
     for (let family = 0; family < 64; family++)
       expect(verdict(numbers.socket, family)).toBe([1, 2, 10, 16].includes(family) ? ALLOW : EAFNOSUPPORT);
   });
 
-  it('kills what claims to be of another processor, or uses a second table', () => {
-    expect(judge(filter, { audit: 0x40000003, nr: 0 })).toBe(KILL);
+  it('kills a process that uses calls of another processor or of a second table', () => {
+    expect(runFilter(filter, { audit: 0x40000003, nr: 0 })).toBe(KILL);
     for (const other of PROCESSORS.filter((one) => one !== processor))
-      expect(judge(filter, { audit: AUDIT[other], nr: 0 })).toBe(KILL);
+      expect(runFilter(filter, { audit: AUDIT[other], nr: 0 })).toBe(KILL);
     if (processor === 'x64') expect(verdict(0x40000000)).toBe(KILL);
   });
 
-  it('comes to a verdict for every call', () => {
+  it('has a verdict for every call', () => {
     fc.assert(
       fc.property(fc.nat(0xffffffff), fc.array(fc.maxSafeNat(), { maxLength: 6 }), (nr, args) => {
         for (const answer of [verdict(nr, ...args), counted(nr, ...args)])
@@ -178,7 +181,7 @@ describe.each(PROCESSORS)('the filter of %s', (processor) => {
   });
 });
 
-it('refuses a processor that it has no table for, with what to do', () => {
+it('refuses a processor without a table, and says what to do', () => {
   expect(() => compileSeccompFilter({ counted: true, processor: 'mips' })).toThrow(
     expect.objectContaining({
       code: 'SANDBOX_UNAVAILABLE',
@@ -187,7 +190,7 @@ it('refuses a processor that it has no table for, with what to do', () => {
   );
 });
 
-describe('the filter of containers', () => {
+describe('the filter for containers', () => {
   interface Rule {
     readonly names: readonly string[];
     readonly errnoRet: number;
@@ -201,25 +204,25 @@ describe('the filter of containers', () => {
   const read = (name: string): string =>
     readFileSync(path.join(import.meta.dirname, '..', '..', 'adapters', 'sandbox', name), 'utf8');
   const { syscalls } = JSON.parse(read('container/seccomp.json')) as { syscalls: readonly Rule[] };
-  const of = (name: string): readonly Rule[] => syscalls.filter(({ names }) => names.includes(name));
+  const rulesFor = (name: string): readonly Rule[] => syscalls.filter(({ names }) => names.includes(name));
 
-  it('refuses, by name, all that a sandbox refuses on either processor', () => {
+  it('refuses by name every call that the filter of sandboxes refuses', () => {
     const source = read('bubblewrap/seccomp-filter.ts');
     const table = /const DENIED[^{]*\{([^}]*)\}/.exec(source)?.[1] ?? '';
     const names = new Set([...table.matchAll(/(\w+): \[\d+/g)].map(([, name = '']) => name));
     expect(names.size).toBeGreaterThan(60);
     expect(
-      [...names].filter((name) => !of(name).some(({ errnoRet, args }) => errnoRet === 1 && args === undefined)),
+      [...names].filter((name) => !rulesFor(name).some(({ errnoRet, args }) => errnoRet === 1 && args === undefined)),
     ).toEqual([]);
-    expect(['clone3', 'memfd_secret'].map((name) => of(name)[0]?.errnoRet)).toEqual([38, 38]);
+    expect(['clone3', 'memfd_secret'].map((name) => rulesFor(name)[0]?.errnoRet)).toEqual([38, 38]);
   });
 
-  it('looks at the same arguments', () => {
-    const bits = of('clone').map(({ args }) => args?.[0]?.value ?? 0);
+  it('checks the same arguments', () => {
+    const bits = rulesFor('clone').map(({ args }) => args?.[0]?.value ?? 0);
     expect(bits.reduce((all, bit) => all | bit, 0) >>> 0).toBe(0x7e020000);
-    expect(of('ioctl').map(({ args }) => args?.[0]?.valueTwo)).toEqual([0x5412, 0x541c]);
+    expect(rulesFor('ioctl').map(({ args }) => args?.[0]?.valueTwo)).toEqual([0x5412, 0x541c]);
     const refuses = (family: number): boolean =>
-      of('socket').some(({ args }) =>
+      rulesFor('socket').some(({ args }) =>
         args?.every(({ op, value }) => (op === 'SCMP_CMP_GT' ? family > value : family === value)),
       );
     expect([...Array(64).keys()].filter((family) => !refuses(family))).toEqual([1, 2, 10, 16]);

@@ -1,4 +1,4 @@
-/** Owns the checks that a start of a sandbox which fails, or one that ends in an odd way, leaves no failure unheard, which would end the facade, and touches no process but its own. */
+/** Tests that no failed or interrupted start of a sandbox causes an unhandled rejection, which would end the facade. */
 import { existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -10,12 +10,12 @@ import { openWorkspace } from './probe-targets.ts';
 
 const LIMITS = { memoryMb: 64, processes: 64, fileMb: 16 };
 let workspace: string;
-let unheard: unknown[];
-const note = (thrown: unknown): number => unheard.push(thrown);
+let unhandled: unknown[];
+const note = (thrown: unknown): number => unhandled.push(thrown);
 
 beforeEach(() => {
   workspace = openWorkspace();
-  unheard = [];
+  unhandled = [];
   process.on('unhandledRejection', note);
 });
 
@@ -23,10 +23,10 @@ afterEach(async () => {
   await new Promise((resolve) => setImmediate(resolve));
   process.off('unhandledRejection', note);
   rmSync(workspace, { recursive: true, force: true });
-  expect(unheard).toEqual([]);
+  expect(unhandled).toEqual([]);
 });
 
-const jail = (...[command = 'true', ...args]: readonly string[]): SandboxSpec => ({
+const specFor = (...[command = 'true', ...args]: readonly string[]): SandboxSpec => ({
   command,
   args,
   env: {},
@@ -39,45 +39,47 @@ const jail = (...[command = 'true', ...args]: readonly string[]): SandboxSpec =>
   input: false,
 });
 
-/** Control groups that only write down what is asked of them. */
+/** Control groups that only record their calls. */
 function groupsOf(more: Partial<ControlGroup> = {}): {
   readonly groups: () => Promise<ControlGroups>;
-  readonly told: unknown[];
+  readonly calls: unknown[];
 } {
-  const told: unknown[] = [];
-  const hold: ControlGroup['moveIn'] = (first) => (told.push(first), () => Promise.resolve());
+  const calls: unknown[] = [];
+  const moveIn: ControlGroup['moveIn'] = (first) => (calls.push(first), () => Promise.resolve());
   const group: ControlGroup = {
     commandPrefix: [],
-    moveIn: hold,
+    moveIn,
     hasKilled: () => false,
-    remove: () => void told.push('removed'),
+    remove: () => void calls.push('removed'),
     ...more,
   };
-  return { groups: () => Promise.resolve({ parent: { version: 2, folder: '/' }, make: () => group }), told };
+  return { groups: () => Promise.resolve({ parent: { version: 2, folder: '/' }, make: () => group }), calls };
 }
 
 describe('a sandbox', () => {
-  it('whose process cannot be made moves nobody into its control group: 0 would be ourselves', async () => {
-    const { groups, told } = groupsOf({ commandPrefix: ['/no/such/program'] });
-    await expect(startSandboxed(jail(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
-    expect(new Set(told)).toEqual(new Set(['removed']));
+  it('whose process cannot be created moves no process into its group, because 0 would mean this process', async () => {
+    const { groups, calls } = groupsOf({ commandPrefix: ['/no/such/program'] });
+    await expect(startSandboxed(specFor(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    expect(new Set(calls)).toEqual(new Set(['removed']));
   });
 
-  it('that ends while it is set up gives its group back, and says so', async () => {
-    const { groups, told } = groupsOf({ commandPrefix: ['/bin/sh', '-c', 'exit 3'] });
-    await expect(startSandboxed(jail(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
-    expect(told).toEqual([expect.any(Number), 'removed', 'removed']);
+  it('that ends during its setup removes its group and reports the failure', async () => {
+    const { groups, calls } = groupsOf({ commandPrefix: ['/bin/sh', '-c', 'exit 3'] });
+    await expect(startSandboxed(specFor(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    expect(calls).toEqual([expect.any(Number), 'removed', 'removed']);
   });
 
-  it('is not started where control groups were had and are none any more', async () => {
-    await expect(startSandboxed(jail(), () => Promise.reject(new Error('none any more')))).rejects.toMatchObject({
+  it('does not start if control groups were available before and are not now', async () => {
+    await expect(
+      startSandboxed(specFor(), () => Promise.reject(new Error('no longer available'))),
+    ).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
       next: expect.stringContaining('restart Tollgate') as string,
     });
   });
 
-  it('that ends after its output was closed here ends alone', async () => {
-    const { child, kill } = await startSandboxed(jail('sleep', '60'), groupsOf().groups);
+  it('that ends after Tollgate closed its output does not end the facade', async () => {
+    const { child, kill } = await startSandboxed(specFor('sleep', '60'), groupsOf().groups);
     const ended = new Promise((resolve) => child.once('exit', resolve));
     child.stderr.destroy();
     kill();
@@ -88,7 +90,7 @@ describe('a sandbox', () => {
 
 describe('a server', () => {
   it.each(['direct', 'sandbox'] as const)(
-    'that is given up while its start is agreed to does not run (%s)',
+    'that is stopped while its consent is checked does not run (%s)',
     async (isolation) => {
       const ran = path.join(workspace, 'ran');
       const connection: StdioConnection = new StdioConnection(

@@ -1,4 +1,4 @@
-/** Tests, as attacks, that a server is given the places that were judged and starts the file that was looked at, whatever was moved since. */
+/** Tests that a server gets the checked paths and runs the inspected file, even if an attack moved files since. */
 import { chmodSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -29,11 +29,11 @@ afterEach(() => {
   for (const one of remove.splice(0)) rmSync(one, { recursive: true, force: true });
 });
 
-interface Asked extends Partial<ServerSettings> {
+interface Options extends Partial<ServerSettings> {
   readonly given?: Partial<NonNullable<ServerSettings['sandbox']>['filesystem']>;
 }
 
-function settings(words: readonly string[], { given = {}, ...more }: Asked = {}): ServerSettings {
+function settings(words: readonly string[], { given = {}, ...more }: Options = {}): ServerSettings {
   const [command = '', ...args] = words;
   return {
     name: 'one',
@@ -54,7 +54,7 @@ function settings(words: readonly string[], { given = {}, ...more }: Asked = {})
   };
 }
 
-async function said(one: ServerSettings, more: Partial<LaunchHost> = {}): Promise<string> {
+async function outputOf(one: ServerSettings, more: Partial<LaunchHost> = {}): Promise<string> {
   const launched = await launch(one, {
     workspace,
     hidden: [],
@@ -74,7 +74,7 @@ function program(file: string, text: string): void {
   chmodSync(file, 0o755);
 }
 
-describe('a folder that was judged, and is a link by the time of the start', () => {
+describe('a checked folder that a link replaced before the start', () => {
   const swap = (name: string): string => {
     const folder = path.join(workspace, name);
     mkdirSync(folder);
@@ -82,22 +82,19 @@ describe('a folder that was judged, and is a link by the time of the start', () 
     symlinkSync(outside, folder);
     return folder;
   };
-  it.each(['allowRead', 'allowWrite', 'denyRead'] as const)(
-    'is refused by name in %s: rmdir out && ln -s ~ out',
-    async (list) => {
-      const one = settings(['sh', '-c', 'echo planted >out/.bashrc'], { given: { [list]: [swap('out')] } });
-      await expect(said(one)).rejects.toMatchObject({
-        code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringContaining(
-          '"out" leads through a link that did not exist when the configuration was loaded',
-        ) as string,
-      });
-      expect(readdirSync(outside)).toEqual([]);
-    },
-  );
+  it.each(['allowRead', 'allowWrite', 'denyRead'] as const)('is refused by name in %s', async (list) => {
+    const one = settings(['sh', '-c', 'echo planted >out/.bashrc'], { given: { [list]: [swap('out')] } });
+    await expect(outputOf(one)).rejects.toMatchObject({
+      code: 'SANDBOX_UNAVAILABLE',
+      message: expect.stringContaining(
+        '"out" leads through a link that did not exist when the configuration was loaded',
+      ) as string,
+    });
+    expect(readdirSync(outside)).toEqual([]);
+  });
 
-  it('is refused as a folder to start in, and where a folder above it was moved', async () => {
-    await expect(said(settings(['true'], { cwd: swap('place') }))).rejects.toMatchObject({
+  it('is refused as the working folder, and if a folder above it was moved', async () => {
+    await expect(outputOf(settings(['true'], { cwd: swap('place') }))).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
     });
     const inner = path.join(workspace, 'above', 'inner');
@@ -105,12 +102,12 @@ describe('a folder that was judged, and is a link by the time of the start', () 
     mkdirSync(path.join(outside, 'inner'));
     renameSync(path.join(workspace, 'above'), path.join(workspace, 'was'));
     symlinkSync(outside, path.join(workspace, 'above'));
-    await expect(said(settings(['true'], { given: { allowWrite: [inner] } }))).rejects.toMatchObject({
+    await expect(outputOf(settings(['true'], { given: { allowWrite: [inner] } }))).rejects.toMatchObject({
       message: expect.stringContaining('"above/inner"') as string,
     });
   });
 
-  it('is refused before anything runs in it, when the swap comes while the sandbox is being made', async () => {
+  it('is refused before anything runs, if it is replaced while the sandbox is set up', async () => {
     const folder = path.join(workspace, 'out');
     mkdirSync(folder);
     const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
@@ -135,34 +132,34 @@ describe('a folder that was judged, and is a link by the time of the start', () 
     expect(readdirSync(outside)).toEqual([]);
   });
 
-  it('is refused in a container before its client is asked anything', async () => {
+  it('is refused in a container before its client is called', async () => {
     const one = settings(['true'], { isolation: 'container', given: { allowWrite: [swap('out')] } });
-    await expect(said({ ...one, sandbox: { ...one.sandbox!, image: 'x' } })).rejects.toMatchObject({
+    await expect(outputOf({ ...one, sandbox: { ...one.sandbox!, image: 'x' } })).rejects.toMatchObject({
       message: expect.stringContaining('leads through a link') as string,
     });
   });
 
-  it('that does not exist yet is left out, and no reason to refuse', async () => {
-    expect(await said(settings(['echo', 'fine'], { given: { allowRead: [path.join(workspace, 'later')] } }))).toBe(
+  it('is left out if it does not exist yet', async () => {
+    expect(await outputOf(settings(['echo', 'fine'], { given: { allowRead: [path.join(workspace, 'later')] } }))).toBe(
       'fine',
     );
   });
 });
 
-describe('folders that nobody named', () => {
-  it('the home folder as cwd is refused at the start too, and one that is gone', async () => {
+describe('the files that a server sees', () => {
+  it('do not include the home folder: as cwd it is refused at the start, like a missing folder', async () => {
     process.env.HOME = outside;
     for (const cwd of [outside, path.dirname(outside), '/'])
-      await expect(said(settings(['true'], { cwd }))).rejects.toMatchObject({
+      await expect(outputOf(settings(['true'], { cwd }))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
         message: expect.stringContaining('too many files because of its cwd') as string,
       });
-    await expect(said(settings(['true'], { cwd: path.join(outside, 'gone') }))).rejects.toMatchObject({
+    await expect(outputOf(settings(['true'], { cwd: path.join(outside, 'gone') }))).rejects.toMatchObject({
       code: 'INIT_FAILED',
     });
   });
 
-  it('a file of another project among the arguments brings the file, not the project', async () => {
+  it('include a file of another project among the arguments, but not the project', async () => {
     const [mine, other] = [path.join(workspace, 'mine'), path.join(outside, 'other')];
     for (const folder of [mine, other]) {
       mkdirSync(folder);
@@ -172,26 +169,27 @@ describe('folders that nobody named', () => {
     writeFileSync(path.join(other, 'index.js'), '');
     writeFileSync(
       path.join(mine, 'server.js'),
-      "const fs = require('node:fs'); const path = require('node:path'); for (const file of [__filename, ...process.argv.slice(2)]) console.log(fs.readdirSync(path.dirname(file)).join());",
+      `const fs = require('node:fs'); const path = require('node:path');
+for (const file of [__filename, ...process.argv.slice(2)]) console.log(fs.readdirSync(path.dirname(file)).join());`,
     );
     expect(
-      (await said(settings([process.execPath, path.join(mine, 'server.js'), path.join(other, 'index.js')]))).split(
+      (await outputOf(settings([process.execPath, path.join(mine, 'server.js'), path.join(other, 'index.js')]))).split(
         '\n',
       ),
     ).toEqual(['.env,package.json,server.js', 'index.js']);
   });
 
-  it('a home that holds a package.json, a bin or an environment of Python is no package', async () => {
+  it('do not include a home folder as a package, even if it contains package.json, bin or pyvenv.cfg', async () => {
     process.env.HOME = outside;
     mkdirSync(path.join(outside, 'bin'));
     for (const file of ['package.json', 'pyvenv.cfg', 'secret']) writeFileSync(path.join(outside, file), '{}');
     program(path.join(outside, 'bin', 'server'), `"$(ls -A ${outside})"`);
-    expect(await said(settings([path.join(outside, 'bin', 'server')]))).toBe('bin');
+    expect(await outputOf(settings([path.join(outside, 'bin', 'server')]))).toBe('bin');
   });
 });
 
-describe('the file that was looked at', () => {
-  it('starts directly too, whatever the PATH of this process holds beside it', async () => {
+describe('the inspected file', () => {
+  it('is the one that starts without isolation too, even if PATH names a relative folder', async () => {
     const [good, evil] = [path.join(outside, 'good'), path.join(workspace, 'evil')];
     for (const folder of [good, evil]) {
       mkdirSync(folder);
@@ -199,26 +197,26 @@ describe('the file that was looked at', () => {
     }
     process.env.PATH = `evil:${good}:${PATH}`;
     const one = settings(['tool'], { isolation: 'direct', cwd: workspace });
-    const { program: looked } = await inspectStart(one, workspace);
-    expect([looked?.path, await said(one)]).toEqual([path.join(good, 'tool'), 'good']);
-    expect(await said(settings(['sh', '-c', 'tool; echo "$PATH"'], { isolation: 'direct', cwd: workspace }))).toBe(
+    const { program: inspected } = await inspectStart(one, workspace);
+    expect([inspected?.path, await outputOf(one)]).toEqual([path.join(good, 'tool'), 'good']);
+    expect(await outputOf(settings(['sh', '-c', 'tool; echo "$PATH"'], { isolation: 'direct', cwd: workspace }))).toBe(
       `good\n${good}:${PATH}`,
     );
   });
 
-  it('starts in its own folder, which is empty in a sandbox that is not given it: never its namesake in the workspace', async () => {
-    writeFileSync(path.join(outside, 'server.js'), "console.log('looked at')");
-    writeFileSync(path.join(workspace, 'server.js'), "console.log('the namesake')");
+  it('starts from its working folder, and never a file of the same name in the workspace', async () => {
+    writeFileSync(path.join(outside, 'server.js'), "console.log('inspected')");
+    writeFileSync(path.join(workspace, 'server.js'), "console.log('of the same name')");
     for (const file of [path.join(outside, 'server.js'), path.join(workspace, 'server.js')]) own(file);
     const given = { allowRead: [workspace] };
-    expect(await said(settings([process.execPath, 'server.js'], { given }), { folder: outside })).toBe('looked at');
-    const out = await said(settings([process.execPath, 'server'], { given }), { folder: outside });
-    expect(out).not.toContain('the namesake');
-    expect(await said(settings(['sh', '-c', 'pwd; ls -A'], { given }), { folder: outside })).toBe(outside);
+    expect(await outputOf(settings([process.execPath, 'server.js'], { given }), { folder: outside })).toBe('inspected');
+    const out = await outputOf(settings([process.execPath, 'server'], { given }), { folder: outside });
+    expect(out).not.toContain('of the same name');
+    expect(await outputOf(settings(['sh', '-c', 'pwd; ls -A'], { given }), { folder: outside })).toBe(outside);
   });
 });
 
-describe('the first screen', () => {
+describe('the approval screen', () => {
   const screenOf = async (one: ServerSettings): Promise<string> => {
     const facts = await startFacts(one, { folder: workspace, inspect: inspectStart, digest: (text) => text });
     return startScreen({ ...one, source: 'tollgate.yaml' } as ServerConfig, {
@@ -229,7 +227,7 @@ describe('the first screen', () => {
     });
   };
 
-  it('names every folder that a server is given, also those that nobody wrote down', async () => {
+  it('names every folder that a server sees, also those that its settings do not name', async () => {
     const [mine, place, out] = ['mine', 'place', 'out'].map((name) => path.join(workspace, name)) as [
       string,
       string,
@@ -245,7 +243,7 @@ describe('the first screen', () => {
     expect(await screenOf(settings(words, { isolation: 'direct', cwd: place }))).not.toContain('reads');
   });
 
-  it('has another hash once the same words give more: a package.json above a script', async () => {
+  it('has another hash if the same command shows more files, because of a package.json above its script', async () => {
     writeFileSync(path.join(workspace, 'server.js'), '');
     const one = settings(['node', path.join(workspace, 'server.js')]);
     const hash = async (): Promise<string> =>
@@ -256,7 +254,7 @@ describe('the first screen', () => {
     expect(await hash()).not.toBe(before);
   });
 
-  it('remarks on a container whose image has no digest', () => {
+  it('warns about an image without a digest', () => {
     const remarks = (image: string, isolation = 'container'): readonly string[] =>
       imageRemarks({ isolation, sandbox: { image } });
     expect(remarks('mcp/files:latest')).toEqual([expect.stringContaining('no digest')]);

@@ -1,4 +1,4 @@
-/** Attacks on the files that decide what an agent may do: through links, odd names, folders that do not exist yet, and edits on the disk. */
+/** Attacks on control files: through links, unusual names, folders that do not exist yet, and edits on the disk. */
 import {
   chmodSync,
   cpSync,
@@ -33,25 +33,34 @@ import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const ALLOW_ALL = 'rules:\n  - {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}\n';
+const TOKEN = 'sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
 const FIXTURE = path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs');
 
-const done: (() => Promise<void> | void)[] = [];
+const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
-  for (const undo of done.splice(0).reverse()) await undo();
+  for (const undo of cleanups.splice(0).reverse()) await undo();
 });
 
-/** A facade whose configuration lies in its workspace, and whose policy allows everything that the facade itself does not close. */
-async function inWorkspace(policy: string, plant: (folder: string) => void): Promise<TestFacade> {
+/** Starts a facade with its configuration in the workspace, and a policy that allows everything. */
+async function startInWorkspace(policy: string, plant: (folder: string) => void): Promise<TestFacade> {
   const root = openWorkspace();
-  done.push(() => rmSync(root, { recursive: true, force: true }));
+  cleanups.push(() => rmSync(root, { recursive: true, force: true }));
   const [folder, state] = [path.join(root, 'project'), path.join(root, 'state')];
   mkdirSync(folder);
   plant(folder);
   const facade = await startFacade(
-    `version: 1\nworkspace: .\nstate: ${state}\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [${policy}]\nexpose:\n  primitives: workspace\n`,
+    `version: 1
+workspace: .
+state: ${state}
+principals:
+  - {id: agent, role: agent, profiles: [default]}
+policies: [${policy}]
+expose:
+  primitives: workspace
+`,
     { folder },
   );
-  done.push(() => facade.close());
+  cleanups.push(() => facade.close());
   return facade;
 }
 
@@ -82,16 +91,16 @@ describe('a write to a control file', () => {
       folderLink,
       ['elsewhere/deep/rules.yaml', 'policies/rules.yaml'],
     ],
-    ['a name that begins with two dots', '..policies/x.yaml', inRego, ['..policies/x.yaml']],
-    ['servers that do not exist yet', 'rules.yaml', inRego, ['servers/evil.yaml']],
-  ])('%s is refused under every name' + verifies('TR-30'), async (_, policy, plant, names) => {
-    const facade = await inWorkspace(policy, plant);
+    ['a name that starts with two dots', '..policies/x.yaml', inRego, ['..policies/x.yaml']],
+    ['a servers folder that does not exist yet', 'rules.yaml', inRego, ['servers/evil.yaml']],
+  ])('of the kind "%s" is refused under every name' + verifies('TR-30'), async (_, policy, plant, names) => {
+    const facade = await startInWorkspace(policy, plant);
     const session = facade.open('agent');
     for (const name of names) {
       const answer = await facade.call(session, 'write', { path: name, content: 'rules: []\n' });
       expect([name, answer.code, answer.text]).toEqual([name, 'DENIED', expect.stringContaining('control-files')]);
     }
-    // The rule is not one that closes everything.
+    // Other files can be written.
     expect((await facade.call(session, 'write', { path: 'notes.txt', content: 'x' })).code).toBe('');
   });
 });
@@ -107,7 +116,7 @@ describe('a shell command in the sandbox', () => {
       root,
       shell: sandboxedShell(() => ({ workspace: root, sandbox, hidden: [], fixed })),
     });
-    done.push(() => server.stop());
+    cleanups.push(() => server.stop());
     return async (command) => {
       const args = { command };
       const doc = await server.call({
@@ -123,14 +132,14 @@ describe('a shell command in the sandbox', () => {
   };
 
   it(
-    'cannot make servers/, nor a file in a folder that does not exist, and leaves no trace of the places' +
-      verifies('TR-30'),
+    'cannot create servers/, or a control file in a missing folder, and leaves no placeholder' + verifies('TR-30'),
     async () => {
       const root = openWorkspace();
-      done.push(() => rmSync(root, { recursive: true, force: true }));
+      cleanups.push(() => rmSync(root, { recursive: true, force: true }));
       const bash = shellOver(root, [path.join(root, 'servers'), path.join(root, '.vscode', 'mcp.json')]);
       const text = await bash(
-        'echo x >servers/evil.yaml; rm -rf servers; mv servers away; mkdir -p servers/deep; echo x >.vscode/mcp.json; mv .vscode other; ls -A',
+        `echo x >servers/evil.yaml; rm -rf servers; mv servers away; mkdir -p servers/deep
+         echo x >.vscode/mcp.json; mv .vscode other; ls -A`,
       );
       expect(text).toMatch(/Read-only file system/);
       expect(text).toMatch(/Device or resource busy/);
@@ -141,9 +150,9 @@ describe('a shell command in the sandbox', () => {
     },
   );
 
-  it('runs, and cannot write the target, when a rules file is a link' + verifies('TR-30'), async () => {
+  it('cannot write the target of a linked rules file' + verifies('TR-30'), async () => {
     const root = openWorkspace();
-    done.push(() => rmSync(root, { recursive: true, force: true }));
+    cleanups.push(() => rmSync(root, { recursive: true, force: true }));
     put(root, 'cfg/real.yaml', ALLOW_ALL);
     put(root, 'policies/.keep', '');
     symlinkSync('../cfg/real.yaml', path.join(root, 'policies/rules.yaml'));
@@ -162,23 +171,33 @@ describe('a shell command in the sandbox', () => {
   });
 });
 
-describe('an edited classification of an approved server', () => {
+describe('an edit of the semantics of an approved server', () => {
   const configure = (semantics: string): Readonly<Record<string, string>> => ({
-    'tollgate.yaml':
-      'version: 1\nworkspace: workspace\nstate: state\npolicies: [rules.yaml]\nprincipals: [{id: agent, role: agent, profiles: [default]}]\nexpose: {tools: ["notes.*"]}\n',
+    'tollgate.yaml': `version: 1
+workspace: workspace
+state: state
+policies: [rules.yaml]
+principals: [{id: agent, role: agent, profiles: [default]}]
+expose: {tools: ["notes.*"]}
+`,
     'rules.yaml': 'rules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n',
-    'servers/notes.yaml': `command: ${process.execPath}\nargs: [${FIXTURE}, mode]\nisolation: direct\nprofiles: [default]\nsemantics: {${semantics}}\n`,
+    'servers/notes.yaml': `command: ${process.execPath}
+args: [${FIXTURE}, mode]
+isolation: direct
+profiles: [default]
+semantics: {${semantics}}
+`,
   });
   const begin = async (semantics: string): Promise<Reloadable> => {
     const facade = await new Reloadable(configure(semantics)).start();
-    done.push(() => facade.close());
+    cleanups.push(() => facade.close());
     return facade;
   };
 
   it.each([
     ['while the server runs', true],
     ['before it is started', false],
-  ])('voids its approval %s, outside of the workspace too' + verifies('TR-36'), async (_when, isRunning) => {
+  ])('voids its approval %s, also outside of the workspace' + verifies('TR-36'), async (_when, isRunning) => {
     const facade = await begin('find: read, admin: destructive');
     const session = facade.open('agent');
     if (isRunning) expect((await facade.call(session, 'notes_find', { text: 'a' })).code).toBe('');
@@ -194,7 +213,7 @@ describe('an edited classification of an approved server', () => {
     expect(existsSync(ran) ? readFileSync(ran, 'utf8') : '').not.toContain('admin');
   });
 
-  it('is shown by the screen of the approval, with what it was' + verifies('TR-36'), async () => {
+  it('is shown on the approval screen with the earlier value' + verifies('TR-36'), async () => {
     const facade = await begin('admin: destructive');
     facade.write('servers/notes.yaml', configure('admin: read')['servers/notes.yaml'] ?? '');
     const config = facade.read();
@@ -207,63 +226,66 @@ describe('an edited classification of an approved server', () => {
   });
 });
 
-describe('a server without a sandbox, with a configuration outside of the workspace', () => {
-  it('changes no file of Tollgate by its real path, and reads nothing of its state' + verifies('TR-30'), async () => {
-    const semantics = {
-      put: { verb: 'write', paths: ['path'] },
-      move: { verb: 'destructive', paths: ['from', 'to'] },
-      get: { verb: 'read', paths: ['path'] },
-    };
-    const facade = await startRaw(
-      { files: { tools: [tool('put'), tool('move'), tool('get')], settings: { semantics } } },
-      { rules: [allow('files')] },
-    );
-    done.push(() => facade.close());
-    const session = facade.open('me');
-    const [config, elsewhere] = [path.join(facade.folder, 'tollgate.yaml'), openWorkspace()];
-    done.push(() => rmSync(elsewhere, { recursive: true, force: true }));
-    symlinkSync(config, path.join(elsewhere, 'link'));
-    symlinkSync(facade.folder, path.join(elsewhere, 'folder'));
-    const attacks: readonly (readonly [string, Readonly<Record<string, string>>])[] = [
-      ['files_put', { path: config }],
-      ['files_put', { path: `${elsewhere}/link` }],
-      ['files_put', { path: `${elsewhere}/folder/tollgate.yaml` }],
-      ['files_put', { path: `../${path.basename(config)}` }],
-      ['files_put', { path: path.join(facade.folder, 'servers', 'evil.yaml') }],
-      ['files_move', { from: path.join(elsewhere, 'x'), to: facade.folder }],
-      ['files_move', { from: facade.folder, to: path.join(elsewhere, 'y') }],
-      ['files_move', { from: path.dirname(facade.folder), to: elsewhere }],
-      ['files_get', { path: path.join(facade.folder, 'state', 'token') }],
-      ['files_put', { path: path.join(facade.folder, 'state', 'audit', 'x') }],
-    ];
-    for (const [name, args] of attacks) {
-      const answer = await facade.call(session, name, args);
-      expect([name, args, answer.code, answer.text]).toEqual([
-        name,
-        args,
-        'DENIED',
-        expect.stringContaining('control-files'),
-      ]);
-    }
-    expect(facade.calls('files')).toEqual([]);
-    // Neighbours stay open, and so does reading what is no secret.
-    for (const [name, args] of [
-      ['files_put', { path: path.join(elsewhere, 'notes.txt') }],
-      ['files_put', { path: path.join(facade.folder, 'notes.txt') }],
-      ['files_get', { path: config }],
-      ['files_get', { path: elsewhere }],
-    ] as const)
-      expect([name, args, (await facade.call(session, name, args)).code]).toEqual([name, args, '']);
-    expect(
-      facade
-        .records()
-        .filter(({ code }) => code === 'DENIED')
-        .every(({ reasons }) => JSON.stringify(reasons).includes('control-files')),
-    ).toBe(true);
-  });
+describe('a server without a sandbox', () => {
+  it(
+    'cannot change control files outside of the workspace by any path, or read the state folder' + verifies('TR-30'),
+    async () => {
+      const semantics = {
+        put: { verb: 'write', paths: ['path'] },
+        move: { verb: 'destructive', paths: ['from', 'to'] },
+        get: { verb: 'read', paths: ['path'] },
+      };
+      const facade = await startRaw(
+        { files: { tools: [tool('put'), tool('move'), tool('get')], settings: { semantics } } },
+        { rules: [allow('files')] },
+      );
+      cleanups.push(() => facade.close());
+      const session = facade.open('me');
+      const [config, elsewhere] = [path.join(facade.folder, 'tollgate.yaml'), openWorkspace()];
+      cleanups.push(() => rmSync(elsewhere, { recursive: true, force: true }));
+      symlinkSync(config, path.join(elsewhere, 'link'));
+      symlinkSync(facade.folder, path.join(elsewhere, 'folder'));
+      const attacks: readonly (readonly [string, Readonly<Record<string, string>>])[] = [
+        ['files_put', { path: config }],
+        ['files_put', { path: `${elsewhere}/link` }],
+        ['files_put', { path: `${elsewhere}/folder/tollgate.yaml` }],
+        ['files_put', { path: `../${path.basename(config)}` }],
+        ['files_put', { path: path.join(facade.folder, 'servers', 'evil.yaml') }],
+        ['files_move', { from: path.join(elsewhere, 'x'), to: facade.folder }],
+        ['files_move', { from: facade.folder, to: path.join(elsewhere, 'y') }],
+        ['files_move', { from: path.dirname(facade.folder), to: elsewhere }],
+        ['files_get', { path: path.join(facade.folder, 'state', 'token') }],
+        ['files_put', { path: path.join(facade.folder, 'state', 'audit', 'x') }],
+      ];
+      for (const [name, args] of attacks) {
+        const answer = await facade.call(session, name, args);
+        expect([name, args, answer.code, answer.text]).toEqual([
+          name,
+          args,
+          'DENIED',
+          expect.stringContaining('control-files'),
+        ]);
+      }
+      expect(facade.calls('files')).toEqual([]);
+      // Other files there can be written, and control files without secrets can be read.
+      for (const [name, args] of [
+        ['files_put', { path: path.join(elsewhere, 'notes.txt') }],
+        ['files_put', { path: path.join(facade.folder, 'notes.txt') }],
+        ['files_get', { path: config }],
+        ['files_get', { path: elsewhere }],
+      ] as const)
+        expect([name, args, (await facade.call(session, name, args)).code]).toEqual([name, args, '']);
+      expect(
+        facade
+          .records()
+          .filter(({ code }) => code === 'DENIED')
+          .every(({ reasons }) => JSON.stringify(reasons).includes('control-files')),
+      ).toBe(true);
+    },
+  );
 });
 
-describe('an edit on the disk of a configuration in the workspace', () => {
+describe('a configuration in the workspace that was edited on the disk', () => {
   const yaml = (more = ''): string => `version: 1
 workspace: .
 bash: {isolation: direct}
@@ -277,7 +299,10 @@ ${more}`;
     project = new Project();
     project.write(
       'rules.yaml',
-      'rules:\n  - {id: run, outcome: allow, when: {tools: [workspace.*]}}\n  - {id: notes, outcome: allow, when: {servers: [notes], verbs: [read]}}\n',
+      `rules:
+  - {id: run, outcome: allow, when: {tools: [workspace.*]}}
+  - {id: notes, outcome: allow, when: {servers: [notes], verbs: [read]}}
+`,
     );
     project.write('tollgate.yaml', yaml());
     expect((await cli(project, ['reload'])).code).toBe(EXIT.approval);
@@ -289,7 +314,7 @@ ${more}`;
     child = undefined;
     project.remove();
   });
-  /** Commands in a sandbox run as the user who owns the workspace, who is not root. */
+  /** Gives all files to an ordinary user: commands in a sandbox run as the owner of the workspace. */
   const chownAll = (folder: string): void =>
     [
       folder,
@@ -307,7 +332,7 @@ ${more}`;
   const bash = async (agent: Child, command: string): Promise<string> =>
     JSON.stringify(await agent.call('bash', { command }));
 
-  it('servers/ made by a shell command defines no server, and classifies no tool' + verifies('TR-31'), async () => {
+  it('does not apply files in servers/ that a command created' + verifies('TR-31'), async () => {
     const agent = await startUnaccepted();
     await bash(
       agent,
@@ -328,12 +353,13 @@ ${more}`;
   });
 
   it(
-    'an edited tollgate.yaml in the workspace counts neither for who runs nor for the next start' + verifies('TR-31'),
+    'does not apply an edited tollgate.yaml, neither in the running process nor at the next start' + verifies('TR-31'),
     async () => {
       const agent = await startUnaccepted();
       await bash(
         agent,
-        'echo "rules: [{id: evil, outcome: allow, when: {}}]" >>tollgate.yaml; printf "rules:\\n  - {id: all, outcome: allow, when: {}}\\n" >rules.yaml',
+        `echo "rules: [{id: evil, outcome: allow, when: {}}]" >>tollgate.yaml
+         printf "rules:\\n  - {id: all, outcome: allow, when: {}}\\n" >rules.yaml`,
       );
       await expect.poll(() => agent.err).toContain('Not in force: rules.yaml, tollgate.yaml differ');
       expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toEqual([]);
@@ -345,7 +371,7 @@ ${more}`;
     },
   );
 
-  it('another state folder in the file does not name a forged acceptance' + verifies('TR-31'), () => {
+  it('does not use a forged acceptance in another state folder' + verifies('TR-31'), () => {
     const forged = path.join(project.root, 'forged');
     project.write('tollgate.yaml', yaml(`state: ${forged}\nrules: [{id: evil, outcome: allow, when: {}}]`));
     const { acceptedFolder: honest } = loadInForce(project.file, { env: {}, home: project.home }).config;
@@ -354,14 +380,13 @@ ${more}`;
   });
 
   it(
-    'the folder of acceptances cannot lie where agents write: the workspace, or what a sandbox may write' +
-      verifies('TR-38'),
+    'refuses a folder of acceptances in the workspace, or in a folder that a sandbox may write' + verifies('TR-38'),
     async () => {
       const inside = path.join(project.folder, 'xdg');
       expect(() => loadInForce(project.file, { env: { XDG_STATE_HOME: inside }, home: project.home })).toThrow(
         expect.objectContaining({ code: 'CONFIG_INVALID' }),
       );
-      // `state` elsewhere does not help: the copy never follows it.
+      // Another `state` changes nothing: the accepted copy is never in it.
       const elsewhere = path.join(project.root, 'state');
       const messages = (more: string, env: Record<string, string>): readonly string[] =>
         project
@@ -374,7 +399,8 @@ ${more}`;
           )
           .problems.map(({ line, message }) => `${line}: ${message}`);
       expect(messages('', { XDG_STATE_HOME: inside })).toEqual([
-        '2: the workspace contains the folder of accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
+        '2: the workspace contains the folder of accepted configurations, so an agent could accept its own; ' +
+          'name another workspace, or set XDG_STATE_HOME to a folder outside it',
       ]);
       const apart = path.join(project.root, 'apart');
       expect(messages(`bash: {filesystem: {allowWrite: [${apart}]}}`, { XDG_STATE_HOME: apart })).toEqual([
@@ -388,11 +414,12 @@ ${more}`;
     },
   );
 
-  it('a broken server file blocks neither a reload nor the next start' + verifies('TR-34'), async () => {
+  it('still starts and reloads with broken server files' + verifies('TR-34'), async () => {
     const agent = await startUnaccepted();
     await bash(
       agent,
-      'mkdir -p servers; echo "{{{" >servers/broken.yaml; mkfifo servers/pipe.yaml; ln -s / servers/root.yaml; echo ": : :" >rules.yaml',
+      `mkdir -p servers; echo "{{{" >servers/broken.yaml; mkfifo servers/pipe.yaml; ln -s / servers/root.yaml
+       echo ": : :" >rules.yaml`,
     );
     await expect.poll(() => agent.err).toContain('Not in force');
     agent.process.kill('SIGKILL');
@@ -406,8 +433,7 @@ ${more}`;
   });
 
   it(
-    'counts within a second once an owner accepts it, by the hash of what was shown, and is recorded' +
-      verifies('TR-33'),
+    'applies within a second after an owner accepted the shown hash, and this is recorded' + verifies('TR-33'),
     async () => {
       const agent = await startUnaccepted();
       project.write(
@@ -417,21 +443,23 @@ ${more}`;
       const shown = await cli(project, ['reload']);
       expect(shown).toMatchObject({
         code: EXIT.approval,
-        out: 'May allow more:\n  tollgate.yaml: rule more (allow) is new\nAllows less:\n  caps.bytes: 30000 → 20000\n',
+        out:
+          'May allow more:\n  tollgate.yaml: rule more (allow) is new\n' +
+          'Allows less:\n  caps.bytes: 30000 → 20000\n',
       });
       const hash = /--yes ([\da-f]{64})/.exec(shown.err)?.[1] ?? '';
       expect(await cli(project, ['reload', '--yes', 'f'.repeat(64)])).toMatchObject({
         code: EXIT.refused,
         err: expect.stringMatching(/^PIN_MISMATCH/) as string,
       });
-      // What changed after it was shown is not what was agreed to.
+      // A later change is not part of what was accepted.
       project.write('servers/late.yaml', 'command: sh\n');
       expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.refused);
       rmSync(path.join(project.folder, 'servers'), { recursive: true });
       const before = performance.now();
       expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.ok);
       await expect.poll(() => agent.err, { interval: 20 }).toContain('Reloaded: policy revision');
-      // A second on an idle machine; the rest is for a busy one.
+      // One second on an idle machine. The limit allows for a busy one.
       expect(performance.now() - before).toBeLessThan(15_000);
       expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toHaveLength(1);
       expect((await cli(project, ['audit', 'list', '--type', 'setup', '--json'])).out).toContain(
@@ -440,60 +468,52 @@ ${more}`;
     },
   );
 
-  it(
-    'is not accepted for somebody who is no owner, whatever the file on the disk says' + verifies('TR-33'),
-    async () => {
-      project.write(
-        'tollgate.yaml',
-        yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, profiles: [default]}]'),
-      );
-      expect((await acceptByHash()).code).toBe(EXIT.ok);
-      project.write(
-        'tollgate.yaml',
-        yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, owner: true, profiles: [default]}]'),
-      );
-      expect(await cli(project, ['reload', '--as', 'ann'])).toMatchObject({
-        code: EXIT.auth,
-        err: expect.stringMatching(/^IDENTITY: ann is no owner/) as string,
-      });
-    },
-  );
-
-  it('is not accepted where nobody could accept the next one' + verifies('TR-33'), async () => {
+  it('cannot be accepted by a principal that only the edited file makes an owner' + verifies('TR-33'), async () => {
     project.write(
       'tollgate.yaml',
-      yaml(
-        'principals: [{id: ann, role: dev, owner: true, token: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]',
-      ),
+      yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, profiles: [default]}]'),
     );
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+    project.write(
+      'tollgate.yaml',
+      yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, owner: true, profiles: [default]}]'),
+    );
+    expect(await cli(project, ['reload', '--as', 'ann'])).toMatchObject({
+      code: EXIT.auth,
+      err: expect.stringMatching(/^IDENTITY: ann is no owner/) as string,
+    });
+  });
+
+  it('cannot be accepted if no one could accept a later change' + verifies('TR-33'), async () => {
+    project.write('tollgate.yaml', yaml(`principals: [{id: ann, role: dev, owner: true, token: "${TOKEN}"}]`));
     expect(await cli(project, ['reload'])).toMatchObject({
       code: EXIT.auth,
       err: expect.stringMatching(/^IDENTITY: .* no later change/) as string,
     });
     project.write(
       'tollgate.yaml',
-      yaml(
-        'principals: [{id: ann, role: dev, owner: true, stdio: true, token: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]',
-      ),
+      yaml(`principals: [{id: ann, role: dev, owner: true, stdio: true, token: "${TOKEN}"}]`),
     );
     expect((await acceptByHash()).code).toBe(EXIT.ok);
     project.write('tollgate.yaml', yaml());
     expect((await acceptByHash()).code).toBe(EXIT.ok);
   });
 
-  it('without an accepted copy nothing is served, and the error names the command' + verifies('TR-32'), async () => {
+  it('does not start without an accepted copy, and names the command that accepts it' + verifies('TR-32'), async () => {
     rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
     for (const command of ['run', 'serve']) {
       child = new Child(project, [command], { asItIs: true });
       expect(await child.ended).toEqual({ code: EXIT.approval, signal: null });
       expect(child.err).toBe(
-        'CONFIG_NOT_ACCEPTED: No owner has accepted tollgate.yaml, servers, rules.yaml, which an agent could have written: they are in the workspace or in a folder that a sandbox may write.\nRead it, then accept it with: tollgate reload\n',
+        'CONFIG_NOT_ACCEPTED: No owner has accepted tollgate.yaml, servers, rules.yaml, which an agent could have ' +
+          'written: they are in the workspace or in a folder that a sandbox may write.\n' +
+          'Read it, then accept it with: tollgate reload\n',
       );
     }
   });
 
   it(
-    'before the first acceptance no command that decides something reads it, and it names no helper program' +
+    'is not used before the first acceptance by commands that decide something, or to name helper programs' +
       verifies('TR-37'),
     async () => {
       rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
@@ -510,7 +530,7 @@ ${more}`;
       ]) {
         expect([argv, (await new Child(project, argv, { asItIs: true }).ended).code]).toEqual([argv, EXIT.approval]);
       }
-      // Commands for the disk keep their state in the default folder meanwhile.
+      // Until then, commands that only read and write files use the default state folder.
       for (const argv of [
         ['connect', 'nothing'],
         ['export', '--client', 'claude-code', '--dry-run'],
@@ -530,7 +550,7 @@ ${more}`;
   );
 
   it(
-    'names no other state folder for a command that reads the disk, after an acceptance too' + verifies('TR-37'),
+    'cannot name another state folder for commands that only read files, even after an acceptance' + verifies('TR-37'),
     () => {
       const [io, options] = [{ cwd: project.folder, env: {}, home: project.home }, { config: 'tollgate.yaml' }];
       const { state, audit } = loadInForce(project.file, io).config;
@@ -544,7 +564,7 @@ ${more}`;
     },
   );
 
-  it('is accepted with what the owner writes over it: init --force, policy fmt' + verifies('TR-35'), async () => {
+  it('is accepted when a command of the owner rewrites it: init --force, policy fmt' + verifies('TR-35'), async () => {
     project.write('tollgate.yaml', `${yaml()}rules: [{id: evil, outcome: allow, when: {}}]\n`);
     expect(await cli(project, ['init', '--force'])).toMatchObject({
       code: EXIT.ok,
@@ -574,8 +594,7 @@ ${more}`;
   });
 
   it(
-    'does not count through a link that a sandboxed command puts in the place of a linked control file' +
-      verifies('TR-31'),
+    'does not apply a file behind a link that a command put in the place of a linked control file' + verifies('TR-31'),
     async () => {
       rmSync(path.join(project.folder, 'rules.yaml'));
       project.write('cfg/real.yaml', 'rules:\n  - {id: run, outcome: allow, when: {tools: [workspace.*]}}\n');
@@ -585,11 +604,12 @@ ${more}`;
       for (const folder of [project.root, project.home, project.folder]) chmodSync(folder, 0o755);
       expect((await acceptByHash()).code).toBe(EXIT.ok);
       const agent = await startUnaccepted();
-      const said = await bash(
+      const output = await bash(
         agent,
-        'printf "rules:\\n  - {id: evil, outcome: allow, when: {}}\\n" >evil.yaml && ln -sfn evil.yaml rules.yaml && readlink rules.yaml',
+        `printf "rules:\\n  - {id: evil, outcome: allow, when: {}}\\n" >evil.yaml &&
+         ln -sfn evil.yaml rules.yaml && readlink rules.yaml`,
       );
-      expect(said).toContain('evil.yaml');
+      expect(output).toContain('evil.yaml');
       const only = {
         config: { policies: [{ path: path.join(project.folder, 'rules.yaml') }] },
         differing: ['rules.yaml'],
@@ -610,7 +630,7 @@ ${more}`;
     },
   );
 
-  it('stays unaccepted when a command of the owner edits another file' + verifies('TR-35'), async () => {
+  it('stays unaccepted if a command of the owner edits another file' + verifies('TR-35'), async () => {
     project.write('rules.yaml', 'rules:\n  - {id: all, outcome: allow, when: {}}\n');
     const moded = await cli(project, ['policy', 'mode', 'rules.yaml', 'warn']);
     expect(moded).toMatchObject({

@@ -1,4 +1,4 @@
-/** Attacks that create a file that rules close to writes and which does not exist yet: what git or an editor runs later, on the host. */
+/** Attacks that create missing files which rules close to writes, and which git or an editor would run on the host. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, lstatSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -14,9 +14,9 @@ import { verifies } from '../verifies.ts';
 const STARTER = path.join(import.meta.dirname, '..', '..', 'policies', 'starter', 'workspace.yaml');
 const NOWHERE = { inside: [], outside: [] };
 
-const done: (() => Promise<void> | void)[] = [];
+const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
-  for (const undo of done.splice(0).reverse()) await undo();
+  for (const undo of cleanups.splice(0).reverse()) await undo();
 });
 
 /** Runs git on the host as the owner of the workspace. */
@@ -38,23 +38,32 @@ function repository(folder: string): void {
   rmSync(path.join(folder, '.git', 'hooks'), { recursive: true, force: true });
 }
 
-/** A repository with the rules of starter `workspace`, in which `npm test` runs `script`. */
+/** Starts a facade over a repository, with the rules of starter `workspace`. `npm test` runs `script` there. */
 async function underStarter(script: string): Promise<{
   readonly folder: string;
   readonly run: () => Promise<string>;
   readonly ask: (tool: string, args: object) => Promise<string>;
 }> {
   const root = openWorkspace();
-  done.push(() => rmSync(root, { recursive: true, force: true }));
+  cleanups.push(() => rmSync(root, { recursive: true, force: true }));
   const folder = path.join(root, 'project');
   repository(folder);
   repository(path.join(folder, 'nested'));
   writeFileSync(path.join(root, 'rules.yaml'), readFileSync(STARTER));
   writeFileSync(path.join(folder, 'package.json'), JSON.stringify({ scripts: { test: 'sh attack.sh' } }));
   writeFileSync(path.join(folder, 'attack.sh'), script);
-  const config = `version: 1\nworkspace: project\nstate: ${root}/state\napprovals: {waitMs: 0}\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`;
+  const config = `version: 1
+workspace: project
+state: ${root}/state
+approvals: {waitMs: 0}
+principals:
+  - {id: agent, role: agent, profiles: [default]}
+policies: [rules.yaml]
+expose:
+  primitives: workspace
+`;
   const facade = await startFacade(config, { folder: root });
-  done.push(() => facade.close());
+  cleanups.push(() => facade.close());
   const session = facade.open('agent');
   return {
     folder,
@@ -63,13 +72,14 @@ async function underStarter(script: string): Promise<{
   };
 }
 
-const SHIFT = (repo: string): string =>
-  `cp -r ${repo}/.git ${repo}/evil; printf '[core]\\n repositoryformatversion = 0\\n fsmonitor = "touch %s/pwned; false"\\n' "$PWD" > ${repo}/evil/config; echo ../evil > ${repo}/.git/commondir`;
+const redirectGit = (repo: string): string => `cp -r ${repo}/.git ${repo}/evil
+printf '[core]\\n repositoryformatversion = 0\\n fsmonitor = "touch %s/pwned; false"\\n' "$PWD" > ${repo}/evil/config
+echo ../evil > ${repo}/.git/commondir`;
 
 describe('a command under the rules of starter workspace', () => {
   for (const repo of ['.', 'nested']) {
-    it(`does not redirect git of the owner by .git/commondir in ${repo}` + verifies('TR-16'), async () => {
-      const { folder, run } = await underStarter(`${SHIFT(repo)}; echo ran`);
+    it(`cannot redirect the owner's git by .git/commondir in ${repo}` + verifies('TR-16'), async () => {
+      const { folder, run } = await underStarter(`${redirectGit(repo)}; echo ran`);
       const text = await run();
       expect(text).toContain('ran');
       expect(text).toMatch(/commondir: (Read-only|Permission)/);
@@ -81,7 +91,7 @@ describe('a command under the rules of starter workspace', () => {
   }
 
   it(
-    'creates no task of an editor, no hook, no workflow, no settings of an agent, nor moves the names away; nothing is left behind' +
+    'cannot create or move tasks of editors, hooks, workflows or settings of agents, and leaves no placeholder' +
       verifies('TR-16'),
     async () => {
       const names = [
@@ -118,7 +128,7 @@ describe('a command under the rules of starter workspace', () => {
   );
 
   it(
-    'a missing name that a rule closes by a pattern is refused to read, write and edit; a command may create it, and the next one is held to it' +
+    'can create a missing file that a rule closes by a pattern, which is then closed to the next command' +
       verifies('TR-89'),
     async () => {
       const { folder, run, ask } = await underStarter(
@@ -155,23 +165,34 @@ describe('a command under the rules of starter workspace', () => {
     },
   );
 
-  it('still commits, branches and makes worktrees, and adds no placeholder' + verifies('TR-16'), async () => {
+  it('can still commit, branch and make worktrees, and commits no placeholder' + verifies('TR-16'), async () => {
     const { folder, run } = await underStarter(
-      'set -e\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org\ngit add package.json attack.sh\ngit commit -qm one\ngit branch b\ngit checkout -q b\ngit worktree add -q /tmp/w2\ngit worktree remove /tmp/w2\ngit add -A -- :!nested :!.npm\ngit status --short\ngit log --oneline --all | wc -l\necho ran',
+      `set -e
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
+git add package.json attack.sh
+git commit -qm one
+git branch b
+git checkout -q b
+git worktree add -q /tmp/w2
+git worktree remove /tmp/w2
+git add -A -- :!nested :!.npm
+git status --short
+git log --oneline --all | wc -l
+echo ran`,
     );
     expect(await run()).toMatch(/1\nran$/);
     expect(git(folder, 'ls-files').trim().split('\n')).toEqual(['attack.sh', 'package.json']);
   });
 });
 
-describe('a name that is held', () => {
+describe('a placeholder', () => {
   const fixed: Confinement = { hidden: NOWHERE, fixed: { inside: ['**/.vscode/**'], outside: [] }, closedHosts: [] };
 
   it(
-    'stays held until the last of two commands ends, and goes to the owner who writes into it' + verifies('TR-16'),
+    'stays until the last of two commands has ended, and is kept if the owner has written into it' + verifies('TR-16'),
     async () => {
       const root = openWorkspace();
-      done.push(() => rmSync(root, { recursive: true, force: true }));
+      cleanups.push(() => rmSync(root, { recursive: true, force: true }));
       const sandbox = {
         filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
         network: { allowedDomains: [] },
@@ -181,7 +202,7 @@ describe('a name that is held', () => {
         root,
         shell: sandboxedShell(() => ({ workspace: root, sandbox, hidden: [], fixed: [] })),
       });
-      done.push(() => server.stop());
+      cleanups.push(() => server.stop());
       const bash = async (command: string): Promise<string> => {
         const args = { command };
         const doc = await server.call({

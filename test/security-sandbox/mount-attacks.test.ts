@@ -1,4 +1,4 @@
-/** Attacks on the mounts of a sandbox: a program that runs already swaps a folder for a link while the next sandbox is set up. */
+/** Attacks on the mounts of a sandbox: a running program replaces a folder by a link while the sandbox is set up. */
 import {
   mkdirSync,
   readdirSync,
@@ -34,7 +34,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(workspace, { recursive: true, force: true }));
 
-/** Control groups that exist for the moment at which they are asked for: after the plan was made, before bubblewrap starts. */
+/** Returns fake control groups that call `act` when one is made: after the plan, before bubblewrap starts. */
 function meanwhile(act: () => void): () => Promise<ControlGroups> {
   const group = {
     commandPrefix: [],
@@ -46,7 +46,7 @@ function meanwhile(act: () => void): () => Promise<ControlGroups> {
 }
 
 async function run(script: string, act: () => void): Promise<number | null> {
-  const jailed = await startSandboxed(
+  const started = await startSandboxed(
     {
       command: 'sh',
       args: ['-c', script],
@@ -62,7 +62,7 @@ async function run(script: string, act: () => void): Promise<number | null> {
     },
     meanwhile(act),
   );
-  return new Promise((resolve) => jailed.child.once('exit', resolve));
+  return new Promise((resolve) => started.child.once('exit', resolve));
 }
 
 describe('a folder around a closed file', () => {
@@ -77,19 +77,16 @@ describe('a folder around a closed file', () => {
     symlinkSync(target, path.join(workspace, 'a/b/c'));
   };
 
-  it(
-    'that is swapped for a link to .git while the sandbox is set up does not uncover its hooks' + verifies('TR-18'),
-    async () => {
-      plant();
-      await expect(run('echo planted >.git/hooks/post-checkout', swap('../../.git'))).rejects.toMatchObject({
-        code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringContaining('was moved or replaced') as string,
-      });
-      expect(readdirSync(path.join(workspace, '.git/hooks'))).toEqual([]);
-    },
-  );
+  it('that is replaced by a link to .git during the setup does not open the hooks' + verifies('TR-18'), async () => {
+    plant();
+    await expect(run('echo planted >.git/hooks/post-checkout', swap('../../.git'))).rejects.toMatchObject({
+      code: 'SANDBOX_UNAVAILABLE',
+      message: expect.stringContaining('was moved or replaced') as string,
+    });
+    expect(readdirSync(path.join(workspace, '.git/hooks'))).toEqual([]);
+  });
 
-  it('that stays where it is starts as ever, and the hooks are closed' + verifies('TR-18'), async () => {
+  it('that stays in place does not affect the start, and the hooks are closed' + verifies('TR-18'), async () => {
     plant();
     expect(await run('echo planted >.git/hooks/post-checkout', () => undefined)).not.toBe(0);
     expect(await run('echo fine >a/b/c/file', () => undefined)).toBe(0);
@@ -97,7 +94,7 @@ describe('a folder around a closed file', () => {
   });
 });
 
-describe('the place of a missing closed name', () => {
+describe('the placeholder of a missing closed file', () => {
   let outside: string;
   beforeEach(() => {
     outside = openWorkspace();
@@ -112,7 +109,7 @@ describe('the place of a missing closed name', () => {
   };
   const names = ['hooks', 'config', 'info/attributes'];
 
-  it('is not made through a folder that was swapped for a link' + verifies('TR-19'), () => {
+  it('is not created through a link in the place of its folder' + verifies('TR-19'), () => {
     swap();
     for (const name of names)
       expect(() => reserveNames([path.join(workspace, 'x/.git', name)])).toThrow(
@@ -121,7 +118,7 @@ describe('the place of a missing closed name', () => {
     expect(readdirSync(path.join(outside, '.git'))).toEqual([]);
   });
 
-  it('is not removed through one either' + verifies('TR-19'), () => {
+  it('is not removed through such a link' + verifies('TR-19'), () => {
     const { places, release } = reserveNames(names.map((name) => path.join(workspace, 'x/.git', name)));
     expect(places).toHaveLength(names.length);
     expect(statSync(path.join(workspace, 'x/.git/config')).uid).toBe(statSync(path.join(workspace, 'x/.git')).uid);
@@ -133,7 +130,7 @@ describe('the place of a missing closed name', () => {
   });
 
   it(
-    'is one of a bounded number: a thousand repositories refuse the start and hold up nobody' + verifies('TR-19'),
+    'is one of a limited number: a thousand repositories make the start fail quickly' + verifies('TR-19'),
     async () => {
       for (let n = 0; n < 1000; n += 1) mkdirSync(path.join(workspace, `many/${n}/.git`), { recursive: true });
       const before = cpuMs();
@@ -147,7 +144,7 @@ describe('the place of a missing closed name', () => {
   );
 });
 
-describe('the mounts of a sandbox', () => {
+describe('checkMounts', () => {
   const line = (id: number, parent: number, root: string, at: string, options = 'rw'): string =>
     `${id} ${parent} 8:1 ${root} ${at} ${options} - ext4 /dev/sda1 rw`;
   const host = parseMounts(
@@ -173,25 +170,25 @@ describe('the mounts of a sandbox', () => {
     line(14, 10, '/home/u/w/h', '/home/u/w/h', 'ro,nosuid'),
     '15 13 0:5 /null /home/u/w/d/x.pem ro - devtmpfs dev rw',
   ];
-  const judge = (lines: readonly string[]) => () => checkMounts(plan, host, parseMounts(lines.join('\n')));
-  const but = (index: number, instead: string): readonly string[] =>
-    good.map((one, at) => (at === index ? instead : one));
+  const check = (lines: readonly string[]) => () => checkMounts(plan, host, parseMounts(lines.join('\n')));
+  const withLine = (index: number, replacement: string): readonly string[] =>
+    good.map((one, at) => (at === index ? replacement : one));
 
-  it('are those of the plan, with what is mounted beneath them on the host' + verifies('TR-18'), () =>
-    expect(judge(good)).not.toThrow(),
+  it('accepts the mounts of the plan and the mounts of the host inside them' + verifies('TR-18'), () =>
+    expect(check(good)).not.toThrow(),
   );
 
   it.each([
-    ['a source outside', but(3, line(13, 10, '/home/u', '/home/u/w/d'))],
-    ['the same names on another disk', but(3, '13 10 8:2 /home/u/w/d /home/u/w/d rw - ext4 /dev/sdb rw')],
-    ['a source that another folder protects', but(3, line(13, 10, '/home/u/w/h', '/home/u/w/d'))],
-    ['another place', but(3, line(13, 10, '/home/u/w/d', '/home/u/w/other'))],
-    ['a place over a protected one', [...good, line(16, 14, '/home/u/w/h', '/home/u/w/h')]],
-    ['a place outside of all that is given', but(3, line(13, 10, '/home/u/w/d', '/usr/bin'))],
-    ['a cover in another place', but(5, '15 13 0:5 /null /home/u/w/d/y.pem ro - devtmpfs dev rw')],
-    ['a protected place that can be written', but(4, line(14, 10, '/home/u/w/h', '/home/u/w/h'))],
+    ['a source outside of the plan', withLine(3, line(13, 10, '/home/u', '/home/u/w/d'))],
+    ['the same names on another disk', withLine(3, '13 10 8:2 /home/u/w/d /home/u/w/d rw - ext4 /dev/sdb rw')],
+    ['a source that is read-only elsewhere', withLine(3, line(13, 10, '/home/u/w/h', '/home/u/w/d'))],
+    ['another mountpoint', withLine(3, line(13, 10, '/home/u/w/d', '/home/u/w/other'))],
+    ['a mount over a read-only one', [...good, line(16, 14, '/home/u/w/h', '/home/u/w/h')]],
+    ['a mountpoint outside of the plan', withLine(3, line(13, 10, '/home/u/w/d', '/usr/bin'))],
+    ['a mask at another mountpoint', withLine(5, '15 13 0:5 /null /home/u/w/d/y.pem ro - devtmpfs dev rw')],
+    ['a writable mount that must be read-only', withLine(4, line(14, 10, '/home/u/w/h', '/home/u/w/h'))],
     ['no mount at all', []],
-  ])('are refused with %s' + verifies('TR-18'), (_, lines) =>
-    expect(judge(lines)).toThrow(expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE' })),
+  ])('refuses %s' + verifies('TR-18'), (_, lines) =>
+    expect(check(lines)).toThrow(expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE' })),
   );
 });

@@ -1,4 +1,4 @@
-/** Attacks on the time between judging a path and opening it, and on files with several names, with the starter `workspace` and a real background process. */
+/** Attacks between the check of a path and its use, and through files with several names, with starter `workspace`. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -25,7 +25,7 @@ import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-/** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */
+/** A program that alternates a link between two targets as fast as possible. The rename is atomic. */
 const SWAP = `import os, sys
 name = sys.argv[1]
 targets = open(name + '.targets').read().split()
@@ -84,13 +84,13 @@ afterAll(async () => {
   rmSync(root, { recursive: true, force: true });
 });
 
-/** Runs `attack` again and again while a background process of the workspace's owner swaps a link; gives the codes of the answers. */
+/** Repeats an attack while a background process of the owner swaps a link. Returns the codes of the answers. */
 async function whileSwapping(
   name: string,
   targets: readonly string[],
   attack: (round: number) => Promise<Answer>,
 ): Promise<ReadonlySet<string>> {
-  // As a command that a person approved goes on: the starter asks about programs that run other code.
+  // Runs outside of Tollgate, because the starter would ask about a program that runs other code.
   writeFileSync(at(`${name}.targets`), targets.join(' '));
   const owner = process.getuid?.() === 0 ? { uid: 12_345, gid: 12_345 } : {};
   const swapper = spawn('bash', ['-c', `exec python3 swap.py ${name}`], {
@@ -111,8 +111,8 @@ async function whileSwapping(
   return codes;
 }
 
-describe('a link that is swapped between judging and opening', () => {
-  it('does not lead a write into the configuration' + verifies('TR-10'), async () => {
+describe('a link that is swapped between the check and the use of a path', () => {
+  it('does not redirect a write to the configuration' + verifies('TR-10'), async () => {
     const codes = await whileSwapping('x', ['a.txt', 'tollgate.yaml'], (round) =>
       call('write', {
         path: 'x',
@@ -121,14 +121,14 @@ describe('a link that is swapped between judging and opening', () => {
       }),
     );
     expect(readFileSync(at('tollgate.yaml'), 'utf8')).toBe(config);
-    // Both targets were met: else nothing was tried.
+    // Both targets occurred, otherwise the attack did not happen.
     expect(codes).toContain('');
     expect(codes).toContain('DENIED');
     expect([...codes].filter((code) => !['', 'DENIED', 'TOOL_FAILED'].includes(code))).toEqual([]);
   });
 
-  it('shows nothing of .env' + verifies('TR-10'), async () => {
-    const ways = [
+  it('does not reveal anything of .env' + verifies('TR-10'), async () => {
+    const attempts = [
       { path: 'y' },
       { path: 'y', action: 'search', pattern: '.' },
       { path: '.', action: 'search', pattern: 'KEY' },
@@ -136,7 +136,7 @@ describe('a link that is swapped between judging and opening', () => {
     ];
     const size = `size: ${SECRET.length}`;
     const codes = await whileSwapping('y', ['a.txt', '.env'], async (round) => {
-      const answer = await call('read', ways[round % ways.length]);
+      const answer = await call('read', attempts[round % attempts.length]);
       expect(answer.text).not.toContain('do-not-show-this');
       expect(answer.text).not.toContain(size);
       return answer;
@@ -145,7 +145,7 @@ describe('a link that is swapped between judging and opening', () => {
     expect(codes).toContain('DENIED');
   });
 
-  it('does not lead a new file into .git/hooks' + verifies('TR-10'), async () => {
+  it('does not redirect a new file to .git/hooks' + verifies('TR-10'), async () => {
     const codes = await whileSwapping('z', ['free', '.git/hooks'], (round) =>
       call('write', { path: `z/post-${round % 50}`, content: HOOK, mode: 'overwrite' }),
     );
@@ -157,7 +157,7 @@ describe('a link that is swapped between judging and opening', () => {
 });
 
 describe('another name of a protected file', () => {
-  it('a hard link of the configuration is not written, in place or by replacing it' + verifies('TR-12'), async () => {
+  it('does not allow a write to the configuration through a hard link' + verifies('TR-12'), async () => {
     linkSync(at('tollgate.yaml'), at('free/notes.yaml'));
     for (const [name, args] of [
       ['write', { content: 'x', mode: 'overwrite' }],
@@ -173,7 +173,7 @@ describe('another name of a protected file', () => {
   });
 
   it(
-    'a hard link of .env is not read, searched, described or written, also one that is made later' + verifies('TR-12'),
+    'does not allow to read, search, describe or write .env through a hard link, even a new one' + verifies('TR-12'),
     async () => {
       linkSync(at('a.txt'), at('free/second-name'));
       expect((await call('read', { path: 'free/second-name' })).code).toBe('');
@@ -192,7 +192,7 @@ describe('another name of a protected file', () => {
   );
 
   it(
-    'a file whose other names lie outside the workspace stays in use, as those of pnpm do' + verifies('TR-12'),
+    'does not affect a file whose other names are outside of the workspace, as with pnpm' + verifies('TR-12'),
     async () => {
       const store = mkdtempSync(path.join(path.dirname(root), 'tollgate-store-'));
       writeFileSync(path.join(store, 'index.js'), 'module.exports = 1;\n');
@@ -207,7 +207,7 @@ describe('another name of a protected file', () => {
     },
   );
 
-  it('a link to a protected file, and a chain of links, are that file', async () => {
+  it('is also a symbolic link to it, or a chain of links', async () => {
     symlinkSync('../.env', at('free/link'));
     symlinkSync('link', at('free/chain'));
     for (const name of ['free/link', 'free/chain'])
@@ -215,8 +215,8 @@ describe('another name of a protected file', () => {
   });
 });
 
-describe('a name that begins with two dots', () => {
-  it('is matched by rules as any other name' + verifies('TR-13'), async () => {
+describe('a name that starts with two dots', () => {
+  it('is matched by rules like any other name' + verifies('TR-13'), async () => {
     for (const name of ['..foo', '..data/x', './..foo', 'free/../..data/x'])
       expect((await call('read', { path: name })).text, name).toContain('dots');
     expect((await call('write', { path: '..data/new', content: 'x' })).text).toContain('dots');
@@ -224,9 +224,9 @@ describe('a name that begins with two dots', () => {
   });
 });
 
-describe('descriptors', () => {
+describe('the descriptors of paths', () => {
   it('are closed after every outcome' + verifies('TR-11'), async () => {
-    const ways: readonly (readonly [string, Record<string, unknown>])[] = [
+    const calls: readonly (readonly [string, Record<string, unknown>])[] = [
       ['read', { path: 'a.txt' }],
       ['read', { path: 'absent' }],
       ['read', { path: 'absent/deep/er' }],
@@ -246,21 +246,21 @@ describe('descriptors', () => {
       ['bash', { command: 'true', cwd: 'absent' }],
       ['bash', { command: 'echo $HOME', cwd: 'free' }],
     ];
-    for (const [name, args] of ways) await call(name, args);
+    for (const [name, args] of calls) await call(name, args);
     const before = readdirSync('/proc/self/fd').length;
     const codes = new Set<string>();
     for (let round = 0; round < 3; round += 1)
-      for (const [name, args] of ways) codes.add((await call(name, args)).code);
+      for (const [name, args] of calls) codes.add((await call(name, args)).code);
     await expect.poll(() => readdirSync('/proc/self/fd').length).toBeLessThanOrEqual(before);
     expect([...codes].sort()).toEqual(expect.arrayContaining(['', 'APPROVAL_REQUIRED', 'ARGS_INVALID', 'DENIED']));
   });
 });
 
-describe('a platform without descriptors for paths', () => {
-  const notHere = (): boolean => supportsPathHandles('darwin', () => false);
+describe('a platform without descriptors of paths', () => {
+  const isSupported = (): boolean => supportsPathHandles('darwin', () => false);
 
   it(
-    'warns at the start, and refuses bash together with rules on paths until the owner accepts it' + verifies('TR-14'),
+    'warns at the start, and refuses bash with rules on paths until the owner accepts the risk' + verifies('TR-14'),
     async () => {
       const policy = facade.assembled.deps.policy();
       const { config: loaded } = facade.assembled;
@@ -273,12 +273,12 @@ describe('a platform without descriptors for paths', () => {
           message: expect.stringContaining('bash: {acceptPathRaces: true}') as string,
         }),
       ];
-      await expect(findUnboundPrograms(loaded, policy, notHere)).rejects.toMatchObject({
+      await expect(findUnboundPrograms(loaded, policy, isSupported)).rejects.toMatchObject({
         code: 'CONFIG_INVALID',
         data: { problems },
       });
       const accepted = { ...loaded, bash: { ...loaded.bash, acceptPathRaces: true } };
-      expect(await findUnboundPrograms(accepted, policy, notHere)).toContainEqual(
+      expect(await findUnboundPrograms(accepted, policy, isSupported)).toContainEqual(
         expect.stringContaining('a process that swaps links'),
       );
       const without = {
@@ -290,7 +290,7 @@ describe('a platform without descriptors for paths', () => {
           ]),
         ),
       };
-      expect(await findUnboundPrograms(without, policy, notHere)).toContainEqual(
+      expect(await findUnboundPrograms(without, policy, isSupported)).toContainEqual(
         expect.stringContaining('a process that swaps links'),
       );
     },

@@ -1,4 +1,4 @@
-/** Attacks on the programs that Tollgate runs for itself, and through what a repository or a server's script makes others run. */
+/** Attacks on the programs that Tollgate runs, and through code that repositories and servers load. */
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
@@ -50,7 +50,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** A program that leaves a mark where it runs. */
+/** Writes a program that appends to the file `mark` when it runs. */
 function plant(file: string, mark: string): string {
   mkdirSync(path.dirname(file), { recursive: true });
   writeFileSync(file, `#!/bin/sh\necho ran >> '${mark}'\nexit 0\n`, { mode: 0o755 });
@@ -58,7 +58,7 @@ function plant(file: string, mark: string): string {
 }
 
 describe('C: a program of the agent early in PATH', () => {
-  it('is never a helper of Tollgate, whatever its name' + verifies('TR-20'), async () => {
+  it('is never run as a helper of Tollgate' + verifies('TR-20'), async () => {
     const bench = makeOwnedBench({ 'a.txt': 'needle\n' });
     const [bin, mark] = [path.join(bench.root, 'node_modules', '.bin'), path.join(folder, 'mark')];
     for (const name of [...HELPER_NAMES, 'git', 'systemd-run', 'sh', 'mount']) plant(path.join(bin, name), mark);
@@ -69,7 +69,7 @@ describe('C: a program of the agent early in PATH', () => {
     expect(existsSync(mark)).toBe(false);
   });
 
-  it('nor what a helper itself looks for in PATH: helpers get a clean environment' + verifies('TR-20'), async () => {
+  it('is not found by helpers, which get a clean environment' + verifies('TR-20'), async () => {
     const program = path.join(folder, 'opa');
     writeFileSync(program, '#!/bin/sh\nenv\n', { mode: 0o755 });
     Object.assign(process.env, {
@@ -90,7 +90,7 @@ describe('C: a program of the agent early in PATH', () => {
     expect(stdout).not.toContain(`PATH=${folder}`);
   });
 
-  it('is not the command of a server either, unless its owner wrote the path' + verifies('TR-25'), () => {
+  it('is not run as the command of a server, unless its owner wrote the path' + verifies('TR-25'), () => {
     const bin = path.join(folder, 'workspace', 'node_modules', '.bin');
     plant(path.join(bin, 'sh'), path.join(folder, 'mark'));
     process.env.PATH = `${bin}:/usr/bin:/bin`;
@@ -103,7 +103,8 @@ describe('C: a program of the agent early in PATH', () => {
   });
 
   it(
-    'is refused when the owner named it in a place that agents may write, or that leads there' + verifies('TR-20'),
+    'is refused if the settings name it in a folder that agents may write, or through a link to one' +
+      verifies('TR-20'),
     () => {
       const inside = plant(path.join(folder, 'workspace', 'rg'), path.join(folder, 'mark'));
       symlinkSync(inside, path.join(folder, 'rg'));
@@ -142,15 +143,15 @@ describe('O: a module that an approved server imports', () => {
   });
 
   it.each([
-    ['overwritten', 'node', ['tools/server.mjs'], 'tools/lib/helper.mjs'],
-    ['new, next to the script', 'node', ['tools/server.mjs'], 'tools/lib/other.mjs'],
-    ['in modules of a folder above, that did not exist', 'node', ['tools/server.mjs'], 'node_modules/helper/index.js'],
-    ['preloaded', 'node', ['--import', './tools/lib/helper.mjs', 'tools/server.mjs'], 'tools/lib/helper.mjs'],
-    ['in the folder of a Python script', 'python3', ['tools/serve.py'], 'tools/helper.py'],
-    ['chosen by settings of npm', 'npx', ['some-server@1.0.0'], '.npmrc'],
-    ['in the programs of a project', 'npx', ['some-server@1.0.0'], 'node_modules/.bin/some-server'],
-    ['chosen by a lock file', 'npm', ['start'], 'package-lock.json'],
-  ])('%s, voids the approval' + verifies('TR-26'), async (_how, command, args, changed) => {
+    ['an overwritten one', 'node', ['tools/server.mjs'], 'tools/lib/helper.mjs'],
+    ['a new one next to the script', 'node', ['tools/server.mjs'], 'tools/lib/other.mjs'],
+    ['one in a new node_modules of a folder above', 'node', ['tools/server.mjs'], 'node_modules/helper/index.js'],
+    ['a preloaded one', 'node', ['--import', './tools/lib/helper.mjs', 'tools/server.mjs'], 'tools/lib/helper.mjs'],
+    ['one in the folder of a Python script', 'python3', ['tools/serve.py'], 'tools/helper.py'],
+    ['one chosen by settings of npm', 'npx', ['some-server@1.0.0'], '.npmrc'],
+    ['one among the programs of the project', 'npx', ['some-server@1.0.0'], 'node_modules/.bin/some-server'],
+    ['one chosen by a lock file', 'npm', ['start'], 'package-lock.json'],
+  ])('voids the approval if it changes: %s' + verifies('TR-26'), async (_title, command, args, changed) => {
     const before = await factsOf({ command, args });
     expect(before.exposed).toBeUndefined();
     expect(startHash(await factsOf({ command, args }))).toBe(startHash(before));
@@ -162,7 +163,7 @@ describe('O: a module that an approved server imports', () => {
     expect(startDifferences(before, after).join()).toMatch(/^(?:scripts\[\d\]\.sha256,)?places/);
   });
 
-  it('a script directly in the workspace cannot be bound, so it is refused' + verifies('TR-26'), async () => {
+  it('makes a start impossible if the script is directly in the workspace' + verifies('TR-26'), async () => {
     put('server.mjs', "import './lib.mjs';");
     expect((await factsOf({ command: 'node', args: ['server.mjs'] })).exposed).toBe(
       'server.mjs lies directly in a folder that agents may write',
@@ -174,7 +175,7 @@ describe('O: a module that an approved server imports', () => {
 
   it.each([
     [
-      'by a path that leaves the folder of the script',
+      'by a path out of the folder of the script',
       'node',
       ['tools/server.mjs'],
       'shared/x.mjs',
@@ -182,7 +183,7 @@ describe('O: a module that an approved server imports', () => {
       'shared/y.mjs',
     ],
     [
-      'by such a path in a module beside it',
+      'by such a path in a module next to the script',
       'node',
       ['tools/server.mjs'],
       'shared/x.js',
@@ -198,7 +199,7 @@ describe('O: a module that an approved server imports', () => {
       'shared/x.js',
     ],
     [
-      'by a shell script, from the folder that it starts in',
+      'by a shell script, from its working folder',
       'sh',
       ['tools/run.sh'],
       'shared/x.js',
@@ -206,8 +207,8 @@ describe('O: a module that an approved server imports', () => {
       'shared/x.js',
     ],
   ])(
-    '%s, voids the approval and is closed to agents' + verifies('TR-26', 'TR-27'),
-    async (_how, command, args, file, text, changed) => {
+    'that is loaded %s voids the approval if it changes, and is closed to agents' + verifies('TR-26', 'TR-27'),
+    async (_title, command, args, file, text, changed) => {
       put(file);
       put(command === 'sh' ? 'tools/run.sh' : 'tools/lib/other.mjs', text);
       if (command !== 'sh') put('tools/server.mjs', file.endsWith('.mjs') ? text : "import './lib/other.mjs';");
@@ -222,8 +223,7 @@ describe('O: a module that an approved server imports', () => {
   );
 
   it(
-    'in a folder that a container is given, voids the approval; what it is not given is none of its own' +
-      verifies('TR-26', 'TR-27'),
+    'in a folder that a container can read voids the approval, unlike in other folders' + verifies('TR-26', 'TR-27'),
     async () => {
       const at = (name: string): string => path.join(folder, 'w', name);
       const filesystem = { allowRead: [at('tools')], allowWrite: [], denyRead: [] };
@@ -250,7 +250,7 @@ describe('O: a module that an approved server imports', () => {
   );
 
   it(
-    'behind a link of the modules, as packages of one project are, voids the approval' + verifies('TR-26'),
+    'behind a link in node_modules voids the approval, such as a package of the same project' + verifies('TR-26'),
     async () => {
       put('packages/helper/index.js', '');
       mkdirSync(path.join(folder, 'w', 'node_modules'));
@@ -277,15 +277,17 @@ describe('O: a module that an approved server imports', () => {
     ['docker', ['compose', 'up']],
     ['node', ['--run', 'x']],
   ])(
-    'looked for by %s %j in a folder that agents may write: refused there, bound and closed in a folder of its own' +
+    'that %s %j searches in the working folder: refused in the workspace itself, protected in its own folder' +
       verifies('TR-26', 'TR-27'),
     async (command, args) => {
       const at = (name: string): string => path.join(folder, 'w', name);
-      const words =
-        /^(?:(?:python3|make|env|npm|pnpm|nice|uv|sh|bun|docker|node) runs code of its working folder, which|package\.json lies directly in a folder that) agents may write$/;
-      expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(words);
-      expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(words);
-      // A sandbox without the folder shows nothing of it.
+      const refusal = new RegExp(
+        '^(?:(?:python3|make|env|npm|pnpm|nice|uv|sh|bun|docker|node) runs code of its working folder, which|' +
+          'package\\.json lies directly in a folder that) agents may write$',
+      );
+      expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(refusal);
+      expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(refusal);
+      // In a sandbox without this folder, the program does not see it.
       expect(startPlaces({ command, args, isolation: 'sandbox' }, at('.')).exposed).toBeUndefined();
       const start = { command, args, cwd: at('tools') };
       const before = await factsOf(start);
@@ -309,44 +311,40 @@ describe('O: a module that an approved server imports', () => {
     ['bun', ['run', '/opt/x.ts']],
     ['docker', ['run', 'x']],
     ['node', ['/opt/x.js', 'go make it']],
-  ])('is not looked for there by %s %j', (command, args) => {
+  ])('is not searched in the working folder by %s %j', (command, args) => {
     expect(startPlaces({ command, args, isolation: 'direct' }, path.join(folder, 'w')).exposed).toBeUndefined();
   });
 
-  it(
-    'at its first use, long after the start, is closed to agents: what a running server loads does not change' +
-      verifies('TR-27'),
-    () => {
-      const at = (name: string): string => path.join(folder, 'w', name);
-      const runningOf = (
-        command: string,
-        args: readonly string[],
-        isolation: 'sandbox' | 'direct' = 'sandbox',
-      ): readonly string[] => startPlaces({ command, args, isolation }, at('.')).running;
-      expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('package.json')]);
-      put('tools/package.json', '{}');
-      put('node_modules/.bin/some-server');
-      put('packages/helper/index.js');
-      symlinkSync('../packages/helper', at('node_modules/helper'));
-      expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('packages/helper')]);
-      expect(runningOf('npx', ['some-server@1.0.0'], 'direct')).toEqual([
-        at('node_modules'),
-        at('package.json'),
-        at('packages/helper'),
-      ]);
-      expect([runningOf('npx', ['some-server@1.0.0']), runningOf('npx', ['other-server@1.0.0'], 'direct')]).toEqual([
-        [],
-        [],
-      ]);
-      put('node_modules/foreign/index.js');
-      expect(
-        startPlaces({ command: 'node', args: ['node_modules/foreign/index.js'], isolation: 'sandbox' }, at('.')),
-      ).toMatchObject({ own: [at('node_modules')], running: [at('packages/helper')] });
-    },
-  );
+  it('that a running server loads later is closed to agents' + verifies('TR-27'), () => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    const runningOf = (
+      command: string,
+      args: readonly string[],
+      isolation: 'sandbox' | 'direct' = 'sandbox',
+    ): readonly string[] => startPlaces({ command, args, isolation }, at('.')).running;
+    expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('package.json')]);
+    put('tools/package.json', '{}');
+    put('node_modules/.bin/some-server');
+    put('packages/helper/index.js');
+    symlinkSync('../packages/helper', at('node_modules/helper'));
+    expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('packages/helper')]);
+    expect(runningOf('npx', ['some-server@1.0.0'], 'direct')).toEqual([
+      at('node_modules'),
+      at('package.json'),
+      at('packages/helper'),
+    ]);
+    expect([runningOf('npx', ['some-server@1.0.0']), runningOf('npx', ['other-server@1.0.0'], 'direct')]).toEqual([
+      [],
+      [],
+    ]);
+    put('node_modules/foreign/index.js');
+    expect(
+      startPlaces({ command: 'node', args: ['node_modules/foreign/index.js'], isolation: 'sandbox' }, at('.')),
+    ).toMatchObject({ own: [at('node_modules')], running: [at('packages/helper')] });
+  });
 
   it(
-    'in an environment of Python, whose program is a link out of the workspace, voids the approval and is closed' +
+    'in a Python environment voids the approval and is closed, even if its python is a link to outside' +
       verifies('TR-26', 'TR-27'),
     async () => {
       const at = (name: string): string => path.join(folder, 'w', name);
@@ -366,7 +364,7 @@ describe('O: a module that an approved server imports', () => {
   );
 
   it(
-    'behind a link that agents may turn: closed with its folder, and refused directly in the workspace; a program there is closed' +
+    'behind a link that agents may change is closed with the folder, or refused directly in the workspace' +
       verifies('TR-26', 'TR-27'),
     () => {
       const at = (name: string): string => path.join(folder, 'w', name);
@@ -392,16 +390,16 @@ describe('O: a module that an approved server imports', () => {
     ['perl', ['-I', 'tools', '/opt/x.pl']],
     ['java', ['-cp', '/opt/x.jar:tools/*', 'Main']],
     ['java', ['--class-path=tools', 'Main']],
-  ])('in a folder that %s %j looks in is closed' + verifies('TR-27'), (command, args) => {
-    const places = (words: readonly string[]): ReturnType<typeof startPlaces> =>
-      startPlaces({ command, args: words, isolation: 'direct' }, path.join(folder, 'w'));
+  ])('in a folder that %s %j searches is closed' + verifies('TR-27'), (command, args) => {
+    const places = (options: readonly string[]): ReturnType<typeof startPlaces> =>
+      startPlaces({ command, args: options, isolation: 'direct' }, path.join(folder, 'w'));
     expect(places(args).own).toEqual([path.join(folder, 'w', 'tools')]);
     expect(places(args.map((word) => word.replace('tools', '.'))).exposed).toBe(
       'its code is searched in a folder that agents may write',
     );
   });
 
-  it('keeps its approval while the name of a missing one is held by an empty folder' + verifies('TR-26'), async () => {
+  it('that is missing does not void the approval while a placeholder has its name' + verifies('TR-26'), async () => {
     const before = await factsOf({ command: 'node', args: ['tools/server.mjs'] });
     mkdirSync(path.join(folder, 'w', 'node_modules'));
     expect(startHash(await factsOf({ command: 'node', args: ['tools/server.mjs'] }))).toBe(startHash(before));
@@ -453,7 +451,7 @@ servers: {a: {command: node, sandbox: {filesystem: {allowWrite: [../shared]}}}}
   );
 });
 
-/** Stands for ripgrep: tells what it sees, as matches. */
+/** A fake ripgrep that reports what it can access as matches. */
 const PROBE = `#!/bin/sh
 say() { printf '{"type":"match","data":{"path":{"text":"./seen"},"line_number":1,"lines":{"text":"%s"}}}\\n' "$1"; }
 say "root $(ls / | tr '\\n' ' ')"
@@ -466,29 +464,33 @@ say "fds $(ls -l /proc/1/fd /proc/self/fd 2>/dev/null | grep -c '${'/'}secrets')
 say "above $(ls /proc/self/fd/4/.. 2>/dev/null | wc -l)"
 `;
 
-describe('ripgrep reads files of agents', () => {
-  it('in a sandbox: one folder, read-only, no network, no descriptor that leads out' + verifies('TR-22'), async () => {
-    const program = path.join(folder, 'rg');
-    writeFileSync(program, PROBE, { mode: 0o755 });
-    useHelpers({ programs: { rg: program }, writable: [] });
-    const bench = makeOwnedBench({ 'src/a.txt': 'x\n', 'secrets/b.txt': 'y\n' });
-    const seen = await bench.text('read', { action: 'search', path: 'src', pattern: 'x' });
-    const of = (name: string): string | undefined => new RegExp(`seen:1:${name} (.*)`).exec(seen)?.[1]?.trim();
-    expect(of('here')).toBe('a.txt');
-    expect(
-      of('root')
-        ?.split(' ')
-        .filter((name) => !['bin', 'lib', 'lib32', 'lib64', 'libx32', 'sbin', 'usr'].includes(name)),
-    ).toEqual(['etc', 'proc', 'tmp', 'view']);
-    expect(of('user')).not.toBe('0');
-    expect(of('write')).toBe('no');
-    expect(of('env')).toBe('LC_ALL PATH PWD');
-    expect(of('net')).toBe('lo');
-    expect(of('fds')).toBe('0');
-    expect(of('above')).toBe('0');
-  });
+describe('ripgrep on files of agents', () => {
+  it(
+    'runs in a sandbox with one read-only folder, no network and no descriptor that leads outside' + verifies('TR-22'),
+    async () => {
+      const program = path.join(folder, 'rg');
+      writeFileSync(program, PROBE, { mode: 0o755 });
+      useHelpers({ programs: { rg: program }, writable: [] });
+      const bench = makeOwnedBench({ 'src/a.txt': 'x\n', 'secrets/b.txt': 'y\n' });
+      const output = await bench.text('read', { action: 'search', path: 'src', pattern: 'x' });
+      const reported = (name: string): string | undefined =>
+        new RegExp(`seen:1:${name} (.*)`).exec(output)?.[1]?.trim();
+      expect(reported('here')).toBe('a.txt');
+      expect(
+        reported('root')
+          ?.split(' ')
+          .filter((name) => !['bin', 'lib', 'lib32', 'lib64', 'libx32', 'sbin', 'usr'].includes(name)),
+      ).toEqual(['etc', 'proc', 'tmp', 'view']);
+      expect(reported('user')).not.toBe('0');
+      expect(reported('write')).toBe('no');
+      expect(reported('env')).toBe('LC_ALL PATH PWD');
+      expect(reported('net')).toBe('lo');
+      expect(reported('fds')).toBe('0');
+      expect(reported('above')).toBe('0');
+    },
+  );
 
-  it('and never outside of one: without a sandbox the built-in scan searches' + verifies('TR-22'), async () => {
+  it('does not run without a sandbox, and the built-in search is used' + verifies('TR-22'), async () => {
     const [program, mark] = [path.join(folder, 'rg'), path.join(folder, 'mark')];
     plant(program, mark);
     const bench = makeOwnedBench({ 'a.txt': 'needle\n' });
@@ -516,7 +518,7 @@ describe('L: settings of a repository', () => {
     const [repo, program] = [path.join(root, repository), plant(path.join(root, 'evil'), mark)];
     mkdirSync(repo, { recursive: true });
     execFileSync('git', ['init', '-q', repo]);
-    // What a plain write can do.
+    // An agent can write all of this with the write tool.
     const config = [
       '[core]',
       '\trepositoryformatversion = 0',
@@ -563,56 +565,59 @@ describe('L: settings of a repository', () => {
     'git config --list',
   ];
 
-  it.each(['direct', 'sandbox'] as const)('run no program: %s shell' + verifies('TR-24'), async (isolation) => {
-    const root = path.join(folder, 'w');
-    mkdirSync(root);
-    // In the sandbox only the workspace can be written.
-    const mark = path.join(root, 'mark');
-    attackIn(root, mark);
-    execFileSync('chmod', ['-R', 'a+rwX', root]);
-    own(root);
-    if (process.getuid?.() === 0) execFileSync('chown', ['-R', `${statSync(root).uid}`, root]);
-    const limits = { memoryMb: 1024, processes: 64, fileMb: 64 };
-    const shell =
-      isolation === 'direct'
-        ? {}
-        : {
-            shell: sandboxedShell(() => ({
-              workspace: root,
-              sandbox: {
-                filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
-                network: { allowedDomains: [] },
-                limits,
-              },
-              hidden: [],
-              fixed: [],
-            })),
-          };
-    const server = createWorkspace({ root, ...shell });
-    const bash = async (command: string): Promise<string> => {
-      const { value } = await server.call({
-        tool: 'bash',
-        args: { text: '{}', value: { command }, exact: true },
-        scope: 'a',
-        timeoutMs: 20_000,
-        hardTimeoutMs: 60_000,
-        signal: new AbortController().signal,
-      });
-      return JSON.stringify(value);
-    };
-    try {
-      const trust = isolation === 'direct' ? 'chown -R $(id -u) .; ' : '';
-      const said: string[] = [];
-      for (const command of COMMANDS) said.push(await bash(`${trust}cd ${repository} && ${command}`));
-      expect(said[0]).toContain('a.txt');
-      expect(said[3]).toContain('+two');
-      expect(await bash(`${trust}cd work/bare && git status`)).toContain('safe.bareRepository');
-      expect(existsSync(mark)).toBe(false);
-      // The settings are an attack: without the environment they run the program.
-      await bash(`${trust}cd ${repository} && env -u GIT_CONFIG_COUNT git status`);
-      expect(existsSync(mark)).toBe(true);
-    } finally {
-      await server.stop();
-    }
-  });
+  it.each(['direct', 'sandbox'] as const)(
+    'run no program of git in a %s shell' + verifies('TR-24'),
+    async (isolation) => {
+      const root = path.join(folder, 'w');
+      mkdirSync(root);
+      // A sandbox can write only in the workspace.
+      const mark = path.join(root, 'mark');
+      attackIn(root, mark);
+      execFileSync('chmod', ['-R', 'a+rwX', root]);
+      own(root);
+      if (process.getuid?.() === 0) execFileSync('chown', ['-R', `${statSync(root).uid}`, root]);
+      const limits = { memoryMb: 1024, processes: 64, fileMb: 64 };
+      const shell =
+        isolation === 'direct'
+          ? {}
+          : {
+              shell: sandboxedShell(() => ({
+                workspace: root,
+                sandbox: {
+                  filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
+                  network: { allowedDomains: [] },
+                  limits,
+                },
+                hidden: [],
+                fixed: [],
+              })),
+            };
+      const server = createWorkspace({ root, ...shell });
+      const bash = async (command: string): Promise<string> => {
+        const { value } = await server.call({
+          tool: 'bash',
+          args: { text: '{}', value: { command }, exact: true },
+          scope: 'a',
+          timeoutMs: 20_000,
+          hardTimeoutMs: 60_000,
+          signal: new AbortController().signal,
+        });
+        return JSON.stringify(value);
+      };
+      try {
+        const trust = isolation === 'direct' ? 'chown -R $(id -u) .; ' : '';
+        const outputs: string[] = [];
+        for (const command of COMMANDS) outputs.push(await bash(`${trust}cd ${repository} && ${command}`));
+        expect(outputs[0]).toContain('a.txt');
+        expect(outputs[3]).toContain('+two');
+        expect(await bash(`${trust}cd work/bare && git status`)).toContain('safe.bareRepository');
+        expect(existsSync(mark)).toBe(false);
+        // The attack works: without Tollgate's environment, git runs the program.
+        await bash(`${trust}cd ${repository} && env -u GIT_CONFIG_COUNT git status`);
+        expect(existsSync(mark)).toBe(true);
+      } finally {
+        await server.stop();
+      }
+    },
+  );
 });

@@ -1,4 +1,4 @@
-/** Attacks on names that are closed to a command by mounts of its sandbox: something outside removes or replaces the name while the command runs. */
+/** Attacks on closed files of a running command: something outside removes or replaces them, and so their mounts. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,12 +15,12 @@ import { verifies } from '../verifies.ts';
 const STARTER = path.join(import.meta.dirname, '..', '..', 'policies', 'starter', 'workspace.yaml');
 const WAIT = { timeout: 30_000 };
 
-const done: (() => Promise<void> | void)[] = [];
+const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
-  for (const undo of done.splice(0).reverse()) await undo();
+  for (const undo of cleanups.splice(0).reverse()) await undo();
 });
 
-/** A shell command of the workspace's owner on the host. */
+/** Runs a shell command on the host as the owner of the workspace. */
 function asOwner(folder: string, command: string): string {
   const { uid, gid } = chooseSandboxUser(folder);
   const { stdout, stderr } = spawnSync('sh', ['-c', command], {
@@ -33,7 +33,7 @@ function asOwner(folder: string, command: string): string {
 }
 
 interface Gateway {
-  /** Starts a script as a background command, and gives its id. */
+  /** Starts a script as a background command, and returns its session. */
   readonly start: (script: string) => Promise<string>;
   readonly end: (id: string) => Promise<string>;
   readonly run: (script: string) => Promise<string>;
@@ -41,10 +41,10 @@ interface Gateway {
   readonly records: () => readonly Readonly<Record<string, unknown>>[];
 }
 
-/** A workspace with a repository, whose owner is an ordinary user. */
+/** Creates a workspace of an ordinary user with a repository. */
 function project(): string {
   const root = openWorkspace();
-  done.push(() => rmSync(root, { recursive: true, force: true }));
+  cleanups.push(() => rmSync(root, { recursive: true, force: true }));
   const folder = path.join(root, 'project');
   mkdirSync(folder);
   writeFileSync(path.join(folder, 'Makefile'), 'test:\n\t@sh ./$(shell cat script)\n');
@@ -53,7 +53,7 @@ function project(): string {
   return folder;
 }
 
-/** As repositoryKey names it. */
+/** Returns the key of a repository, as `repositoryKey` does. */
 function keyOf(folder: string): string {
   const { dev, ino } = lstatSync(folder, { bigint: true });
   return `${dev}:${ino}`;
@@ -61,16 +61,24 @@ function keyOf(folder: string): string {
 
 let scripts = 0;
 
-/** A process of its own on that workspace, with the rules of starter `workspace`; `make test` runs what the agent wrote. */
+/** Starts a facade on a workspace, with the rules of starter `workspace`. `make test` runs the script of the agent. */
 async function gateway(folder: string): Promise<Gateway> {
   const root = path.join(path.dirname(folder), `gateway${(scripts += 1)}`);
   mkdirSync(root);
   writeFileSync(path.join(root, 'rules.yaml'), readFileSync(STARTER));
   const facade = await startFacade(
-    `version: 1\nworkspace: ${folder}\nstate: ${root}/state\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`,
+    `version: 1
+workspace: ${folder}
+state: ${root}/state
+principals:
+  - {id: agent, role: agent, profiles: [default]}
+policies: [rules.yaml]
+expose:
+  primitives: workspace
+`,
     { folder: root },
   );
-  done.push(() => facade.close());
+  cleanups.push(() => facade.close());
   const session = facade.open('agent');
   const bash = async (script: string, args: object): Promise<string> => {
     const name = `script${(scripts += 1)}.sh`;
@@ -101,8 +109,8 @@ const appears = (folder: string, name: string): Promise<void> =>
   expect.poll(() => existsSync(path.join(folder, name)), WAIT).toBe(true);
 const evil = (file: string): string => `printf '[core]\\n\\tfsmonitor = "touch %s/pwned; false"\\n' "$PWD" >> ${file}`;
 
-describe('a closed name that is replaced while a command runs', () => {
-  it('by git of the owner: the command is ended, and what it added is withheld' + verifies('TR-91'), async () => {
+describe('a closed file that is replaced while a command runs', () => {
+  it("by the owner's git ends the command, and settings that it added are withheld" + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end, records } = await gateway(folder);
     const id = await start(`touch began; while :; do (${evil('.git/config')}) 2>/dev/null && sleep 60; done`);
@@ -112,7 +120,7 @@ describe('a closed name that is replaced while a command runs', () => {
     asOwner(folder, 'git status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
     expect(text).toMatch(/a program outside its sandbox replaced \.git\/config while it ran/);
-    // It may have written into the old file only, which git has replaced.
+    // It may have written only into the old file, which git has replaced.
     const wrote = asOwner(folder, 'cat .git/config.withheld').includes('pwned');
     expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([
       wrote,
@@ -123,7 +131,7 @@ describe('a closed name that is replaced while a command runs', () => {
     ]);
   });
 
-  it('by git of the owner, and the command did nothing: the settings stay' + verifies('TR-91'), async () => {
+  it("by the owner's git keeps its settings if the command did nothing" + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end } = await gateway(folder);
     const id = await start('touch began; sleep 60');
@@ -133,11 +141,12 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(asOwner(folder, 'git remote')).toBe('origin\n');
   });
 
-  it('by an older command, for which it is a file of its own repository' + verifies('TR-91'), async () => {
+  it('by an older command that created its repository ends the younger command' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end } = await gateway(folder);
     const older = await start(
-      'git init -q sub; touch made; while [ ! -e go ]; do sleep 0.05; done; rm sub/.git/config; touch gone; sleep 1',
+      `git init -q sub; touch made; while [ ! -e go ]; do sleep 0.05; done
+       rm sub/.git/config; touch gone; sleep 1`,
     );
     await appears(folder, 'made');
     const younger = await start(`touch began; while [ ! -e gone ]; do :; done; ${evil('sub/.git/config')}; sleep 60`);
@@ -149,7 +158,7 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
   });
 
-  it('by the look at an older command, whose settings it then takes over' + verifies('TR-91'), async () => {
+  it('by the scan of an older command cannot be filled in by the younger command' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end } = await gateway(folder);
     const older = await start(
@@ -168,14 +177,15 @@ describe('a closed name that is replaced while a command runs', () => {
   });
 
   it(
-    'with its repository: another command goes on, and one that makes the repository again is looked at' +
+    'together with its repository does not end other commands, and a new repository there is scanned' +
       verifies('TR-91'),
     async () => {
       const folder = project();
       const { run, start, end } = await gateway(folder);
       asOwner(folder, 'git init -q sub');
       const id = await start(
-        `touch began; while [ -e sub ]; do sleep 0.05; done; sleep 0.5; git init -q sub; ${evil('sub/.git/config')}; echo whole`,
+        `touch began; while [ -e sub ]; do sleep 0.05; done; sleep 0.5
+         git init -q sub; ${evil('sub/.git/config')}; echo whole`,
       );
       await appears(folder, 'began');
       asOwner(folder, 'mv sub gone; rm -rf gone');
@@ -187,13 +197,14 @@ describe('a closed name that is replaced while a command runs', () => {
   );
 
   it.each(['sub', '.'])(
-    'or stands in a repository that a second command completes, in %s' + verifies('TR-17'),
+    'or is part of a repository that a second command completes is withheld, in %s' + verifies('TR-17'),
     async (where) => {
       const folder = project();
       rmSync(path.join(folder, '.git'), { recursive: true });
       const { run } = await gateway(folder);
       const first = await run(
-        `git init -q ${where}; ${evil(`${where}/.git/config`)}; mv ${where}/.git/refs ${where}/.git/r; mv ${where}/.git ${where}/aside`,
+        `git init -q ${where}; ${evil(`${where}/.git/config`)}
+         mv ${where}/.git/refs ${where}/.git/r; mv ${where}/.git ${where}/aside`,
       );
       const second = await run(`mv ${where}/aside/r ${where}/aside/refs; mv ${where}/aside ${where}/.git`);
       asOwner(folder, `git -C ${where} status`);
@@ -202,16 +213,17 @@ describe('a closed name that is replaced while a command runs', () => {
   );
 
   it(
-    'by another process of Tollgate that made it: it stays held until no sandbox needs it' + verifies('TR-91'),
+    'is not removed by the Tollgate process that created its placeholder while another sandbox uses it' +
+      verifies('TR-91'),
     async () => {
       const folder = project();
       const place = path.join(folder, '.cursor');
       const { release } = reserveNames([place]);
-      // What another process does with a name that is there.
-      const other = spawn('bwrap', ['--bind', '/', '/', '--ro-bind', place, place, 'sh', '-c', 'echo stands; cat'], {
+      // Another Tollgate process mounts an existing name like this.
+      const other = spawn('bwrap', ['--bind', '/', '/', '--ro-bind', place, place, 'sh', '-c', 'echo ready; cat'], {
         stdio: ['pipe', 'pipe', 'inherit'],
       });
-      done.push(() => void other.kill('SIGKILL'));
+      cleanups.push(() => void other.kill('SIGKILL'));
       await once(other.stdout, 'data');
       release();
       expect(existsSync(place)).toBe(true);
@@ -221,16 +233,23 @@ describe('a closed name that is replaced while a command runs', () => {
     },
   );
 
-  it('is not free before the last process of a command that is killed has ended' + verifies('TR-91'), async () => {
+  it('stays closed until the last process of a killed command has ended' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, kill } = await gateway(folder);
     writeFileSync(
       path.join(folder, 'worker.pl'),
-      `$SIG{TERM} = 'IGNORE'; while (1) { rename "hold$ARGV[0]", '.zed'; mkdir '.cursor'; if (open(F, '>', '.mcp.json')) { close F; } if (open(F, '>', '.git/commondir')) { print F "../x"; close F; } }`,
+      `$SIG{TERM} = 'IGNORE';
+while (1) {
+  rename "hold$ARGV[0]", '.zed';
+  mkdir '.cursor';
+  if (open(F, '>', '.mcp.json')) { close F; }
+  if (open(F, '>', '.git/commondir')) { print F "../x"; close F; }
+}`,
     );
     for (let round = 0; round < 3; round += 1) {
       const id = await start(
-        `trap '' TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir -p hold$i/e; perl worker.pl $i & done; touch began${round}; wait`,
+        `trap '' TERM; for i in $(seq 16); do mkdir -p hold$i/e; perl worker.pl $i & done
+         touch began${round}; wait`,
       );
       await appears(folder, `began${round}`);
       await kill(id);
@@ -240,10 +259,10 @@ describe('a closed name that is replaced while a command runs', () => {
   });
 
   it.each([
-    ['all of it', '', false],
-    ['a harmless setting more', '[branch "b"]\n\tremote = o\n', false],
-    ['another program', '[alias]\n\tx = !true\n', true],
-  ])('keeps what the owner had set for a while: %s', async (_, more, isWithheld) => {
+    ['unchanged', '', false],
+    ['with a harmless addition', '[branch "b"]\n\tremote = o\n', false],
+    ['with another program', '[alias]\n\tx = !true\n', true],
+  ])('keeps settings that the owner made long before, unless programs are added: %s', async (_, more, isWithheld) => {
     const folder = project();
     const file = path.join(folder, '.git/config');
     writeFileSync(file, `${readFileSync(file, 'utf8')}[pager] # mine\n\tdiff = less\n`);
@@ -266,10 +285,10 @@ describe('a closed name that is replaced while a command runs', () => {
   });
 
   it.each([
-    ['the other of two lines', 'a\n\tfsmonitor = b\n', 'b\n\tfsmonitor = a\n'],
-    ['a line that goes on', '"a \\', '"a \\\n;b"\n'],
+    ['the second of two lines', 'a\n\tfsmonitor = b\n', 'b\n\tfsmonitor = a\n'],
+    ['a continued line', '"a \\', '"a \\\n;b"\n'],
     ['a line under another header', '"a"\n[pager] # mine\n', '"a"\n[submodule "x"]\n[pager] # mine\n\tbranch = run\n'],
-  ])('does not take for the owner’s: %s', async (_, old, changed) => {
+  ])('does not count this as a setting of the owner: %s', async (_, old, changed) => {
     const folder = project();
     const file = path.join(folder, '.git/config');
     const text = readFileSync(file, 'utf8');
@@ -291,7 +310,7 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(withheld).toEqual([file]);
   });
 
-  it('a rebase that would run a command is withheld' + verifies('TR-91'), async () => {
+  it('is withheld if it is the plan of a rebase that would run a command' + verifies('TR-91'), async () => {
     const folder = project();
     const { run } = await gateway(folder);
     expect(

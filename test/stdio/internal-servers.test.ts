@@ -1,4 +1,4 @@
-/** Tests internal servers (CY-02): over stdio and on a private socket, held to named tools and their pin, in the audit without content. */
+/** Tests internal servers (CY-02) over stdio and a private socket: their allowed tools, their pin and their audit. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -41,9 +41,9 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
-type Way = 'stdio' | 'socket';
+type Transport = 'stdio' | 'socket';
 const misbehave = (how: string): void => writeFileSync(mode, how);
-const ran = (): string => (existsSync(`${mode}.log`) ? readFileSync(`${mode}.log`, 'utf8') : '');
+const executed = (): string => (existsSync(`${mode}.log`) ? readFileSync(`${mode}.log`, 'utf8') : '');
 
 async function listen(): Promise<ChildProcess> {
   const child = spawn(process.execPath, [SCRIPT, mode, socket], { stdio: ['ignore', 'ignore', 'pipe'] });
@@ -52,33 +52,34 @@ async function listen(): Promise<ChildProcess> {
   return child;
 }
 
-async function facade(way: Way, pin?: string, more = ''): Promise<TestFacade> {
-  const reached =
-    way === 'socket'
-      ? `socket: ${JSON.stringify(socket)}`
+async function facade(transport: Transport, pin?: string, more = ''): Promise<TestFacade> {
+  const connection =
+    transport === 'socket'
+      ? `socket: ${JSON.stringify(socket)}, reconnectBackoffMs: 100`
       : `command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([SCRIPT, mode])}, isolation: direct`;
-  const made = await startFacade(
+  const pinned = pin === undefined ? '' : `, pin: ${JSON.stringify(pin)}`;
+  const started = await startFacade(
     `version: 1
 workspace: ./workspace
 state: ./state
-servers: {notes: {${reached}, trust: internal, tools: {allow: [find, add]}${pin === undefined ? '' : `, pin: ${JSON.stringify(pin)}`}${way === 'socket' ? ', reconnectBackoffMs: 100' : ''}${more}}}
+servers: {notes: {${connection}, trust: internal, tools: {allow: [find, add]}${pinned}${more}}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [notes], expose: {primitives: workspace, tools: ["notes.*"]}}}
 rules: [{id: own, outcome: allow, when: {trust: [internal]}}]
 `,
     { folder },
   );
-  facades.push(made);
-  return made;
+  facades.push(started);
+  return started;
 }
 
 const problemOf = (one: TestFacade): string => one.assembled.catalog.problems.get('notes')?.message ?? '';
-const shown = async (one: TestFacade, session: Session): Promise<readonly string[]> =>
+const listedTools = async (one: TestFacade, session: Session): Promise<readonly string[]> =>
   (await one.list(session)).map(({ name }) => name).filter((name) => name.startsWith('notes_'));
 
-/** The pin that the refusal of a server without one tells. */
-async function pinOf(way: Way): Promise<string> {
-  const one = await facade(way);
+/** Returns the pin, which the refusal of a server without a pin contains. */
+async function pinOf(transport: Transport): Promise<string> {
+  const one = await facade(transport);
   await one.list(one.open('alice'));
   expect(problemOf(one)).toContain('has no pin');
   const pin = /`pin: (sha256:[0-9a-f]{64})`/.exec(problemOf(one))?.[1] ?? '';
@@ -87,65 +88,65 @@ async function pinOf(way: Way): Promise<string> {
   return pin;
 }
 
-describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies('CY-02'), (way) => {
-  it('offers the tools that it is allowed, and no other, whatever the rules say', async () => {
-    if (way === 'socket') await listen();
-    const one = await facade(way, await pinOf(way));
+describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + verifies('CY-02'), (transport) => {
+  it('offers only its allowed tools, even if rules allow others', async () => {
+    if (transport === 'socket') await listen();
+    const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
-    expect(await shown(one, session)).toEqual(['notes_find', 'notes_add']);
+    expect(await listedTools(one, session)).toEqual(['notes_find', 'notes_add']);
     expect((await one.call(session, 'notes_add', { text: 'hello' })).text).toBe('add: hello');
     expect((await one.call(session, 'notes_find', { text: 'hello' })).result?.structuredContent).toEqual({ count: 1 });
     expect((await one.call(session, 'notes_admin', {})).code).toBe('UNKNOWN_TOOL');
-    expect(ran()).toBe('add\nfind\n');
+    expect(executed()).toBe('add\nfind\n');
   });
 
   it.each(['other words', 'other schema', 'one less', 'twice'])(
-    'is refused whole and loudly when its tools are not those of the pin: %s',
+    'is refused completely, with a record, if its tools do not match the pin: %s',
     async (how) => {
-      if (way === 'socket') await listen();
-      const pin = await pinOf(way);
+      if (transport === 'socket') await listen();
+      const pin = await pinOf(transport);
       misbehave(how);
-      const one = await facade(way, pin);
+      const one = await facade(transport, pin);
       const session = one.open('alice');
-      expect(await shown(one, session)).toEqual([]);
+      expect(await listedTools(one, session)).toEqual([]);
       expect(problemOf(one)).toMatch(/^Internal server "notes" /);
       expect(one.records()).toContainEqual(
         expect.objectContaining({ type: 'server', event: 'tools.failed', outcome: 'error', code: 'PIN_MISMATCH' }),
       );
       for (const tool of ['notes_find', 'notes_add'])
         expect((await one.call(session, tool, { text: 'x' })).code).toMatch(/^(UNKNOWN_TOOL|SERVER_UNAVAILABLE)$/);
-      expect(ran()).toBe('');
+      expect(executed()).toBe('');
     },
   );
 
-  it('is the same to its pin in any order', async () => {
-    if (way === 'socket') await listen();
-    const pin = await pinOf(way);
+  it('matches its pin with its tools in another order', async () => {
+    if (transport === 'socket') await listen();
+    const pin = await pinOf(transport);
     misbehave('other order');
-    const one = await facade(way, pin);
-    expect(await shown(one, one.open('alice'))).toHaveLength(2);
+    const one = await facade(transport, pin);
+    expect(await listedTools(one, one.open('alice'))).toHaveLength(2);
   });
 
-  it('loses its tools when it changes them while it runs', async () => {
-    if (way === 'socket') await listen();
-    const one = await facade(way, await pinOf(way));
+  it('loses its tools if it changes them while it runs', async () => {
+    if (transport === 'socket') await listen();
+    const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
-    expect(await shown(one, session)).toHaveLength(2);
+    expect(await listedTools(one, session)).toHaveLength(2);
     misbehave('other words');
-    // The answer to this call comes with the notice.
+    // The server sends list_changed with the result of this call.
     expect((await one.call(session, 'notes_add', { text: 'a' })).code).toBe('');
     await expect
       .poll(async () => (await one.call(session, 'notes_add', { text: 'b' })).code, { timeout: 20_000 })
       .toMatch(/^(PIN_MISMATCH|SERVER_UNAVAILABLE|UNKNOWN_TOOL)$/);
-    const before = ran();
-    expect(await shown(one, session)).toEqual([]);
+    const before = executed();
+    expect(await listedTools(one, session)).toEqual([]);
     expect((await one.call(session, 'notes_add', { text: 'c' })).code).not.toBe('');
-    expect(ran()).toBe(before);
+    expect(executed()).toBe(before);
   });
 
-  it('has codes of the table for every way to fail, and results that fit their schema or none', async () => {
-    if (way === 'socket') await listen();
-    const one = await facade(way, await pinOf(way));
+  it('causes an error of the table for every failure, and for a result that does not match its schema', async () => {
+    if (transport === 'socket') await listen();
+    const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
     await one.list(session);
     expect((await one.call(session, 'notes_add', { texts: 1 })).code).toBe('ARGS_INVALID');
@@ -153,17 +154,16 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     expect((await one.call(session, 'notes_find', { text: 'x' })).code).toBe('OUTPUT_INVALID');
     misbehave('gone');
     expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('TOOL_CRASHED');
-    if (way === 'socket') expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('SERVER_UNAVAILABLE');
+    if (transport === 'socket')
+      expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('SERVER_UNAVAILABLE');
   });
 
-  it('leaves nothing of what was said in the audit, the state folder or its log', async () => {
-    if (way === 'socket') await listen();
-    const one = await facade(way, await pinOf(way));
+  it('leaves no content of a call in the audit, the state folder or its log', async () => {
+    if (transport === 'socket') await listen();
+    const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
-    expect((await one.call(session, 'notes_add', { text: 'the-words-of-the-user' })).text).toContain(
-      'the-words-of-the-user',
-    );
-    await one.call(session, 'notes_find', { text: 'the-words-of-the-user', more: 1 });
+    expect((await one.call(session, 'notes_add', { text: 'text-of-the-user' })).text).toContain('text-of-the-user');
+    await one.call(session, 'notes_find', { text: 'text-of-the-user', more: 1 });
     const calls = one.records().filter(({ type }) => type === 'intent' || type === 'outcome' || type === 'decision');
     expect(calls.map(({ server, tool }) => `${String(server)}.${String(tool)}`)).toEqual(
       expect.arrayContaining(['notes.add']),
@@ -171,7 +171,7 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     for (const file of readdirSync(path.join(folder, 'state'), { recursive: true, encoding: 'utf8' })) {
       const absolute = path.join(folder, 'state', file);
       if (!file.endsWith('.sock') && readable(absolute))
-        expect(readFileSync(absolute, 'latin1'), file).not.toContain('the-words-of-the-user');
+        expect(readFileSync(absolute, 'latin1'), file).not.toContain('text-of-the-user');
     }
   });
 });
@@ -186,7 +186,7 @@ function readable(file: string): boolean {
 }
 
 describe('an internal server on a socket' + verifies('CY-02'), () => {
-  it('comes back by itself when whoever listens there was started anew, and is asked for its tools again', async () => {
+  it('is connected again after its process was restarted, and its tools are listed again', async () => {
     const first = await listen();
     const one = await facade('socket', await pinOf('socket'));
     const session = one.open('alice');
@@ -201,18 +201,18 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
       .toBe('add: again');
   });
 
-  it('is not there before anybody listens, and the call says so', async () => {
+  it('is reported as missing until a process listens', async () => {
     const one = await facade('socket', `sha256:${'0'.repeat(64)}`);
     await one.list(one.open('alice'));
     expect(problemOf(one)).toContain('there is none');
   });
 
-  it('is not reached by what runs in a sandbox, though its folder was given', async () => {
+  it('cannot be reached from a sandbox, even if its folder is visible there', async () => {
     await listen();
     const { bubblewrapOptions, planSandbox } = await import(
       '../../adapters/sandbox/bubblewrap/bubblewrap-arguments.ts'
     );
-    const jail = {
+    const spec = {
       command: '/bin/true',
       args: [],
       env: {},
@@ -224,15 +224,15 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
       limits: { memoryMb: 64, processes: 8, fileMb: 8 },
       input: false,
     };
-    const plan = planSandbox(jail);
+    const plan = planSandbox(spec);
     expect(plan?.masks).toEqual([path.dirname(socket)]);
     expect(
-      bubblewrapOptions(jail, plan as NonNullable<typeof plan>, { uid: 1, gid: 1, drop: false }).join(' '),
+      bubblewrapOptions(spec, plan as NonNullable<typeof plan>, { uid: 1, gid: 1, drop: false }).join(' '),
     ).toContain(`--tmpfs ${path.dirname(socket)}`);
   });
 });
 
-describe('a socket in whose place somebody else could put his own' + verifies('CY-02'), () => {
+describe('socketFault' + verifies('CY-02'), () => {
   const uid = process.getuid?.() ?? 0;
   let server: Server;
   beforeEach(async () => {
@@ -242,16 +242,20 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
   afterEach(() => void server.close());
 
   it.each<readonly [string, string | undefined, () => void]>([
-    ['it is ours, in a folder of ours', undefined, () => undefined],
-    ['its folder lets others in', 'its folder is open to other users', () => chmodSync(path.dirname(socket), 0o710)],
+    ['accepts a socket of this user in a folder of this user', undefined, () => undefined],
     [
-      'a folder above can be changed by all',
+      'refuses a folder that other users may enter',
+      'its folder is open to other users',
+      () => chmodSync(path.dirname(socket), 0o710),
+    ],
+    [
+      'refuses a folder above that all users may change',
       'a folder above it can be changed by other users',
       () => chmodSync(folder, 0o777),
     ],
-    ['a folder above is one like /tmp', undefined, () => chmodSync(folder, 0o1777)],
+    ['accepts a folder above like /tmp', undefined, () => chmodSync(folder, 0o1777)],
     [
-      'it is a plain file',
+      'refuses a plain file',
       'it is not a socket',
       () => {
         rmSync(socket);
@@ -259,7 +263,7 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
       },
     ],
     [
-      'it is a link',
+      'refuses a link to a socket',
       'it is not a socket',
       () => {
         renameSync(socket, `${socket}.real`);
@@ -267,20 +271,20 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
       },
     ],
     [
-      'its folder is a link',
+      'refuses a folder that is a link',
       'its folder is a link',
       () => {
         renameSync(path.dirname(socket), path.join(folder, 'elsewhere'));
         symlinkSync(path.join(folder, 'elsewhere'), path.dirname(socket));
       },
     ],
-    ['it is gone', 'there is none', () => rmSync(socket)],
-  ])('%s', (_what, fault, change) => {
+    ['refuses a missing socket', 'there is none', () => rmSync(socket)],
+  ])('%s', (_title, fault, change) => {
     change();
     expect(socketFault(socket, uid)).toBe(fault);
   });
 
-  it('it belongs to another user', () => {
+  it('refuses a socket of another user', () => {
     expect(socketFault(socket, uid + 1)).toBe('it belongs to another user');
   });
 });

@@ -1,4 +1,4 @@
-/** Owns what the adapter tests share: settings of the misbehaving server, calls, and proof that no process is left. */
+/** Shared by the tests of adapters: settings of a misbehaving server, calls, and checks that no process is left. */
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -14,14 +14,14 @@ const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 
 export const FAST = { closeMs: 400, termMs: 300 };
 
-/** A facade around that keeps no secrets. */
+/** A facade without secrets. */
 export const HOST: LaunchHost = {
   workspace: tmpdir(),
   hidden: [],
   secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
 };
 
-/** Settings of the misbehaving server in one of its modes. */
+/** Returns settings of the misbehaving server in one of its modes. */
 export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
   return {
     name: 'chaos',
@@ -45,7 +45,7 @@ export interface Bench {
   readonly events: ServerEvent[];
 }
 
-/** A pool with one server. */
+/** Creates a pool with one server. */
 export function serve(settings: ServerSettings, options: Partial<AdapterOptions> = {}): Bench {
   const stderr: string[] = [];
   const events: ServerEvent[] = [];
@@ -62,7 +62,7 @@ export function serve(settings: ServerSettings, options: Partial<AdapterOptions>
   return { pool, server: pool.add(settings), stderr, events };
 }
 
-/** A call with generous limits; `args` is sent as this text. */
+/** Returns a call with long timeouts. A text in `args` is sent unchanged. */
 export function callOf(tool: string, args: unknown = {}, more: Partial<UpstreamCall> = {}): UpstreamCall {
   const text = typeof args === 'string' ? args : JSON.stringify(args);
   return {
@@ -81,7 +81,7 @@ export async function textOf(server: ServerAdapter, call: UpstreamCall): Promise
   return value.content?.[0]?.text ?? '';
 }
 
-/** The code of what the work throws, or 'none'. */
+/** Returns the code of the thrown error, or 'none'. */
 export async function codeOf(work: Promise<unknown>): Promise<string> {
   try {
     await work;
@@ -92,7 +92,7 @@ export async function codeOf(work: Promise<unknown>): Promise<string> {
   }
 }
 
-/** What the work throws, as one public text. */
+/** Returns the public text of the thrown error, or 'none'. */
 export async function refusalOf(work: Promise<unknown>): Promise<string> {
   try {
     await work;
@@ -102,7 +102,7 @@ export async function refusalOf(work: Promise<unknown>): Promise<string> {
   }
 }
 
-/** True once the process is gone, waiting up to 20 s; a zombie that only its parent could reap counts as gone. */
+/** Waits up to 20 s until a process is gone. A zombie counts as gone, because only its parent can reap it. */
 export async function isGone(pid: number): Promise<boolean> {
   for (const end = performance.now() + 20_000; lives(pid); await sleep(20)) if (performance.now() > end) return false;
   return true;

@@ -1,4 +1,4 @@
-/** Tests the ordered end of a server's program: what it is told, in which order and after which time. */
+/** Tests the ordered stop of a server: which signals its process gets, in which order and after which time. */
 import { spawn } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { signalGroup } from '../../adapters/sandbox/process-tree.ts';
@@ -6,23 +6,26 @@ import type { LaunchedProcess } from '../../adapters/stdio/launch.ts';
 import { DEFAULT_GRACE, stopInOrder } from '../../adapters/stdio/stdio-connection.ts';
 import { verifies } from '../verifies.ts';
 
-/** Tells what it is told, and ends by SIGKILL alone. */
-const DEAF =
-  'process.stdin.on("end",()=>console.log("end of input")).resume();process.on("SIGTERM",()=>console.log("SIGTERM"));setInterval(()=>{},1000);console.log("ready")';
+/** A program that reports what it receives, and ends only by SIGKILL. */
+const STUBBORN = `
+process.stdin.on('end', () => console.log('end of input')).resume();
+process.on('SIGTERM', () => console.log('SIGTERM'));
+setInterval(() => {}, 1000);
+console.log('ready')`;
 
-describe('the end of a program' + verifies('PF-15'), () => {
-  it('is the end of its input, SIGTERM and SIGKILL, each after its time; then its proxy goes', async () => {
-    const child = spawn(process.execPath, ['-e', DEAF], { detached: true, stdio: 'pipe' });
-    const told: (readonly [string, number])[] = [];
+describe('stopInOrder' + verifies('PF-15'), () => {
+  it('closes stdin, sends SIGTERM and SIGKILL, each after its wait, and then releases the proxy', async () => {
+    const child = spawn(process.execPath, ['-e', STUBBORN], { detached: true, stdio: 'pipe' });
+    const received: (readonly [string, number])[] = [];
     child.stdout.setEncoding('utf8').on('data', (text: string) =>
-      told.push(
+      received.push(
         ...text
           .trim()
           .split('\n')
           .map((line) => [line, performance.now()] as const),
       ),
     );
-    await expect.poll(() => told.length, { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => received.length, { timeout: 20_000 }).toBe(1);
     const ended = new Promise<readonly [string, number]>((resolve) =>
       child.once('close', (_code, signal) => resolve([String(signal), performance.now()])),
     );
@@ -37,12 +40,12 @@ describe('the end of a program' + verifies('PF-15'), () => {
     const from = performance.now();
     await stopInOrder(launched, grace);
     const [signal, killedAt] = await ended;
-    expect([...told.slice(1).map(([line]) => line), signal]).toEqual(['end of input', 'SIGTERM', 'SIGKILL']);
-    // Other work on the machine may only make it later.
+    expect([...received.slice(1).map(([line]) => line), signal]).toEqual(['end of input', 'SIGTERM', 'SIGKILL']);
+    // Other load on the machine can only delay it.
     expect(killedAt - from).toBeGreaterThanOrEqual(grace.closeMs + grace.termMs - 5);
     expect(releasedAt).toBeGreaterThanOrEqual(from + grace.closeMs + grace.termMs - 5);
   });
 
-  it('waits 5 s for a program that does not end with its input, and 3 s after SIGTERM', () =>
+  it('waits by default 5 s after it closed stdin, and 3 s after SIGTERM', () =>
     expect(DEFAULT_GRACE).toEqual({ closeMs: 5000, termMs: 3000 }));
 });

@@ -1,19 +1,19 @@
-/** Tests the end of processes that left the group of their program, while they still start others. */
+/** Tests that processes which left the process group of their server are killed while they start others. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { killMarked, MARK_VARIABLE, newProcessMark } from '../../adapters/stdio/orphans.ts';
 import { verifies } from '../verifies.ts';
 
-describe('the end of processes with a mark' + verifies('PF-15'), () => {
+describe('killMarked' + verifies('PF-15'), () => {
   it.each([
-    ['are started during a scan', 10, 'for count in $(seq 200); do setsid sleep 60 & done; wait'],
+    ['start during a scan', 10, 'for count in $(seq 200); do setsid sleep 60 & done; wait'],
     [
-      'replace their program all the time, and have no environment meanwhile',
+      'call execve repeatedly, and have no environment in between',
       10,
       `again='exec sh -c "$again"'; export again; for count in $(seq 40); do setsid sh -c "$again" & done; wait`,
     ],
-  ])('kills those that %s', { timeout: 60_000 }, async (_what, rounds, script) => {
+  ])('kills marked processes that %s', { timeout: 60_000 }, async (_title, rounds, script) => {
     for (let round = 0; round < rounds; round += 1) {
       const mark = newProcessMark('test-orphans');
       const program = start(script, mark);
@@ -38,7 +38,7 @@ function start(script: string, mark: string): ChildProcess {
   });
 }
 
-/** Returns how many processes have the mark. One that has ended, and that nobody waited for, has no environment. */
+/** Returns how many processes have the mark. A zombie has no environment. */
 function running(mark: string): number {
   return readdirSync('/proc').filter((pid) => {
     try {

@@ -1,4 +1,4 @@
-/** Owns the tests of servers as processes, with a server that misbehaves in every way we know. */
+/** Tests servers as processes, with a server that misbehaves in every known way. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -40,8 +40,8 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((pool) => pool.stopAll()));
 });
 
-describe('the handshake', () => {
-  it('starts on the first call, once for many' + verifies('HE-01'), async () => {
+describe('the start of a server', () => {
+  it('happens once, on the first of several calls' + verifies('HE-01'), async () => {
     const starts = join(temporaryFolder(), 'starts');
     const { server } = start('ok', { env: { CHAOS_STARTS: starts } });
     expect(server.health()).toEqual({ state: 'idle', restarts: 0, badLines: 0 });
@@ -53,14 +53,14 @@ describe('the handshake', () => {
     expect(server.health().state).toBe('healthy');
   });
 
-  it('accepts the oldest revision and refuses unknown ones' + verifies('HE-03'), async () => {
+  it('accepts the oldest protocol revision and refuses unknown ones' + verifies('HE-03'), async () => {
     expect((await start('old-version').server.start()).protocolVersion).toBe('2024-10-07');
     expect(await refusalOf(start('wrong-version').server.start())).toMatch(/INIT_FAILED: .*"1999-01-01".*2025-11-25/);
     expect(await refusalOf(start('no-version').server.start())).toMatch(/INIT_FAILED: .*none/);
     expect(await refusalOf(start('refuse').server.start())).toMatch(/INIT_FAILED: .*error -32000/);
   });
 
-  it('gives up a mute server at the connect timeout, and kills it' + verifies('HA-09'), async () => {
+  it('fails at the connect timeout if the server does not answer, and kills it' + verifies('HA-09'), async () => {
     const starts = join(temporaryFolder(), 'starts');
     const { server } = start('mute', { connectTimeoutMs: 4000, env: { CHAOS_STARTS: starts } });
     expect(await refusalOf(server.start())).toMatch(/INIT_FAILED: Server "chaos" did not answer within 4000 ms/);
@@ -71,7 +71,7 @@ describe('the handshake', () => {
     });
   });
 
-  it('says why a server did not start, without paths', async () => {
+  it('says why it failed, without paths', async () => {
     expect(await refusalOf(start('crash-at-start').server.start())).toMatch(
       /INIT_FAILED: Server "chaos" ended with exit code 7 before it had answered/,
     );
@@ -86,7 +86,7 @@ describe('the handshake', () => {
     );
   });
 
-  it('lets one caller give up the wait without stopping the start', async () => {
+  it('continues if one of its callers stops waiting', async () => {
     const { server } = start();
     const controller = new AbortController();
     const first = codeOf(server.start(controller.signal));
@@ -97,16 +97,16 @@ describe('the handshake', () => {
     expect(await codeOf(server.listTools(controller.signal))).toBe('CANCELLED');
   });
 
-  it('does not start what nobody consents to, asked each time with the settings that it would start with', async () => {
+  it('does not happen without consent, which is checked each time with the settings of this start', async () => {
     const starts = join(temporaryFolder(), 'starts');
     const settings = chaos('ok', { env: { CHAOS_STARTS: starts } });
-    const asked: ServerSettings[] = [];
+    const checked: ServerSettings[] = [];
     let refusal: TollgateError | undefined = new TollgateError('SERVER_UNAVAILABLE', {
       detail: 'Nobody has approved it.',
     });
     const { server } = start('ok', settings, {
-      consent: (seen) => {
-        asked.push(seen);
+      consent: (exact) => {
+        checked.push(exact);
         return Promise.resolve(refusal);
       },
     });
@@ -116,20 +116,20 @@ describe('the handshake', () => {
       reason: expect.stringContaining('Nobody has approved it.') as string,
     });
     expect(await codeOf(server.listTools())).toBe('SERVER_UNAVAILABLE');
-    expect([asked, existsSync(starts)]).toEqual([[settings, settings], false]);
+    expect([checked, existsSync(starts)]).toEqual([[settings, settings], false]);
     refusal = undefined;
     expect(await textOf(server, callOf('echo'))).toBe('{}');
     expect(server.health().state).toBe('healthy');
   });
 
-  it('does not start what cannot be used, and asks nobody about it', async () => {
-    const consent = (): never => expect.unreachable('consent to what cannot start');
+  it('does not happen with unusable settings, and needs no consent then', async () => {
+    const consent = (): never => expect.unreachable('unusable settings need no consent');
     expect(await refusalOf(start('ok', { unusable: 'it has no command.' }, { consent }).server.start())).toMatch(
       /SERVER_UNAVAILABLE: .*it has no command/,
     );
   });
 
-  it('gives the process its own settings and next to nothing of ours', async () => {
+  it('gives the process its own variables, and only a few of Tollgate', async () => {
     process.env.TOLLGATE_TEST_SECRET = 'hunter2';
     const { server } = start('ok', { env: { OWN: 'yes', HOME: '/somewhere' }, cwd: temporaryFolder() });
     const { env, cwd } = JSON.parse(await textOf(server, callOf('env'))) as {
@@ -163,8 +163,8 @@ describe('the handshake', () => {
   });
 });
 
-describe('calls', () => {
-  it('sends the arguments as they stand and adds a token only when progress is wanted', async () => {
+describe('a call', () => {
+  it('sends the arguments unchanged, and a progress token only if the caller wants progress', async () => {
     const { server } = start();
     const text = '{ "n": 12345678901234567890, "z": -0, "e": "\\u0061" }';
     expect(await textOf(server, callOf('raw', text))).toContain(`"params":{"name":"raw","arguments":${text}}}`);
@@ -176,7 +176,7 @@ describe('calls', () => {
     );
   });
 
-  it('keeps the calls of 50 at once apart', async () => {
+  it('gets its own result among 50 parallel calls', async () => {
     const { server } = start();
     const texts = await Promise.all(
       Array.from({ length: 50 }, (_, n) => textOf(server, callOf(n % 5 === 0 ? 'slow' : 'echo', { n, ms: n }))),
@@ -184,7 +184,7 @@ describe('calls', () => {
     expect(texts).toEqual(Array.from({ length: 50 }, (_, n) => (n % 5 === 0 ? 'slow' : JSON.stringify({ n, ms: n }))));
   });
 
-  it('takes 16 MB in one line', async () => {
+  it('can return 16 MB in one line', async () => {
     const { server } = start();
     const text = await textOf(
       server,
@@ -193,17 +193,20 @@ describe('calls', () => {
     expect(text).toHaveLength(16_000_000);
   });
 
-  it.each([false, true])('ends a call over the wire limit and serves the next (id at the end: %s)', async (tail) => {
-    const { server } = start();
-    const waiting = textOf(server, callOf('slow', { ms: 4000 }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 }));
-    expect(await codeOf(server.call(callOf('huge', { tail }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 })))).toBe(
-      'UPSTREAM_TOO_LARGE',
-    );
-    expect(await textOf(server, callOf('echo'))).toBe('{}');
-    expect(await waiting).toBe('slow');
-  });
+  it.each([false, true])(
+    'fails over the wire limit without affecting the next one (id at the end: %s)',
+    async (tail) => {
+      const { server } = start();
+      const waiting = textOf(server, callOf('slow', { ms: 4000 }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 }));
+      expect(await codeOf(server.call(callOf('huge', { tail }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 })))).toBe(
+        'UPSTREAM_TOO_LARGE',
+      );
+      expect(await textOf(server, callOf('echo'))).toBe('{}');
+      expect(await waiting).toBe('slow');
+    },
+  );
 
-  it('delivers progress before the result, also from one chunk', async () => {
+  it('delivers progress before the result, even if both arrive in one chunk', async () => {
     const { server } = start();
     const seen: unknown[] = [];
     await server.call(callOf('glued', {}, { onProgress: (params) => seen.push(params) }));
@@ -213,7 +216,7 @@ describe('calls', () => {
     ]);
   });
 
-  it('lets progress extend the timeout up to the hard limit', async () => {
+  it('extends its timeout at each progress, up to the hard timeout', async () => {
     const { server } = start();
     expect(
       await textOf(
@@ -234,7 +237,7 @@ describe('calls', () => {
     ).toBe('TOOL_TIMEOUT');
   });
 
-  it('cancels at the server, by its own id, on time-out and on abort; late answers do no harm', async () => {
+  it('is cancelled at the server on timeout and on abort, and ignores late answers', async () => {
     const { server } = start();
     await server.call(callOf('echo'));
     const controller = new AbortController();
@@ -255,7 +258,7 @@ describe('calls', () => {
     ['flood', 'after the flood'],
     ['stranger', 'known'],
     ['last', 'last words'],
-  ])('copes with a server that answers like %s', async (tool, text) => {
+  ])('succeeds with a server that answers like "%s"', async (tool, text) => {
     expect(await textOf(start().server, callOf(tool))).toBe(text);
   });
 
@@ -266,11 +269,11 @@ describe('calls', () => {
     ['input', 'UPSTREAM_REQUEST_DENIED'],
     ['failing', 'URL_ELICITATION_DENIED'],
     ['unheard-of', 'rpc -32602'],
-  ])('refuses an answer like %s with %s', async (tool, code) => {
+  ])('refuses an answer like "%s" with %s', async (tool, code) => {
     expect(await codeOf(start().server.call(callOf(tool)))).toBe(code);
   });
 
-  it('does not take an answer whose id has another type', async () => {
+  it('does not accept an answer whose id has another type', async () => {
     const { server } = start();
     expect(await codeOf(server.call(callOf('string-id', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe(
       'TOOL_TIMEOUT',
@@ -278,7 +281,7 @@ describe('calls', () => {
     await expect.poll(() => server.health().badLines).toBe(1);
   });
 
-  it('degrades a server that keeps breaking the protocol', async () => {
+  it('marks a server that keeps breaking the protocol as degraded', async () => {
     const { server } = start();
     await server.call(callOf('flood'));
     expect(server.health()).toMatchObject({
@@ -289,7 +292,7 @@ describe('calls', () => {
     expect((await start('noise').server.start()).name).toBe('chaos');
   });
 
-  it('answers what servers ask, so that nothing hangs', async () => {
+  it('answers the requests of the server, so that nothing hangs', async () => {
     const { server } = start('asks');
     await server.start();
     let answers: { id: string; result?: object; error?: { code: number } }[] = [];
@@ -305,14 +308,14 @@ describe('calls', () => {
 
 describe('tools/list', () => {
   it(
-    'reads all pages, keeps every key, and caches until the server says otherwise' + verifies('HA-10', 'HE-04'),
+    'reads all pages, keeps every key, and caches the list until the server changes it' + verifies('HA-10', 'HE-04'),
     async () => {
       const tools = await start('paging').server.listTools();
       expect(tools).toHaveLength(28);
       expect(tools[24]).toEqual({ name: 'scalar', inputSchema: { type: 'object' }, 'x-kept': true });
       const { server } = start();
-      let told = 0;
-      server.onToolsChanged(() => told++);
+      let changes = 0;
+      server.onToolsChanged(() => changes++);
       expect((await Promise.all([server.listTools(), server.listTools()])).map((list) => list[0]?.name)).toEqual([
         'listed-1',
         'listed-1',
@@ -320,9 +323,9 @@ describe('tools/list', () => {
       expect((await server.listTools())[0]?.name).toBe('listed-1');
       const began = performance.now();
       await server.call(callOf('storm', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }));
-      await expect.poll(() => told).toBeGreaterThan(0);
+      await expect.poll(() => changes).toBeGreaterThan(0);
       await sleep(450);
-      expect(told).toBeLessThanOrEqual((performance.now() - began) / 200);
+      expect(changes).toBeLessThanOrEqual((performance.now() - began) / 200);
       expect((await server.listTools())[0]?.name).toBe('listed-2');
     },
   );
@@ -332,14 +335,14 @@ describe('tools/list', () => {
     ['cursor-endless', 'UPSTREAM_INVALID'],
     ['no-list', 'UPSTREAM_INVALID'],
     ['list-huge', 'UPSTREAM_TOO_LARGE'],
-  ])('refuses a list like %s', async (mode, code) => {
+  ])('refuses a list like "%s"', async (mode, code) => {
     const { server } = start(mode);
     expect(await codeOf(server.listTools())).toBe(code);
     expect(await codeOf(server.listTools())).toBe(code);
     expect(await textOf(server, callOf('echo'))).toBe('{}');
   });
 
-  it('leaves out entries that are no tools, and takes a server without tools', async () => {
+  it('leaves out entries that are not tools, and accepts a server without tools', async () => {
     const { server } = start('bad-tools');
     expect(await server.listTools()).toHaveLength(28);
     expect(server.health().unfit?.map(({ tool }) => tool)).toEqual(['#29', '#30', 'x']);
@@ -347,13 +350,13 @@ describe('tools/list', () => {
   });
 });
 
-describe('servers that end', () => {
-  it('fails the calls in flight once each and starts again on the next call' + verifies('HA-08'), async () => {
+describe('a server that ends', () => {
+  it('fails each running call once, and starts again on the next call' + verifies('HA-08'), async () => {
     const starts = join(temporaryFolder(), 'starts');
     const { server } = start('ok', { maxRetries: 2, env: { CHAOS_STARTS: starts } });
     await server.listTools();
-    let told = 0;
-    server.onToolsChanged(() => told++);
+    let changes = 0;
+    server.onToolsChanged(() => changes++);
     const hanging = codeOf(server.call(callOf('hang')));
     expect(await refusalOf(server.call(callOf('crash')))).toMatch(
       /TOOL_CRASHED: Server "chaos" ended with exit code 3 before it had answered/,
@@ -361,26 +364,29 @@ describe('servers that end', () => {
     expect(await hanging).toBe('TOOL_CRASHED');
     expect(server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" ended with exit code 3.' });
     expect(await textOf(server, callOf('echo'))).toBe('{}');
-    expect([server.health().state, server.health().restarts, told]).toEqual(['healthy', 1, 1]);
+    expect([server.health().state, server.health().restarts, changes]).toEqual(['healthy', 1, 1]);
     expect(await codeOf(server.call(callOf('half')))).toBe('TOOL_CRASHED');
     expect(await codeOf(server.call(callOf('crash')))).toBe('TOOL_CRASHED');
     expect(await refusalOf(server.call(callOf('echo')))).toMatch(
-      /SERVER_UNAVAILABLE: Server "chaos" was lost 3 times within ten minutes during calls of this session, which may call it again in \d+ s\./,
+      new RegExp(
+        'SERVER_UNAVAILABLE: Server "chaos" was lost 3 times within ten minutes during calls of this session, ' +
+          'which may call it again in \\d+ s\\.',
+      ),
     );
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(3);
   });
 
-  it('notices a server that closes its output or its input', async () => {
+  it('counts as ended if it closes its output or its input', async () => {
     expect(await codeOf(start('close-stdout').server.call(callOf('hang')))).toBe('TOOL_CRASHED');
     const { server } = start('stdin-closed', { connectTimeoutMs: 3000 });
     expect(await codeOf(server.start())).toBe('INIT_FAILED');
   });
 
-  it('stops in order and leaves nothing behind' + verifies('HA-07'), async () => {
+  it('stops in order and leaves no process behind' + verifies('HA-07'), async () => {
     const bench = start();
     const pid = await pidOf(bench);
     const hanging = codeOf(bench.server.call(callOf('hang')));
-    // What is answered after it was sent after it.
+    // This answer proves that the server has received the call before.
     await textOf(bench.server, callOf('echo'));
     await Promise.all([bench.server.stop(), bench.server.stop()]);
     expect([await isGone(pid), await hanging]).toEqual([true, 'TOOL_CRASHED']);
@@ -391,14 +397,14 @@ describe('servers that end', () => {
     expect(bench.server.health().restarts).toBe(0);
   });
 
-  it.each(['lingering', 'stubborn'])('ends a %s server by force' + verifies('HA-07'), async (mode) => {
+  it.each(['lingering', 'stubborn'])('in the mode "%s" is ended by force' + verifies('HA-07'), async (mode) => {
     const bench = start(mode);
     const pid = await pidOf(bench);
     await bench.server.stop();
     expect(await isGone(pid)).toBe(true);
   });
 
-  it('ends what the server started, on stop and on a crash' + verifies('HA-07'), async () => {
+  it('takes the processes that it started with it, on a stop and on a crash' + verifies('HA-07'), async () => {
     for (const end of [
       (bench: Bench) => bench.server.stop(),
       (bench: Bench) => codeOf(bench.server.call(callOf('crash'))),
@@ -413,7 +419,7 @@ describe('servers that end', () => {
     }
   });
 
-  it('can end everything at once, while starting and while stopping too', async () => {
+  it('can be killed while it starts and while it stops', async () => {
     const bench = start('stubborn');
     const pid = await pidOf(bench);
     const stopping = bench.server.stop();
@@ -427,7 +433,7 @@ describe('servers that end', () => {
     expect(await failed).toBe('INIT_FAILED');
   });
 
-  it('bounds what stderr may say', async () => {
+  it('has a limit for its lines on stderr', async () => {
     const { server, stderr } = start('stderr-flood');
     await server.start();
     await expect.poll(() => stderr.length).toBeGreaterThan(10);
@@ -436,10 +442,10 @@ describe('servers that end', () => {
   });
 });
 
-describe('the pool', () => {
+describe('a pool of servers', () => {
   const named = (name: string, mode?: string): ServerSettings => chaos(mode, { name });
 
-  it('refuses more servers than allowed, and names twice' + verifies('HA-05'), () => {
+  it('refuses more servers than allowed, and two servers of one name' + verifies('HA-05'), () => {
     const pool = new ServerPool({ servers: 2, connections: 5 }, { host: HOST, onStderr: () => {} });
     pool.add(named('a'));
     expect(() => pool.add(named('a'))).toThrow(/named "a"/);
@@ -447,24 +453,27 @@ describe('the pool', () => {
     expect(() => pool.add(named('c'))).toThrow(/exceeds the limit of 2 servers/);
   });
 
-  it('never has more connections than allowed: the idle one longest unused yields' + verifies('HA-05'), async () => {
-    const pool = new ServerPool({ servers: 20, connections: 2 }, { host: HOST, onStderr: () => {}, grace: FAST });
-    open.push(pool);
-    const [a, b, c] = ['a', 'b', 'c'].map((name) => pool.add(named(name)));
-    if (a === undefined || b === undefined || c === undefined) throw new Error('no servers');
-    await a.listTools();
-    await b.call(callOf('echo'));
-    await a.call(callOf('echo'));
-    await c.call(callOf('echo'));
-    expect([a, b, c].map((server) => server.health().state)).toEqual(['healthy', 'idle', 'healthy']);
-    expect(await textOf(b, callOf('echo'))).toBe('{}');
-    expect(a.health().state).toBe('idle');
-    // The list that was read stays good while nobody says otherwise.
-    expect((await a.listTools())[0]?.name).toBe('listed-1');
-    expect(a.health().state).toBe('idle');
-  });
+  it(
+    'never has more connections than allowed, and ends the one that was idle longest' + verifies('HA-05'),
+    async () => {
+      const pool = new ServerPool({ servers: 20, connections: 2 }, { host: HOST, onStderr: () => {}, grace: FAST });
+      open.push(pool);
+      const [a, b, c] = ['a', 'b', 'c'].map((name) => pool.add(named(name)));
+      if (a === undefined || b === undefined || c === undefined) throw new Error('no servers');
+      await a.listTools();
+      await b.call(callOf('echo'));
+      await a.call(callOf('echo'));
+      await c.call(callOf('echo'));
+      expect([a, b, c].map((server) => server.health().state)).toEqual(['healthy', 'idle', 'healthy']);
+      expect(await textOf(b, callOf('echo'))).toBe('{}');
+      expect(a.health().state).toBe('idle');
+      // The cached list stays current until the server changes it.
+      expect((await a.listTools())[0]?.name).toBe('listed-1');
+      expect(a.health().state).toBe('idle');
+    },
+  );
 
-  it('makes a start wait while all connections work, and gives up in time' + verifies('HA-05'), async () => {
+  it('makes a start wait while all connections are busy, up to its connect timeout' + verifies('HA-05'), async () => {
     const pool = new ServerPool({ servers: 20, connections: 1 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
     const busy = pool.add(named('busy'));
@@ -477,7 +486,7 @@ describe('the pool', () => {
     expect([await working, await next]).toEqual(['slow', '{}']);
   });
 
-  it('starts all in parallel, and one that fails holds up no other', async () => {
+  it('starts all servers in parallel, and one failure does not delay the others', async () => {
     const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
     const outcomes = await startAll([
@@ -493,11 +502,11 @@ describe('the pool', () => {
   });
 });
 
-describe('a list of servers that changes', () => {
+describe('a pool whose list of servers changes', () => {
   const pool = new ServerPool({ servers: 2, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
   afterEach(() => pool.stopAll());
 
-  it('keeps a server whose settings are the same, and ends one that was changed or removed after its running calls', async () => {
+  it('keeps a server with the same settings, and ends a changed or removed one after its running calls', async () => {
     const [kept, gone] = [chaos('ok', { name: 'kept' }), chaos('ok', { name: 'gone' })];
     const before = pool.sync([kept, gone]);
     const processes = await Promise.all(
@@ -517,7 +526,7 @@ describe('a list of servers that changes', () => {
     );
   });
 
-  it('refuses a list over the cap, or with a name twice, and changes nothing', () => {
+  it('refuses a list with too many servers or a repeated name, and changes nothing', () => {
     const before = pool.sync([chaos('ok', { name: 'a' })]);
     expect(() => pool.sync(['b', 'c', 'd'].map((name) => chaos('ok', { name })))).toThrow(
       /exceeds the limit of 2 servers/,

@@ -1,4 +1,4 @@
-/** Owns the tests against real servers of other people: everything and filesystem, each with a HOME of its own. */
+/** Tests real third-party servers, everything and filesystem, each with its own HOME. */
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -28,7 +28,7 @@ afterEach(async () => {
 });
 
 describe('server-everything', () => {
-  it('lists, calls, reports progress and keeps schemas' + verifies('HA-27', 'HE-01'), async () => {
+  it('lists tools with their schemas, answers calls and reports progress' + verifies('HA-27', 'HE-01'), async () => {
     const { server } = start('everything', []);
     const tools = await server.listTools();
     expect(tools.map((tool) => tool.name)).toContain('echo');
@@ -49,7 +49,7 @@ describe('server-everything', () => {
     expect(server.health()).toMatchObject({ state: 'healthy', badLines: 0 });
   });
 
-  it('answers wrong arguments with words of its own, and can be cancelled', async () => {
+  it('answers wrong arguments with its own error, and can be cancelled', async () => {
     const { server } = start('everything', []);
     const wrong = await server.call(callOf('echo', {}));
     expect(wrong.value.isError).toBe(true);
@@ -64,7 +64,7 @@ describe('server-everything', () => {
 });
 
 describe('server-filesystem', () => {
-  it('reads and writes below its folder', async () => {
+  it('reads and writes only in its folder', async () => {
     const folder = realpathSync(temporaryFolder());
     mkdirSync(join(folder, 'sub'));
     writeFileSync(join(folder, 'sub/a.txt'), 'one\ntwo\n');
@@ -76,7 +76,7 @@ describe('server-filesystem', () => {
     expect((await server.call(callOf('read_text_file', { path: '/etc/passwd' }))).value.isError).toBe(true);
   });
 
-  it('starts both in parallel in one pool' + verifies('HA-05'), async () => {
+  it('starts in parallel with server-everything' + verifies('HA-05'), async () => {
     const both = [start('everything', []), start('filesystem', [temporaryFolder()])];
     expect(
       (await Promise.all(both.map(({ server }) => server.start()))).every(

@@ -1,4 +1,4 @@
-/** Owns the checks that what goes wrong at the end of a server, where nobody waits for it, ends no facade. */
+/** Tests that no failure at the end of a server causes an unhandled rejection, which would end the facade. */
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -23,11 +23,11 @@ const SETTINGS: ServerSettings = {
   reconnectBackoffMs: 100,
 };
 const TMPDIR = process.env.TMPDIR;
-let unheard: unknown[];
-const note = (thrown: unknown): number => unheard.push(thrown);
+let unhandled: unknown[];
+const note = (thrown: unknown): number => unhandled.push(thrown);
 
 beforeEach(() => {
-  unheard = [];
+  unhandled = [];
   process.on('unhandledRejection', note);
 });
 
@@ -36,10 +36,10 @@ afterEach(async () => {
   process.off('unhandledRejection', note);
   if (TMPDIR === undefined) delete process.env.TMPDIR;
   else process.env.TMPDIR = TMPDIR;
-  expect(unheard).toEqual([]);
+  expect(unhandled).toEqual([]);
 });
 
-/** Answers the handshake at once, and cannot be ended in order. */
+/** A connection that answers the handshake at once, and cannot be closed. */
 class Unending implements Connection {
   #events: ConnectionEvents | undefined;
 
@@ -57,7 +57,7 @@ class Unending implements Connection {
   }
 
   useProtocolVersion(): void {
-    // Of no matter here.
+    // Not needed here.
   }
 
   close(): Promise<void> {
@@ -65,11 +65,11 @@ class Unending implements Connection {
   }
 
   killNow(): void {
-    // Of no matter here.
+    // Not needed here.
   }
 }
 
-it('a server that is ended because nobody uses it, and cannot be ended in order, is told to whoever waits, and to nobody else', async () => {
+it('an idle server that cannot be closed reports the failure only to callers that wait for it', async () => {
   const slots = new ConnectionSlots(1);
   const connector = new Connector({
     settings: SETTINGS,
@@ -93,7 +93,7 @@ it('a server that is ended because nobody uses it, and cannot be ended in order,
   await expect(connector.giveUp()).rejects.toThrow('a folder stays');
 });
 
-it('a way out that has no place says what to mend, and leaves nothing', async () => {
+it('a proxy whose socket cannot be created says what to do, and leaves no folder', async () => {
   process.env.TMPDIR = '/proc/no-such-folder';
   await expect(
     openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
@@ -110,7 +110,7 @@ it('a way out that has no place says what to mend, and leaves nothing', async ()
   expect(folders()).toEqual(before);
 });
 
-it('a start that fails says why, though its way out cannot be closed', async () => {
+it('a failed start reports its reason, even if its proxy cannot be closed', async () => {
   const egress = { socket: '/x', env: {}, mounts: [], close: () => Promise.reject(new Error('a folder stays')) };
   const sandbox = {
     filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
@@ -125,7 +125,7 @@ it('a start that fails says why, though its way out cannot be closed', async () 
   ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
 });
 
-it('a server that was removed while its end fails is let go', async () => {
+it('a removed server whose stop fails causes no error', async () => {
   const pool = new ServerPool(
     { servers: 1, connections: 1 },
     { host: { workspace: '/', hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined },
