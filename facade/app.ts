@@ -11,7 +11,7 @@ import { directShell, type StartCommand } from '../adapters/primitives/shell/she
 import { type HaltableServer, withKillSwitch } from '../adapters/primitives/workspace/in-process-server.ts';
 import { createWorkspace } from '../adapters/primitives/workspace/workspace-server.ts';
 import type { WithheldSettings } from '../adapters/sandbox/closed-paths/git-repositories.ts';
-import { removeOrphanContainers } from '../adapters/sandbox/container/container-start.ts';
+import { findContainerEngine } from '../adapters/sandbox/container/container-engine.ts';
 import { chooseSandboxUser, type Egress } from '../adapters/sandbox/sandbox-spec.ts';
 import type { LaunchHost } from '../adapters/stdio/launch.ts';
 import { killMarked } from '../adapters/stdio/orphans.ts';
@@ -202,7 +202,7 @@ function supervised(
 /** Removes the egress proxies and containers that crashed facades left. No caller waits for it. */
 async function removeLeftovers({ servers }: Config, supervision: Supervision): Promise<void> {
   await sweepEgress((mark) => supervision.isOrphan(mark));
-  if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await removeOrphanContainers();
+  if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await findContainerEngine();
 }
 
 /** Returns what every start of a server needs. */

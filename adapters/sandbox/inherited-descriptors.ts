@@ -3,6 +3,7 @@
  */
 import type { StdioOptions } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
 
 const O_CLOEXEC = 0o2000000;
 
@@ -18,22 +19,15 @@ function foreignDescriptors(): readonly number[] {
 }
 
 function readFds(): readonly number[] {
-  try {
-    return readdirSync('/proc/self/fdinfo').map(Number);
-  } catch {
-    // Without /proc (macOS), foreign descriptors cannot be recognized.
-    return [];
-  }
+  // Without /proc (macOS), foreign descriptors cannot be recognized.
+  return (unlessUnreadable(() => readdirSync('/proc/self/fdinfo')) ?? []).map(Number);
 }
 
 function isClosedOnExec(fd: number): boolean {
-  try {
-    const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'latin1'))?.[1] ?? '0';
-    return (Number.parseInt(flags, 8) & O_CLOEXEC) !== 0;
-  } catch {
-    // This was the descriptor of the folder that was just read.
-    return true;
-  }
+  const info = unlessUnreadable(() => readFileSync(`/proc/self/fdinfo/${fd}`, 'latin1'));
+  // Undefined: this was the descriptor of the folder that was just read.
+  if (info === undefined) return true;
+  return (Number.parseInt(/^flags:\s*([0-7]+)/m.exec(info)?.[1] ?? '0', 8) & O_CLOEXEC) !== 0;
 }
 
 /**

@@ -157,12 +157,8 @@ async function ripgrep(sandbox: readonly Finding[]): Promise<Finding> {
 
 /** Reports the helpers that have no finding of their own. */
 function otherHelpers(): Finding {
-  const found = HELPER_NAMES.filter((name) => !['bwrap', 'prlimit', 'socat', 'rg', 'opa'].includes(name)).map(
-    (name) => ({
-      name,
-      ...locateHelper(name),
-    }),
-  );
+  const others = HELPER_NAMES.filter((name) => !['bwrap', 'prlimit', 'socat', 'rg', 'opa'].includes(name));
+  const found = others.map((name) => ({ name, ...locateHelper(name) }));
   const names = found.filter((helper) => helper.refused !== undefined).map(({ name }) => name);
   const seen = found
     .map(
@@ -186,22 +182,12 @@ async function program(
   { needed, without, fix, file, versionArg = '--version' }: WantedProgram,
 ): Promise<Finding> {
   const { file: found, refused } = file === undefined ? locateHelper(name) : checkNamedHelper(path.resolve(file));
-  if (refused !== undefined)
-    return {
-      id: name,
-      name,
-      state: needed ? 'missing' : 'weak',
-      seen: `not run: ${refused}`,
-      fix: `Install it for the whole system, or give its path under programs in tollgate.yaml: ${fix}`,
-    };
-  if (found === undefined)
-    return {
-      id: name,
-      name,
-      state: needed ? 'missing' : 'weak',
-      seen: needed ? 'not installed' : `not installed: ${without}`,
-      fix,
-    };
+  const absent = { id: name, name, state: needed ? 'missing' : 'weak' } as const;
+  if (refused !== undefined) {
+    const hint = `Install it for the whole system, or give its path under programs in tollgate.yaml: ${fix}`;
+    return { ...absent, seen: `not run: ${refused}`, fix: hint };
+  }
+  if (found === undefined) return { ...absent, seen: needed ? 'not installed' : `not installed: ${without}`, fix };
   const version = await run(found, [versionArg], { timeout: ANSWER_MS, env: { PATH: HELPER_PATH } }).then(
     ({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '',
     () => '',

@@ -6,6 +6,7 @@ import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { text as readText } from 'node:stream/consumers';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { lastLine, startSandboxed } from './bubblewrap/sandbox-start.ts';
 import { SANDBOX_HOME, type SandboxSpec } from './sandbox-spec.ts';
@@ -120,15 +121,12 @@ async function runProbe(workspace: string, args: readonly string[]): Promise<Rea
     input: false,
   };
   const { child } = await startSandboxed(spec);
-  const [output, errors]: [Buffer[], Buffer[]] = [[], []];
-  child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
-  child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
-  await new Promise((resolve) => child.once('close', resolve));
+  const [output, errors] = await Promise.all([readText(child.stdout), readText(child.stderr)]);
   try {
-    return JSON.parse(Buffer.concat(output).toString('utf8')) as Record<string, unknown>;
+    return JSON.parse(output) as Record<string, unknown>;
   } catch (cause) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
-      detail: `The test of the sandbox gave no result: ${lastLine(Buffer.concat(errors).toString('utf8').trim())}`,
+      detail: `The test of the sandbox gave no result: ${lastLine(errors.trim())}`,
       next: 'Run `tollgate doctor`.',
       cause,
     });

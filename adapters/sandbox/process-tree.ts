@@ -1,6 +1,7 @@
 /** Reads the host's process table, and sends signals to the processes of a sandbox. */
 import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
 
 /** The kernel still counts a process that is ending, and /proc no longer shows it. */
 const ENDING_PROCESSES = 1;
@@ -30,12 +31,12 @@ function walkTree(first: number, childrenOf: (pid: number) => readonly number[])
  */
 export function isProcessLimitReached(first: number, limit: number): boolean {
   const pids = [first, ...descendantsOf(first)];
-  const tasks = pids.reduce((sum, pid) => sum + Number(fieldsOf(`${pid}`)[THREADS] ?? 0), 0);
+  const tasks = pids.reduce((sum, pid) => sum + Number(processFields(pid)[THREADS] ?? 0), 0);
   return tasks >= limit - ENDING_PROCESSES && pids.length >= limit / 2;
 }
 
 function parentOf(pid: string): number | undefined {
-  const [state, parent] = fieldsOf(pid);
+  const [state, parent] = processFields(pid);
   return state === undefined || isEndedState(state) ? undefined : Number(parent);
 }
 
@@ -44,7 +45,7 @@ function parentOf(pid: string): number | undefined {
  * number.
  */
 export function startTimeOf(pid: number): number {
-  return Number(fieldsOf(`${pid}`)[START_TIME] ?? 0);
+  return Number(processFields(pid)[START_TIME] ?? 0);
 }
 
 /**
@@ -68,7 +69,7 @@ export interface ProcessIdentity {
  * in it have ended (pid_namespaces(7)).
  */
 export function hasEnded({ pid, startTime }: ProcessIdentity): boolean {
-  const fields = fieldsOf(`${pid}`);
+  const fields = processFields(pid);
   const [state] = fields;
   return state === undefined
     ? isGone(pid, startTime)
@@ -85,29 +86,18 @@ function isEndedState(state: string): boolean {
  * have one thread each, and start and end none.
  */
 export function stableDescendantsOf(first: number): readonly number[] {
-  try {
-    return walkTree(first, (pid) =>
-      readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1')
-        .split(' ')
-        .filter((word) => word !== '')
-        .map(Number),
-    );
-  } catch {
-    return descendantsOf(first);
-  }
+  const childrenOf = (pid: number): readonly number[] =>
+    (readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').match(/\d+/g) ?? []).map(Number);
+  return unlessUnreadable(() => walkTree(first, childrenOf)) ?? descendantsOf(first);
 }
 
 /**
  * Returns the fields after the name: state, parent and so on; none if the process is gone. The name can contain
  * anything except a later `)`.
  */
-function fieldsOf(pid: string): readonly string[] {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  } catch {
-    return [];
-  }
+export function processFields(pid: number | string): readonly string[] {
+  const stat = unlessUnreadable(() => readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  return stat?.slice(stat.lastIndexOf(')') + 2).split(' ') ?? [];
 }
 
 /** Sends a signal to one process. Returns true if the process exists. */

@@ -7,6 +7,7 @@ import { homedir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { broadFolderProblem } from '../../catalogs/readers/broad-folders.ts';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { SandboxSettings } from './sandbox-spec.ts';
 
@@ -70,13 +71,6 @@ export function isTooBroadFolder(folder: string): boolean {
 
 /** Needs no list of hidden paths: every sandbox hides Tollgate's own state. */
 function problemOf(file: string, writable: boolean): string | undefined {
-  return broadFolderProblem(file, writable, { home: realHome(), hidden: [] });
-}
-
-function realHome(): string {
-  try {
-    return realpathSync(homedir());
-  } catch {
-    return '/nonexistent';
-  }
+  const home = unlessUnreadable(() => realpathSync(homedir())) ?? '/nonexistent';
+  return broadFolderProblem(file, writable, { home, hidden: [] });
 }

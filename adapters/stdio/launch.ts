@@ -1,11 +1,11 @@
 /** Starts the process of a server with the isolation of its settings. Without the isolation, it does not start. */
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
-import { existsSync, realpathSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { searchFolders } from '../../catalogs/programs/helper-programs.ts';
 import { NO_CONFINEMENT } from '../../catalogs/readers/confinement.ts';
-import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { isPathWithin, realOrAbsolute } from '../../catalogs/readers/path-location.ts';
 import type { CredentialStore } from '../oauth/sign-in-credentials.ts';
 import { startSandboxed } from '../sandbox/bubblewrap/sandbox-start.ts';
 import { closePaths, outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
@@ -230,7 +230,7 @@ function sandboxSpec({ settings, host, env, egress }: IsolatedStart): SandboxSpe
   return {
     command,
     args,
-    cwd: realPath(cwd ?? host.folder ?? process.cwd()),
+    cwd: realOrAbsolute(cwd ?? host.folder ?? process.cwd()),
     workspace: host.workspace,
     env: { ...inherited(LOCALE), ...env },
     read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead],
@@ -264,10 +264,6 @@ function waitForSpawn(child: ChildProcess, name: string): Promise<void> {
       reject(new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: ${why}.`, cause }));
     });
   });
-}
-
-function realPath(folder: string): string {
-  return existsSync(folder) ? realpathSync(folder) : folder;
 }
 
 function inherited(names: readonly string[]): Record<string, string> {

@@ -1,6 +1,8 @@
 /** Finds and ends orphans of servers that run without isolation. It touches no process without our mark. */
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
+import { processFields } from '../sandbox/process-tree.ts';
 
 /** Environment variable of such a server: `<owner>/<random>`. Its child processes inherit it, in any process group. */
 export const MARK_VARIABLE = 'TOLLGATE_SERVER';
@@ -41,48 +43,28 @@ export function killMarked(matches: (mark: string) => boolean): number {
  * (fields 50 and 51): they are 0 until it is in place, and equal if it is really empty.
  */
 function isStarting(pid: number): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // Field 2, the name of the program, is in parentheses and may contain anything. Field 3 follows it.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    const [vsize, start, end] = [fields[20], fields[47], fields[48]];
-    return vsize !== '0' && (start === '0' || start !== end);
-  } catch {
-    return false;
-  }
+  // The first of these is field 3.
+  const fields = processFields(pid);
+  const [vsize = '0', start, end] = [fields[20], fields[47], fields[48]];
+  return vsize !== '0' && (start === '0' || start !== end);
 }
 
 /** Returns false if the process has already ended. */
 function isKilled(pid: number): boolean {
-  try {
-    return process.kill(pid, 'SIGKILL');
-  } catch {
-    return false;
-  }
+  return unlessUnreadable(() => process.kill(pid, 'SIGKILL')) === true;
 }
 
 function pids(): readonly number[] {
-  try {
-    return readdirSync('/proc')
-      .map(Number)
-      .filter((pid) => Number.isInteger(pid) && pid !== process.pid);
-  } catch {
-    // Without /proc, only the process group can be ended.
-    return [];
-  }
+  // Without /proc, only the process group can be ended.
+  return (unlessUnreadable(() => readdirSync('/proc')) ?? [])
+    .map(Number)
+    .filter((pid) => Number.isInteger(pid) && pid !== process.pid);
 }
 
 /** Returns '' for a process without an environment, and undefined if it has no mark or belongs to another user. */
 function markOf(pid: number): string | undefined {
-  try {
-    const environment = readFileSync(`/proc/${pid}/environ`, 'latin1');
-    return environment === ''
-      ? ''
-      : environment
-          .split('\0')
-          .find((entry) => entry.startsWith(`${MARK_VARIABLE}=`))
-          ?.slice(MARK_VARIABLE.length + 1);
-  } catch {
-    return undefined;
-  }
+  const environment = unlessUnreadable(() => readFileSync(`/proc/${pid}/environ`, 'latin1'));
+  if (environment === '') return '';
+  const entry = environment?.split('\0').find((one) => one.startsWith(`${MARK_VARIABLE}=`));
+  return entry?.slice(MARK_VARIABLE.length + 1);
 }

@@ -1,6 +1,7 @@
 /** Finds code that a server loads although no word of its command names it: imports by relative paths, and modules. */
 import { lstatSync, readdirSync, realpathSync, type Stats } from 'node:fs';
 import path from 'node:path';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { readRegularFileSync } from './regular-file.ts';
 import { hasCodeExtension, namePattern } from './start-words.ts';
@@ -60,7 +61,7 @@ function distinct(paths: readonly RelativePath[]): ReadonlyMap<string, boolean> 
 
 /** Returns the relative paths in a file as absolute paths. In a shell script, they can start at the working folder. */
 function pathsIn(file: string, folder: string): readonly RelativePath[] {
-  const text = attempt(() => readRegularFileSync(file, MAX_FILE_BYTES)) ?? '';
+  const text = unlessUnreadable(() => readRegularFileSync(file, MAX_FILE_BYTES)) ?? '';
   const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), folder] : [path.dirname(file)];
   return [...text.matchAll(RELATIVE)].flatMap(([, loads, written = '']) =>
     bases.map((base) => ({ file: path.resolve(base, written), isLoaded: loads !== undefined })),
@@ -125,23 +126,16 @@ function isCode(file: string, { mode }: Stats): boolean {
 }
 
 function searchedIn(folder: string): readonly string[] {
-  const names = attempt(() => readdirSync(folder)) ?? [];
+  const names = unlessUnreadable(() => readdirSync(folder)) ?? [];
   return names.filter((name) => !SKIPPED.has(name)).map((name) => path.join(folder, name));
 }
 
 function statOf(file: string): Stats | undefined {
-  return attempt(() => lstatSync(file));
+  return unlessUnreadable(() => lstatSync(file));
 }
 
 function existing(file: string): string | undefined {
-  return EXTENSIONS.map((extension) => attempt(() => realpathSync(file + extension))).find((one) => one !== undefined);
-}
-
-/** Returns undefined on an error: what this process cannot read, the server cannot load either. */
-function attempt<T>(read: () => T): T | undefined {
-  try {
-    return read();
-  } catch {
-    return undefined;
-  }
+  return EXTENSIONS.map((extension) => unlessUnreadable(() => realpathSync(file + extension))).find(
+    (one) => one !== undefined,
+  );
 }

@@ -2,10 +2,10 @@
  * Reads the files that a start of a server would run, and computes their digests: its program and every file that its
  * command names. It runs none of them, and does not read the image of a container.
  */
-import { realpath, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { filePathOf, fileTextsIn } from '../../catalogs/programs/command-words.ts';
-import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { isPathWithin, realOrAbsolute } from '../../catalogs/readers/path-location.ts';
 import { outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
 import { findProgram, ownProgramFiles } from '../sandbox/program-files.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
@@ -57,7 +57,7 @@ const TOO_LARGE =
 /** Reads the files that a start would run. Never throws for a missing file. */
 export const inspectStart: StartInspector = async (settings, folder, store) => {
   const { command = '', args, cwd, isolation } = settings;
-  const place = await realOf(cwd ?? folder);
+  const place = realOrAbsolute(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
   const program = found === undefined ? undefined : await digestStartFile(found, { store });
   const { files, unbound, gone } = findNamedFiles(command, args, place);
@@ -99,11 +99,11 @@ async function sortFiles(
   files: readonly NamedFile[],
   store: DigestStore | undefined,
 ): Promise<{ readonly scripts: readonly FileDigest[]; readonly data: readonly string[] }> {
-  const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
+  const writable = isolation === 'direct' ? [] : (sandbox?.filesystem.allowWrite ?? []).map(realOrAbsolute);
   const scripts = new Map<string, FileDigest>();
   const data = new Set<string>();
   for (const { file, mayRun } of files) {
-    const real = await realOf(file);
+    const real = realOrAbsolute(file);
     if (!mayRun && (await isData(real, writable))) data.add(real);
     else if (!scripts.has(real)) await noteDigest(scripts, real, store);
   }
@@ -116,15 +116,8 @@ async function noteDigest(digests: Map<string, FileDigest>, file: string, store?
 }
 
 async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
-  const isFolder = await Promise.all(
-    files.map((file) =>
-      stat(file).then(
-        (found) => found.isDirectory(),
-        () => false,
-      ),
-    ),
-  );
-  return outermostPaths(files.filter((_, index) => isFolder[index]));
+  const stats = await Promise.all(files.map((file) => stat(file).catch(() => undefined)));
+  return outermostPaths(files.filter((_, index) => stats[index]?.isDirectory() === true));
 }
 
 /** Finds code files that environment variables name, such as modules to preload. Other files there are data. */
@@ -168,8 +161,4 @@ async function firstBytes(file: string): Promise<string> {
   } finally {
     await handle.close();
   }
-}
-
-async function realOf(folder: string): Promise<string> {
-  return realpath(folder).catch(() => path.resolve(folder));
 }

@@ -2,11 +2,12 @@
  * Finds the files and folders that a start loads from places that agents may write: its package, and modules around it.
  */
 import { createHash } from 'node:crypto';
-import { type Dirent, existsSync, readdirSync, realpathSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { linksTo, writableRootOf } from '../../catalogs/programs/helper-programs.ts';
-import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
+import { isPathWithin, realOrAbsolute } from '../../catalogs/readers/path-location.ts';
 import { findProgram, hasFile } from '../sandbox/program-files.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { openRegularFile } from './regular-file.ts';
@@ -35,24 +36,11 @@ export interface PlaceDigest {
 }
 
 /** Files that node, npm, Python and others read next to the code that they run. */
-const SETTINGS = [
-  'package.json',
-  'package-lock.json',
-  'npm-shrinkwrap.json',
-  'pnpm-lock.yaml',
-  'pnpm-workspace.yaml',
-  '.pnpmfile.cjs',
-  'yarn.lock',
-  '.npmrc',
-  '.yarnrc',
-  '.yarnrc.yml',
-  '.pnp.cjs',
-  '.pnp.loader.mjs',
-  'bunfig.toml',
-  'uv.toml',
-  'tsconfig.json',
-  'node_modules',
-] as const;
+const SETTINGS = (
+  'package.json package-lock.json npm-shrinkwrap.json pnpm-lock.yaml pnpm-workspace.yaml .pnpmfile.cjs ' +
+  'yarn.lock .npmrc .yarnrc .yarnrc.yml .pnp.cjs .pnp.loader.mjs bunfig.toml uv.toml tsconfig.json ' +
+  'node_modules'
+).split(' ');
 /** Modules are loaded at their first use, and package.json resolves their names. */
 const RUNNING: ReadonlySet<string> = new Set(['node_modules', 'package.json']);
 const MARKS = ['package.json', 'pyproject.toml', 'pyvenv.cfg'] as const;
@@ -70,10 +58,10 @@ type Start = Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Pa
  */
 export function startPlaces(start: Start, folder: string): StartPlaces {
   const { command = '', args, cwd, isolation } = start;
-  const place = realOf(cwd ?? folder);
+  const place = realOrAbsolute(cwd ?? folder);
   // The program of a container lies in its image, like all files that the settings do not mount.
   const isContained = isolation === 'container';
-  const isSeen = isContained ? (file: string): boolean => isGiven(start, realOf(file)) : (): boolean => true;
+  const isSeen = isContained ? (file: string): boolean => isGiven(start, realOrAbsolute(file)) : (): boolean => true;
   const program = isContained ? undefined : findProgram(command, place);
   const { files, unbound } = findNamedFiles(command, args, place);
   const isProject = runsWorkingFolder(command, args) && seesFolder(start, place);
@@ -81,8 +69,8 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const named = files.filter(({ file, mayRun }) => mayRun && isSeen(file)).map(({ file }) => file);
   const written = program === undefined ? named : [program, ...named];
   for (const link of written.flatMap(linksTo)) noteLink(found, link, place);
-  for (const file of written.map(realOf)) noteCode(found, file, place);
-  for (const folder of codeFolders(args, place).filter(isSeen).map(realOf)) noteFolder(found, folder);
+  for (const file of written.map(realOrAbsolute)) noteCode(found, file, place);
+  for (const folder of codeFolders(args, place).filter(isSeen).map(realOrAbsolute)) noteFolder(found, folder);
   const root = (unbound === undefined && !isProject) || !isSeen(place) ? undefined : writableRootOf(place);
   if (root !== undefined) noteWorkingFolder(found, { start, place, root });
   for (const one of [...found.own, ...found.running]) noteLinked(found, one);
@@ -183,9 +171,9 @@ function noteLinked(found: Found, tree: string): void {
     at !== undefined && count < MAX_LINK_FOLDERS;
     count += 1, at = waiting.pop()
   ) {
-    for (const entry of entriesOf(at)) {
+    for (const entry of unlessUnreadable(() => readdirSync(at, { withFileTypes: true })) ?? []) {
       const file = path.join(at, entry.name);
-      const target = entry.isSymbolicLink() ? realOf(file) : undefined;
+      const target = entry.isSymbolicLink() ? realOrAbsolute(file) : undefined;
       if (target !== undefined && isWritableElsewhere(target, tree)) found.running.add(target);
       if (entry.isDirectory() && isSearched(entry.name, at, tree)) waiting.push(file);
     }
@@ -200,14 +188,6 @@ function isSearched(name: string, at: string, tree: string): boolean {
 function isWritableElsewhere(target: string, tree: string): boolean {
   const root = writableRootOf(target);
   return root !== undefined && root !== target && !isPathWithin(target, tree) && !isPathWithin(tree, target);
-}
-
-function entriesOf(folder: string): readonly Dirent[] {
-  try {
-    return readdirSync(folder, { withFileTypes: true });
-  } catch {
-    return [];
-  }
 }
 
 /** Code in these folders has its own package.json, and reads none above. */
@@ -253,7 +233,7 @@ function seesFolder(start: Start, place: string): boolean {
 /** Returns true if the settings allow a program to read or write a file or folder. */
 function isGiven({ sandbox }: Start, place: string): boolean {
   const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
-  return [...allowRead, ...allowWrite].map(realOf).some((given) => isPathWithin(place, given));
+  return [...allowRead, ...allowWrite].map(realOrAbsolute).some((given) => isPathWithin(place, given));
 }
 
 /**
@@ -300,7 +280,7 @@ interface Entry {
 
 async function entryAt(file: string): Promise<Entry> {
   const found = await lstat(file).catch(() => undefined);
-  if (found?.isSymbolicLink() === true) return { exists: true, target: realOf(file), bytes: 0 };
+  if (found?.isSymbolicLink() === true) return { exists: true, target: realOrAbsolute(file), bytes: 0 };
   if (found?.isDirectory() === true) return { exists: true, names: await readdir(file).catch(() => []), bytes: 0 };
   return { exists: found !== undefined, bytes: found?.isFile() === true ? found.size : 0 };
 }
@@ -321,7 +301,7 @@ function digestOf(content: string | Buffer): Buffer {
 }
 
 async function contentOf(file: string, isLink: boolean): Promise<string | Buffer> {
-  if (isLink) return `link ${await readlink(file).catch(() => '')} ${realOf(file)}`;
+  if (isLink) return `link ${await readlink(file).catch(() => '')} ${realOrAbsolute(file)}`;
   const handle = await openRegularFile(file).catch(() => undefined);
   try {
     return (await handle?.readFile()) ?? 'unreadable';
@@ -348,12 +328,4 @@ function treeOf(file: string, root: string): string {
 function above(folder: string, root: string): readonly string[] {
   const here = SETTINGS.map((name) => path.join(folder, name));
   return folder === root || !isPathWithin(folder, root) ? here : [...here, ...above(path.dirname(folder), root)];
-}
-
-function realOf(file: string): string {
-  try {
-    return realpathSync(file);
-  } catch {
-    return path.resolve(file);
-  }
 }

@@ -5,6 +5,7 @@
 import { type Stats, statSync } from 'node:fs';
 import path from 'node:path';
 import { filePathOf, fileTextsIn } from '../../catalogs/programs/command-words.ts';
+import { unlessUnreadable } from '../../catalogs/readers/missing-files.ts';
 import { findProgram } from '../sandbox/program-files.ts';
 import { readRegularFileSync } from './regular-file.ts';
 
@@ -190,12 +191,11 @@ function loadedFiles(file: string): readonly string[] {
 }
 
 function mainOf(manifest: string): string | undefined {
-  try {
-    const { main } = JSON.parse(readRegularFileSync(manifest, MAX_MANIFEST)) as { readonly main?: unknown };
-    return typeof main === 'string' && !main.includes('\0') ? main : undefined;
-  } catch {
-    return undefined;
-  }
+  const main = unlessUnreadable(() => {
+    const content = JSON.parse(readRegularFileSync(manifest, MAX_MANIFEST)) as { readonly main?: unknown };
+    return content.main;
+  });
+  return typeof main === 'string' && !main.includes('\0') ? main : undefined;
 }
 
 function withExtensions(file: string): readonly string[] {
@@ -212,9 +212,5 @@ function isFolder(file: string): boolean {
 
 /** Undefined for most words: they are no path, too long, or below a file. */
 function statOf(file: string): Stats | undefined {
-  try {
-    return statSync(file);
-  } catch {
-    return undefined;
-  }
+  return unlessUnreadable(() => statSync(file));
 }

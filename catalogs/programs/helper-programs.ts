@@ -2,9 +2,10 @@
  * Finds the programs that Tollgate runs for itself: at a path that the owner named, or in folders that only the system
  * can change.
  */
-import { accessSync, constants, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { accessSync, constants, lstatSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { isPathWithin } from '../readers/path-location.ts';
+import { unlessUnreadable } from '../readers/missing-files.ts';
+import { isPathWithin, realOrAbsolute } from '../readers/path-location.ts';
 
 /** Every program that `programs` in tollgate.yaml may name. */
 export const HELPER_NAMES = [
@@ -50,7 +51,7 @@ const known = new Map<string, FoundHelper>();
 
 /** Sets the owner's settings for this process. Call it with each configuration that comes into force. */
 export function useHelpers(next: HelperSettings): void {
-  settings = { programs: next.programs, writable: next.writable.flatMap((folder) => [folder, realOf(folder)]) };
+  settings = { programs: next.programs, writable: next.writable.flatMap((folder) => [folder, realOrAbsolute(folder)]) };
   known.clear();
 }
 
@@ -161,11 +162,7 @@ function stepsTo(file: string): readonly string[] | undefined {
 }
 
 function linkAt(file: string): string | undefined {
-  try {
-    return readlinkSync(file);
-  } catch {
-    return undefined;
-  }
+  return unlessUnreadable(() => readlinkSync(file));
 }
 
 /** Returns true for a file that this process may execute. Follows links; throws nothing. */
@@ -175,13 +172,5 @@ export function isProgram(file: string): boolean {
     return statSync(file).isFile();
   } catch {
     return false;
-  }
-}
-
-function realOf(folder: string): string {
-  try {
-    return realpathSync(folder);
-  } catch {
-    return path.resolve(folder);
   }
 }

@@ -5,6 +5,7 @@
 import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { unlessUnreadable } from './missing-files.ts';
 import { otherReadings } from './path-readings.ts';
 
 /** Where a path leads. Symlinks are resolved for existing parts; the rest stays as it is written. */
@@ -114,6 +115,11 @@ function locateReal(roots: readonly string[], absolute: string): PathLocation {
 export function isPathWithin(file: string, folder: string): boolean {
   const relative = path.relative(folder, file);
   return relative === '' || (!path.isAbsolute(relative) && relative.split(path.sep)[0] !== '..');
+}
+
+/** Returns the real path of a file; if it cannot be resolved, the absolute path. */
+export function realOrAbsolute(file: string): string {
+  return unlessUnreadable(() => realpathSync(file)) ?? path.resolve(file);
 }
 
 /**

@@ -258,8 +258,8 @@ child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\\n
     const [left, kept] = [containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)];
     expect([left.length, kept.length]).toEqual([1, 1]);
     vi.resetModules();
-    const { removeOrphanContainers } = await import('../../adapters/sandbox/container/container-start.ts');
-    await removeOrphanContainers();
+    const { findContainerEngine } = await import('../../adapters/sandbox/container/container-engine.ts');
+    await findContainerEngine();
     expect([containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)]).toEqual([[], kept]);
     running.kill('SIGKILL');
     podman(['rm', '--force', '--time', '0', ...kept]);

@@ -25,33 +25,15 @@ export const SANDBOX_FDS = {
 } as const;
 
 /** The parts of /etc that libraries read. They contain no account, no key and no setting of a service. */
-const ETC = [
-  'alternatives',
-  'crypto-policies',
-  'fonts',
-  'ld.so.cache',
-  'localtime',
-  'pki/ca-trust',
-  'pki/tls/certs',
-  'services',
-  'ssl/certs',
-  'ssl/openssl.cnf',
-];
+const ETC = (
+  'alternatives crypto-policies fonts ld.so.cache localtime pki/ca-trust pki/tls/certs services ' +
+  'ssl/certs ssl/openssl.cnf'
+).split(' ');
 
 /** Files of /proc that describe the host, or let their owner control it. */
-const PROC = [
-  'cmdline',
-  'config.gz',
-  'kallsyms',
-  'kcore',
-  'key-users',
-  'keys',
-  'kmsg',
-  'sched_debug',
-  'sysrq-trigger',
-  'timer_list',
-  'vmallocinfo',
-];
+const PROC = (
+  'cmdline config.gz kallsyms kcore key-users keys kmsg sched_debug sysrq-trigger timer_list ' + 'vmallocinfo'
+).split(' ');
 
 /** /dev/full also reads as zeros. Memory mapped from the real /dev/zero is shared memory, which no limit counts. */
 const ZERO = ['--dev-bind', '/dev/full', '/dev/zero'];

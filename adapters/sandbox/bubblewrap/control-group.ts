@@ -6,6 +6,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pidNamespace } from '../../../catalogs/programs/pid-namespace.ts';
+import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
 import { isGone, startTimeOf } from '../process-tree.ts';
 import type { SandboxLimits } from '../sandbox-spec.ts';
 import { type ControlGroupParent, findControlGroupParent } from './control-group-parent.ts';
@@ -82,7 +83,7 @@ export function forgetControlGroups(): void {
 /** Returns the groups of a folder if a process can be moved into one of them. */
 export async function tryControlGroups(place: ControlGroupParent | undefined): Promise<ControlGroups | undefined> {
   if (place === undefined) return undefined;
-  const groups = groupsIn(place);
+  const groups: ControlGroups = { parent: place, make: (limits, uid) => makeGroup(place, limits, uid) };
   let group: ControlGroup | undefined;
   try {
     removeOrphanGroups(place.folder);
@@ -107,13 +108,6 @@ async function canEnter({ commandPrefix, moveIn }: ControlGroup): Promise<boolea
   trial.stdin.on('error', () => undefined);
   await moveIn(trial.pid)([]).finally(() => trial.stdin.end());
   return ended;
-}
-
-function groupsIn(place: ControlGroupParent): ControlGroups {
-  return {
-    parent: place,
-    make: (limits, uid) => makeGroup(place, limits, uid),
-  };
 }
 
 /**
@@ -214,9 +208,5 @@ function removeOrphanGroups(folder: string): void {
 }
 
 function textOf(file: string): string {
-  try {
-    return readFileSync(file, 'latin1');
-  } catch {
-    return '';
-  }
+  return unlessUnreadable(() => readFileSync(file, 'latin1')) ?? '';
 }

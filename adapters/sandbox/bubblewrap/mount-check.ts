@@ -5,6 +5,7 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { SandboxPlan } from './bubblewrap-arguments.ts';
 
@@ -91,19 +92,12 @@ export function mountedElsewhere(paths: readonly string[]): ReadonlySet<string> 
 
 /** Undefined if the process has ended or belongs to another user. */
 function namespaceOf(pid: string): string | undefined {
-  try {
-    return readlinkSync(`/proc/${pid}/ns/mnt`);
-  } catch {
-    return undefined;
-  }
+  return unlessUnreadable(() => readlinkSync(`/proc/${pid}/ns/mnt`));
 }
 
+/** Returns '' if the process has ended. */
 function textOf(pid: number | string): string {
-  try {
-    return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
-  } catch {
-    return ''; // It has ended.
-  }
+  return unlessUnreadable(() => readFileSync(`/proc/${pid}/mountinfo`, 'utf8')) ?? '';
 }
 
 /**

@@ -79,18 +79,10 @@ class ClosingMounts {
   }
 }
 
-/** What a lifetime needs. */
-export interface SandboxLifetimeParts {
-  readonly child: ChildProcess;
-  /** Receives the paths whose mounts were removed before the end. */
-  readonly lost: Set<string>;
-  /** Called once, when no process of the sandbox runs. */
-  readonly release: () => void;
-}
-
 /** One sandbox from its start to its end. */
 export class SandboxLifetime {
-  readonly #parts: SandboxLifetimeParts;
+  readonly #lost: Set<string>;
+  readonly #release: () => void;
   #first: ProcessIdentity | undefined;
   #mounts: ClosingMounts | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -99,11 +91,11 @@ export class SandboxLifetime {
   /** Resolves when no process of the sandbox runs, after `release`. */
   readonly ended: Promise<void>;
 
-  constructor(parts: SandboxLifetimeParts) {
-    this.#parts = parts;
-    this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() =>
-      this.#end(),
-    );
+  /** `lost` receives the paths whose mounts were removed. `release` is called once, when no process runs. */
+  constructor(child: ChildProcess, lost: Set<string>, release: () => void) {
+    this.#lost = lost;
+    this.#release = release;
+    this.ended = new Promise((resolve) => child.once('exit', resolve).once('error', resolve)).then(() => this.#end());
   }
 
   /** Watches the mounts, which were just checked, while nothing runs yet. `kill` must end the sandbox at once. */
@@ -122,7 +114,7 @@ export class SandboxLifetime {
   /** Returns true if a closed path is open now. */
   checkClosedPaths(): boolean {
     for (const at of this.#mounts?.lost() ?? []) {
-      this.#parts.lost.add(at);
+      this.#lost.add(at);
       // If its folder was removed too, such as a whole repository, there is nothing to open.
       if (existsSync(path.dirname(at))) this.opened.add(at);
     }
@@ -135,6 +127,6 @@ export class SandboxLifetime {
     clearInterval(this.#timer);
     this.checkClosedPaths();
     this.#mounts?.close();
-    this.#parts.release();
+    this.#release();
   }
 }

@@ -2,6 +2,7 @@
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { once } from 'node:events';
 import { Duplex } from 'node:stream';
+import { text as readText } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { closePlan } from '../closed-paths/closure-mounts.ts';
@@ -74,7 +75,7 @@ export async function startSandboxed(
         ],
       },
     );
-    const lifetime = new SandboxLifetime({ child, lost, release });
+    const lifetime = new SandboxLifetime(child, lost, release);
     const hasLackedMemory = watchMemory(child, group);
     const moveDescendants = group?.moveIn(await pidOf(child, identity));
     writeInputs(
@@ -87,7 +88,8 @@ export async function startSandboxed(
     );
     const first = await waitForSetup(child, identity, setupChecks({ spec, plan, child, lifetime, moveDescendants }));
     return {
-      ...sandboxHandle(child, { pid: first, startTime: startTimeOf(first) }, lifetime),
+      ...sandboxHandle(child, { pid: first, startTime: startTimeOf(first) }),
+      ended: lifetime.ended,
       hasLackedMemory,
       isFull: () => isProcessLimitReached(first, spec.limits.processes),
       lost: lifetime.opened,
@@ -275,10 +277,8 @@ function firstPidFrom(status: Duplex): Promise<number> {
 }
 
 /** Returns what bubblewrap wrote before it ended. No one else has read it yet. */
-async function stderrOf(child: ChildProcess): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of child.stderr ?? []) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString('utf8').trim();
+async function stderrOf({ stderr }: ChildProcess): Promise<string> {
+  return stderr === null ? '' : (await readText(stderr)).trim();
 }
 
 /**
@@ -328,13 +328,11 @@ export function lastLine(output: string): string {
 function sandboxHandle(
   child: ChildProcess,
   first: ProcessIdentity,
-  { ended }: Pick<SandboxLifetime, 'ended'>,
-): SandboxedProcess {
+): Pick<SandboxedProcess, 'child' | 'signal' | 'kill'> {
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => (signal === 0 ? !hasEnded(first) : signalInside(first, signal)),
     kill: () => killSandbox(child, first),
-    ended,
   };
 }
 

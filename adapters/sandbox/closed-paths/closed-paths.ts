@@ -6,6 +6,7 @@ import { type BigIntStats, lstatSync, opendirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
+import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
 import { type GlobPosition, type PathClosure, PathTree } from '../../../catalogs/readers/path-globs.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
@@ -248,12 +249,8 @@ function filesIn(folder: string): readonly string[] {
 
 /** Returns undefined unless the path is a regular file. */
 function fileAt(file: string): BigIntStats | undefined {
-  try {
-    const stat = lstatSync(file, { bigint: true });
-    return stat.isFile() ? stat : undefined;
-  } catch {
-    return undefined;
-  }
+  const stat = unlessUnreadable(() => lstatSync(file, { bigint: true }));
+  return stat?.isFile() === true ? stat : undefined;
 }
 
 function keyOf({ dev, ino }: BigIntStats): string {

@@ -247,7 +247,6 @@ class RepositoryScan {
 
   async #withhold(file: string, at: string): Promise<void> {
     if (withhold({ at, name: path.basename(file) }) !== undefined) this.#withheld.push(file);
-    return Promise.resolve();
   }
 }
 

@@ -14,21 +14,12 @@ const SETTINGS: ReadonlySet<string> = new Set(['config', 'config.worktree']);
 
 /** Settings that start no program and include no other file: `section.name`, or `section.*.name` with a subsection. */
 const HARMLESS: ReadonlySet<string> = new Set([
-  ...[
-    'repositoryformatversion',
-    'filemode',
-    'bare',
-    'logallrefupdates',
-    'ignorecase',
-    'precomposeunicode',
-    'symlinks',
-    'autocrlf',
-    'eol',
-    'safecrlf',
-    'quotepath',
-    'sparsecheckout',
-    'sparsecheckoutcone',
-  ].map((name) => `core.${name}`),
+  ...(
+    'repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks autocrlf eol ' +
+    'safecrlf quotepath sparsecheckout sparsecheckoutcone'
+  )
+    .split(' ')
+    .map((name) => `core.${name}`),
   ...['objectformat', 'refstorage', 'partialclone', 'worktreeconfig'].map((name) => `extensions.${name}`),
   ...['url', 'pushurl', 'fetch', 'push', 'tagopt', 'prune', 'promisor', 'partialclonefilter'].map(
     (name) => `remote.*.${name}`,

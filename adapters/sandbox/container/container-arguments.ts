@@ -47,7 +47,6 @@ type EngineKind = Pick<ContainerEngine, 'isPodman' | 'isRootless' | 'isRemote'>;
  */
 export function containerArguments(contained: ContainerSpec, engine: EngineKind): readonly string[] {
   const { id, server, image, command, args, cwd, egress } = contained;
-  const program = [command, ...args];
   const bridge = `if command -v socat >/dev/null; then\n${egressBridge('socat')}fi; exec "$@"`;
   return [
     'run',
@@ -59,14 +58,20 @@ export function containerArguments(contained: ContainerSpec, engine: EngineKind)
     ...(cwd === undefined ? [] : ['--workdir', cwd]),
     ...variableNames(contained).flatMap((name) => ['--env', name]),
     ...['--env', `HOME=${HOME}`],
-    ...entryArguments(egress === undefined ? program : ['/bin/sh', '-c', bridge, 'bridge', ...program], image),
+    // Replaces the entry point of the image, so that the program of the configuration runs.
+    ...(egress === undefined
+      ? ['--entrypoint', command, image, ...args]
+      : ['--entrypoint', '/bin/sh', image, '-c', bridge, 'bridge', command, ...args]),
   ];
 }
 
 function isolationArguments({ identity }: ContainerSpec, engine: EngineKind): readonly string[] {
   return [
     '--read-only',
-    ...podmanArguments(engine),
+    // By default, Podman gives a read-only container memory folders without a limit.
+    ...(engine.isPodman ? ['--read-only-tmpfs=false'] : []),
+    // Rootless Podman maps the owner of files to another user.
+    ...(engine.isPodman && engine.isRootless ? ['--userns', 'keep-id'] : []),
     ...['--cap-drop', 'ALL', '--security-opt', 'no-new-privileges'],
     ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]),
     ...['--network', 'none', '--ipc', 'private'],
@@ -88,15 +93,6 @@ function limitArguments({ sandbox: { limits } }: ContainerSpec, { isPodman }: En
 }
 
 /**
- * By default, Podman gives a read-only container memory folders without a limit. Rootless Podman maps the owner of
- * files to another user.
- */
-function podmanArguments({ isPodman, isRootless }: EngineKind): readonly string[] {
-  if (!isPodman) return [];
-  return ['--read-only-tmpfs=false', ...(isRootless ? ['--userns', 'keep-id'] : [])];
-}
-
-/**
  * Limits open files as a sandbox does. The limit of processes counts all processes of the user, so it is high;
  * `--pids-limit` counts this container only. Both stay within our hard limits: an engine without CAP_SYS_RESOURCE
  * cannot raise limits, and fails at its own defaults.
@@ -112,11 +108,6 @@ function hardLimit(name: 'open files' | 'processes'): number | undefined {
   if (process.platform !== 'linux') return undefined;
   const hard = new RegExp(`^Max ${name} +\\S+ +(\\d+)`, 'm').exec(readFileSync('/proc/self/limits', 'latin1'))?.[1];
   return hard === undefined ? undefined : Number(hard);
-}
-
-/** Replaces the entry point of the image, so that the program of the configuration runs. */
-function entryArguments([program = '', ...words]: readonly string[], image: string): readonly string[] {
-  return ['--entrypoint', program, image, ...words];
 }
 
 /** Returns the values for the names in `containerArguments`. Add them to the environment of the client. */
@@ -157,15 +148,14 @@ function mountsOf(
           ...(isPodman ? ['notmpcopyup'] : []),
         ].join(',')
       : bind('/dev/null', file, false);
-  const given = [
-    ...filesystem.allowWrite.map((file) => [file, true] as const),
-    ...filesystem.allowRead.map((file) => [file, false] as const),
-  ].filter(([file]) => existsSync(file));
+  const mounts = [
+    ...filesystem.allowWrite.map((file) => ({ from: file, to: file, writable: true })),
+    ...filesystem.allowRead.map((file) => ({ from: file, to: file, writable: false })),
+  ].filter(({ from }) => existsSync(from));
   const masks = [...filesystem.denyRead, ...hidden]
     .filter((file) => existsSync(file))
     .map((file) => realpathSync(file))
-    .filter((file) => given.some(([folder]) => isPathWithin(file, folder)));
-  const mounts = given.map(([file, writable]) => ({ from: file, to: file, writable }));
+    .filter((file) => mounts.some(({ to }) => isPathWithin(file, to)));
   const layers = overlayClosedPaths(
     { mounts, masks },
     withReadOnlyPaths(

@@ -12,7 +12,6 @@ import { type ContainerSpec, containerArguments, containerEnvironment } from './
 import {
   type ContainerEngine,
   clientEnvironment,
-  findContainerEngine,
   forgetContainerEngines,
   removalArguments,
 } from './container-engine.ts';
@@ -80,14 +79,6 @@ async function clientFailure(
     next: 'Try again: the next start asks all engines again. `tollgate doctor` shows what they answer.',
     cause,
   });
-}
-
-/**
- * Removes containers that killed Tollgate processes left, before the first container starts. Throws
- * SANDBOX_UNAVAILABLE; the first container tries again.
- */
-export async function removeOrphanContainers(): Promise<void> {
-  await findContainerEngine();
 }
 
 /** The name contains the process that starts the container, so that a later one can tell if that process still runs. */
