@@ -16,10 +16,10 @@ import { startTimeOf } from '../../adapters/sandbox/process-tree.ts';
 import type { SandboxSpec } from '../../adapters/sandbox/sandbox-spec.ts';
 import { launch } from '../../adapters/stdio/launch.ts';
 import { StdioConnection } from '../../adapters/stdio/stdio-connection.ts';
-import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { pidNamespace } from '../../catalogs/programs/pid-namespace.ts';
 import { verifies } from '../verifies.ts';
 import { OWNER, openWorkspace } from './probe-targets.ts';
+import { callText, sandboxOf, specOf, stdioSettings } from './sandbox-fixture.ts';
 
 const MB = 1024 * 1024;
 const LIMIT_MB = 32;
@@ -70,7 +70,6 @@ async function run(
   words: readonly string[],
   { limits = LIMITS, counted = true }: { limits?: SandboxSpec['limits']; counted?: boolean } = {},
 ): Promise<Outcome> {
-  const [command = '', ...args] = words;
   let peak = 0;
   const measured: ControlGroups = {
     ...groups,
@@ -81,18 +80,7 @@ async function run(
       return { ...group, remove: () => ((peak = peakOf(folder)), group.remove()) };
     },
   };
-  const spec: SandboxSpec = {
-    command,
-    args,
-    env: {},
-    cwd: workspace,
-    workspace,
-    read: [],
-    write: [workspace],
-    hidden: [],
-    limits,
-    input: false,
-  };
+  const spec = specOf(workspace, words, { write: [workspace], limits });
   const { child, hasLackedMemory } = await startSandboxed(spec, counted ? () => Promise.resolve(measured) : NONE);
   let out = '';
   for (const stream of [child.stdout, child.stderr])
@@ -281,23 +269,7 @@ describe('an end because of the memory limit', () => {
   });
 
   it('is reported in the log of a server and as the reason why it ended' + verifies('HE-07'), async () => {
-    const [command, ...args] = bomb;
-    const settings: ServerSettings = {
-      name: 'one',
-      transport: 'stdio',
-      command,
-      args,
-      env: {},
-      headers: {},
-      connectTimeoutMs: 1000,
-      maxRetries: 0,
-      reconnectBackoffMs: 100,
-      sandbox: {
-        filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
-        network: { allowedDomains: [] },
-        limits: LIMITS,
-      },
-    };
+    const settings = stdioSettings(bomb, { sandbox: sandboxOf([], LIMITS) });
     const lines: string[] = [];
     const connection = new StdioConnection(settings, {
       host: { workspace, hidden: [], secrets: () => Promise.resolve('') },
@@ -323,28 +295,14 @@ describe('an end because of the memory limit', () => {
   it('is reported in the result of a command' + verifies('HE-07'), async () => {
     const shell = sandboxedShell(() => ({
       workspace,
-      sandbox: {
-        filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
-        network: { allowedDomains: [] },
-        limits: LIMITS,
-      },
+      sandbox: sandboxOf([workspace], LIMITS),
       hidden: [],
       fixed: [],
     }));
     const backend = createWorkspace({ root: workspace, shell });
-    const value = { command: `exec ${bomb.join(' ')}` };
-    const { value: answer } = await backend.call({
-      tool: 'bash',
-      args: { text: JSON.stringify(value), value, exact: true },
-      scope: 'a',
-      timeoutMs: 20_000,
-      hardTimeoutMs: 60_000,
-      signal: new AbortController().signal,
-    });
+    const output = await callText(backend, 'bash', { command: `exec ${bomb.join(' ')}` });
     await backend.stop();
-    expect((answer.content ?? []).map(({ text = '' }) => text).join('\n')).toMatch(
-      /^exit 137.*[^]*the system ended the command: .*bash\.limits\.memoryMb/,
-    );
+    expect(output).toMatch(/^exit 137.*[^]*the system ended the command: .*bash\.limits\.memoryMb/);
   });
 });
 
@@ -379,18 +337,7 @@ describe('a control group', () => {
 
   it('that cannot be created or entered stops the start, so that no server starts with weaker limits', async () => {
     const failing = { ...groups.make(LIMITS, OWNER), moveIn: () => () => Promise.reject(new Error('gone')) };
-    const spec: SandboxSpec = {
-      command: 'true',
-      args: [],
-      env: {},
-      cwd: workspace,
-      workspace,
-      read: [],
-      write: [],
-      hidden: [],
-      limits: LIMITS,
-      input: false,
-    };
+    const spec = specOf(workspace, ['true'], { limits: LIMITS });
     const make = (): never => {
       throw new Error('no space');
     };
@@ -411,21 +358,11 @@ describe('a control group', () => {
   });
 
   it('contains every process of a server, including those of bubblewrap', async () => {
-    const launched = await launch(
-      {
-        name: 'one',
-        transport: 'stdio',
-        command: 'cat',
-        args: [],
-        env: {},
-        headers: {},
-        connectTimeoutMs: 1000,
-        maxRetries: 0,
-        reconnectBackoffMs: 100,
-        cwd: workspace,
-      },
-      { workspace, hidden: [], secrets: () => Promise.resolve('') },
-    );
+    const launched = await launch(stdioSettings(['cat'], { cwd: workspace }), {
+      workspace,
+      hidden: [],
+      secrets: () => Promise.resolve(''),
+    });
     const mine = groupFolders().find(
       (folder) =>
         folder.includes(`-${process.pid}-`) &&

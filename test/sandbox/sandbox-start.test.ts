@@ -24,6 +24,7 @@ import type { ServerSettings } from '../../adapters/supervisor/server-settings.t
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
 import { verifies } from '../verifies.ts';
 import { OWNER, openWorkspace, own } from './probe-targets.ts';
+import { sandboxOf, stdioSettings } from './sandbox-fixture.ts';
 
 const DIST = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
 let workspace: string;
@@ -47,23 +48,14 @@ type Given = Partial<SandboxSettings['filesystem']> & {
 };
 
 function settings(words: readonly string[], { domains = [], limits, ...filesystem }: Given = {}): ServerSettings {
-  const [command = '', ...args] = words;
-  return {
-    name: 'one',
-    transport: 'stdio',
-    command,
-    args,
-    env: {},
-    headers: {},
-    connectTimeoutMs: 1000,
-    maxRetries: 0,
-    reconnectBackoffMs: 100,
+  const sandbox = sandboxOf([workspace], limits);
+  return stdioSettings(words, {
     sandbox: {
-      filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [], ...filesystem },
+      ...sandbox,
+      filesystem: { ...sandbox.filesystem, ...filesystem },
       network: { allowedDomains: domains },
-      limits: { memoryMb: 256, processes: 64, fileMb: 16, ...limits },
     },
-  };
+  });
 }
 
 function host(more: Partial<LaunchHost> = {}): LaunchHost {

@@ -2,12 +2,13 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
+import type { ServerAdapter } from '../../adapters/port.ts';
 import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
 import { verifies } from '../verifies.ts';
 import { openWorkspace, own } from './probe-targets.ts';
+import { callText, sandboxOf } from './sandbox-fixture.ts';
 
 const MODULES = path.join(import.meta.dirname, '..', 'servers', 'node_modules');
 const remove: string[] = [];
@@ -52,29 +53,9 @@ function open(name: string, script: string, args: (root: string) => readonly str
     connectTimeoutMs: 60_000,
     maxRetries: 0,
     reconnectBackoffMs: 100,
-    sandbox: {
-      filesystem: { allowRead: [], allowWrite: [root, home], denyRead: [] },
-      network: { allowedDomains: [] },
-      limits: { memoryMb: 256, processes: 64, fileMb: 64 },
-    },
+    sandbox: sandboxOf([root, home], { fileMb: 64 }),
   });
   return { root, outside, inner };
-}
-
-async function call(
-  server: PrimitiveBackend | ServerAdapter,
-  tool: string,
-  args: Readonly<Record<string, unknown>>,
-): Promise<string> {
-  const doc = await server.call({
-    tool,
-    args: { text: JSON.stringify(args), value: args, exact: true },
-    scope: 'a',
-    timeoutMs: 20_000,
-    hardTimeoutMs: 60_000,
-    signal: new AbortController().signal,
-  });
-  return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
 }
 
 describe('in a sandbox that mounts only the workspace', () => {
@@ -86,9 +67,9 @@ describe('in a sandbox that mounts only the workspace', () => {
     );
     await inner.start();
     const backend = createMappedBackend({ inner, mapping: loadMapping('server-filesystem'), root });
-    await call(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
-    expect(await call(backend, 'read', { path: 'notes.txt' })).toContain('hello');
-    expect(await call(inner, 'read_text_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
+    await callText(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
+    expect(await callText(backend, 'read', { path: 'notes.txt' })).toContain('hello');
+    expect(await callText(inner, 'read_text_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
   });
 
   it(
@@ -102,12 +83,12 @@ describe('in a sandbox that mounts only the workspace', () => {
       );
       await inner.start();
       const backend = createMappedBackend({ inner, mapping: loadMapping('desktop-commander'), root });
-      await call(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
+      await callText(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
       expect(
-        await call(backend, 'bash', { command: `cat notes.txt; cat ${outside}/secret; id -u; touch /usr/x` }),
+        await callText(backend, 'bash', { command: `cat notes.txt; cat ${outside}/secret; id -u; touch /usr/x` }),
       ).toMatch(/hello\n[^]*No such file[^]*Read-only/);
-      expect(await call(inner, 'read_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
-      expect(await call(inner, 'read_file', { path: '/etc/shadow' })).not.toContain('root:');
+      expect(await callText(inner, 'read_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
+      expect(await callText(inner, 'read_file', { path: '/etc/shadow' })).not.toContain('root:');
     },
   );
 });

@@ -7,6 +7,7 @@ import { startSandboxed } from '../../adapters/sandbox/bubblewrap/sandbox-start.
 import type { SandboxSpec } from '../../adapters/sandbox/sandbox-spec.ts';
 import { StdioConnection } from '../../adapters/stdio/stdio-connection.ts';
 import { openWorkspace } from './probe-targets.ts';
+import { sandboxOf, specOf, stdioSettings } from './sandbox-fixture.ts';
 
 const LIMITS = { memoryMb: 64, processes: 64, fileMb: 16 };
 let workspace: string;
@@ -26,18 +27,7 @@ afterEach(async () => {
   expect(unhandled).toEqual([]);
 });
 
-const specFor = (...[command = 'true', ...args]: readonly string[]): SandboxSpec => ({
-  command,
-  args,
-  env: {},
-  cwd: workspace,
-  workspace,
-  read: [],
-  write: [],
-  hidden: [],
-  limits: LIMITS,
-  input: false,
-});
+const specFor = (...words: readonly string[]): SandboxSpec => specOf(workspace, words, { limits: LIMITS });
 
 /** Control groups that only record their calls. */
 function groupsOf(more: Partial<ControlGroup> = {}): {
@@ -59,19 +49,19 @@ function groupsOf(more: Partial<ControlGroup> = {}): {
 describe('a sandbox', () => {
   it('whose process cannot be created moves no process into its group, because 0 would mean this process', async () => {
     const { groups, calls } = groupsOf({ commandPrefix: ['/no/such/program'] });
-    await expect(startSandboxed(specFor(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    await expect(startSandboxed(specFor('true'), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
     expect(new Set(calls)).toEqual(new Set(['removed']));
   });
 
   it('that ends during its setup removes its group and reports the failure', async () => {
     const { groups, calls } = groupsOf({ commandPrefix: ['/bin/sh', '-c', 'exit 3'] });
-    await expect(startSandboxed(specFor(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    await expect(startSandboxed(specFor('true'), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
     expect(calls).toEqual([expect.any(Number), 'removed', 'removed']);
   });
 
   it('does not start if control groups were available before and are not now', async () => {
     await expect(
-      startSandboxed(specFor(), () => Promise.reject(new Error('no longer available'))),
+      startSandboxed(specFor('true'), () => Promise.reject(new Error('no longer available'))),
     ).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
       next: expect.stringContaining('restart Tollgate') as string,
@@ -94,24 +84,7 @@ describe('a server', () => {
     async (isolation) => {
       const ran = path.join(workspace, 'ran');
       const connection: StdioConnection = new StdioConnection(
-        {
-          name: 'one',
-          transport: 'stdio',
-          command: 'touch',
-          args: [ran],
-          env: {},
-          headers: {},
-          isolation,
-          cwd: workspace,
-          connectTimeoutMs: 1000,
-          maxRetries: 0,
-          reconnectBackoffMs: 100,
-          sandbox: {
-            filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
-            network: { allowedDomains: [] },
-            limits: LIMITS,
-          },
-        },
+        stdioSettings(['touch', ran], { isolation, cwd: workspace, sandbox: sandboxOf([workspace], LIMITS) }),
         {
           host: { workspace, hidden: [], secrets: () => Promise.resolve('') },
           onStderr: () => undefined,

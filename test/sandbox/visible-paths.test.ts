@@ -11,6 +11,7 @@ import type { ServerConfig } from '../../facade/config/config.ts';
 import { imageRemarks } from '../../facade/config/servers/sandbox-settings.ts';
 import { startFacts, startHash } from '../../facade/consent/servers/start-facts.ts';
 import { openWorkspace, own } from './probe-targets.ts';
+import { sandboxOf, specOf, stdioSettings } from './sandbox-fixture.ts';
 
 const { HOME, PATH } = process.env;
 const remove: string[] = [];
@@ -34,24 +35,11 @@ interface Options extends Partial<ServerSettings> {
 }
 
 function settings(words: readonly string[], { given = {}, ...more }: Options = {}): ServerSettings {
-  const [command = '', ...args] = words;
-  return {
-    name: 'one',
-    transport: 'stdio',
-    command,
-    args,
-    env: {},
-    headers: {},
-    connectTimeoutMs: 1000,
-    maxRetries: 0,
-    reconnectBackoffMs: 100,
-    sandbox: {
-      filesystem: { allowRead: [], allowWrite: [], denyRead: [], ...given },
-      network: { allowedDomains: [] },
-      limits: { memoryMb: 256, processes: 64, fileMb: 16 },
-    },
+  const sandbox = sandboxOf();
+  return stdioSettings(words, {
+    sandbox: { ...sandbox, filesystem: { ...sandbox.filesystem, ...given } },
     ...more,
-  };
+  });
 }
 
 async function outputOf(one: ServerSettings, more: Partial<LaunchHost> = {}): Promise<string> {
@@ -110,19 +98,8 @@ describe('a checked folder that a link replaced before the start', () => {
   it('is refused before anything runs, if it is replaced while the sandbox is set up', async () => {
     const folder = path.join(workspace, 'out');
     mkdirSync(folder);
-    const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
-    const starting = startSandboxed({
-      command: 'sh',
-      args: ['-c', `echo planted >${folder}/.bashrc`],
-      env: {},
-      cwd: workspace,
-      workspace,
-      read: [],
-      write: [folder],
-      hidden: [],
-      limits,
-      input: false,
-    });
+    const command = ['sh', '-c', `echo planted >${folder}/.bashrc`];
+    const starting = startSandboxed(specOf(workspace, command, { write: [folder] }));
     rmdirSync(folder);
     symlinkSync(outside, folder);
     await expect(starting).rejects.toMatchObject({

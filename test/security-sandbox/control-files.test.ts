@@ -29,6 +29,7 @@ import { Child } from '../process/child.ts';
 import { allow, startRaw, tool } from '../properties/raw-facade.ts';
 import { Reloadable } from '../runtime/edited-project.ts';
 import { openWorkspace, own } from '../sandbox/probe-targets.ts';
+import { callText, sandboxOf } from '../sandbox/sandbox-fixture.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -107,28 +108,13 @@ describe('a write to a control file', () => {
 
 describe('a shell command in the sandbox', () => {
   const shellOver = (root: string, fixed: readonly string[]): ((command: string) => Promise<string>) => {
-    const sandbox = {
-      filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
-      network: { allowedDomains: [] },
-      limits: { memoryMb: 1024, processes: 128, fileMb: 64 },
-    };
+    const sandbox = sandboxOf([root], { memoryMb: 1024, processes: 128, fileMb: 64 });
     const server = createWorkspace({
       root,
       shell: sandboxedShell(() => ({ workspace: root, sandbox, hidden: [], fixed })),
     });
     cleanups.push(() => server.stop());
-    return async (command) => {
-      const args = { command };
-      const doc = await server.call({
-        tool: 'bash',
-        args: { text: JSON.stringify(args), value: args, exact: true },
-        scope: 'a',
-        timeoutMs: 20_000,
-        hardTimeoutMs: 60_000,
-        signal: new AbortController().signal,
-      });
-      return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
-    };
+    return (command) => callText(server, 'bash', { command });
   };
 
   it(

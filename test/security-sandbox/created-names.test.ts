@@ -8,6 +8,7 @@ import { createWorkspace } from '../../adapters/primitives/workspace/workspace-s
 import { chooseSandboxUser } from '../../adapters/sandbox/sandbox-spec.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
 import { openWorkspace, own } from '../sandbox/probe-targets.ts';
+import { callText, sandboxOf } from '../sandbox/sandbox-fixture.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -193,29 +194,13 @@ describe('a placeholder', () => {
     async () => {
       const root = openWorkspace();
       cleanups.push(() => rmSync(root, { recursive: true, force: true }));
-      const sandbox = {
-        filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
-        network: { allowedDomains: [] },
-        limits: { memoryMb: 1024, processes: 128, fileMb: 64 },
-      };
+      const sandbox = sandboxOf([root], { memoryMb: 1024, processes: 128, fileMb: 64 });
       const server = createWorkspace({
         root,
         shell: sandboxedShell(() => ({ workspace: root, sandbox, hidden: [], fixed: [] })),
       });
       cleanups.push(() => server.stop());
-      const bash = async (command: string): Promise<string> => {
-        const args = { command };
-        const doc = await server.call({
-          tool: 'bash',
-          args: { text: JSON.stringify(args), value: args, exact: true },
-          scope: 'a',
-          confinement: fixed,
-          timeoutMs: 20_000,
-          hardTimeoutMs: 60_000,
-          signal: new AbortController().signal,
-        });
-        return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
-      };
+      const bash = (command: string): Promise<string> => callText(server, 'bash', { command }, { confinement: fixed });
       const long = bash('touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x > .vscode/a');
       await expect.poll(() => existsSync(path.join(root, 'begun')), { timeout: 20_000 }).toBe(true);
       expect(await bash('echo x > .vscode/b')).toMatch(/Read-only file system/);

@@ -9,6 +9,7 @@ import { chooseSandboxUser } from '../../adapters/sandbox/sandbox-spec.ts';
 import { launch } from '../../adapters/stdio/launch.ts';
 import { cpuMs } from '../bench/growth.ts';
 import { openWorkspace, own } from '../sandbox/probe-targets.ts';
+import { sandboxOf, stdioSettings } from '../sandbox/sandbox-fixture.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -214,19 +215,12 @@ describe('a server in a sandbox', () => {
     const fixed = { inside: ['**/.git/config'], outside: [] };
     const attack = `cd ${workspace}; git init -q sub
       git -C sub config core.fsmonitor "touch ${workspace}/pwned; false"; echo '{}'`;
-    const settings = {
+    const settings = stdioSettings(['/bin/sh', '-c', attack], {
       name: 'maker',
-      command: '/bin/sh',
-      args: ['-c', attack],
-      env: {},
       isolation: 'sandbox',
       confinement: { hidden: { inside: [], outside: [] }, fixed, closedHosts: [] },
-      sandbox: {
-        filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
-        network: { allowedDomains: [] },
-        limits: { memoryMb: 256, processes: 64, fileMb: 64 },
-      },
-    } as unknown as Parameters<typeof launch>[0];
+      sandbox: sandboxOf([workspace], { fileMb: 64 }),
+    });
     const launched = await launch(settings, {
       workspace,
       hidden: [],

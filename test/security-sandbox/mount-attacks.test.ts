@@ -18,9 +18,9 @@ import { reserveNames } from '../../adapters/sandbox/closed-paths/placeholders.t
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
 import { cpuMs } from '../bench/growth.ts';
 import { openWorkspace, own } from '../sandbox/probe-targets.ts';
+import { specOf } from '../sandbox/sandbox-fixture.ts';
 import { verifies } from '../verifies.ts';
 
-const LIMITS = { memoryMb: 256, processes: 64, fileMb: 16 };
 const NOWHERE = { inside: [], outside: [] };
 const RULES: Confinement = {
   hidden: NOWHERE,
@@ -47,19 +47,7 @@ function meanwhile(act: () => void): () => Promise<ControlGroups> {
 
 async function run(script: string, act: () => void): Promise<number | null> {
   const started = await startSandboxed(
-    {
-      command: 'sh',
-      args: ['-c', script],
-      env: {},
-      cwd: workspace,
-      workspace,
-      read: [],
-      write: [workspace],
-      hidden: [],
-      limits: LIMITS,
-      input: false,
-      confinement: RULES,
-    },
+    specOf(workspace, ['sh', '-c', script], { write: [workspace], confinement: RULES }),
     meanwhile(act),
   );
   return new Promise((resolve) => started.child.once('exit', resolve));

@@ -33,6 +33,7 @@ import { controlRule } from '../../facade/runtime/policy-parts.ts';
 import { runOpa } from '../../policies/rego/opa-program.ts';
 import { withProject } from '../config/project.ts';
 import { own } from '../sandbox/probe-targets.ts';
+import { callText, sandboxOf } from '../sandbox/sandbox-fixture.ts';
 import { verifies } from '../verifies.ts';
 import { makeOwnedBench } from '../workspace/workspace-harness.ts';
 
@@ -576,34 +577,19 @@ describe('L: settings of a repository', () => {
       execFileSync('chmod', ['-R', 'a+rwX', root]);
       own(root);
       if (process.getuid?.() === 0) execFileSync('chown', ['-R', `${statSync(root).uid}`, root]);
-      const limits = { memoryMb: 1024, processes: 64, fileMb: 64 };
       const shell =
         isolation === 'direct'
           ? {}
           : {
               shell: sandboxedShell(() => ({
                 workspace: root,
-                sandbox: {
-                  filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
-                  network: { allowedDomains: [] },
-                  limits,
-                },
+                sandbox: sandboxOf([root], { memoryMb: 1024, fileMb: 64 }),
                 hidden: [],
                 fixed: [],
               })),
             };
       const server = createWorkspace({ root, ...shell });
-      const bash = async (command: string): Promise<string> => {
-        const { value } = await server.call({
-          tool: 'bash',
-          args: { text: '{}', value: { command }, exact: true },
-          scope: 'a',
-          timeoutMs: 20_000,
-          hardTimeoutMs: 60_000,
-          signal: new AbortController().signal,
-        });
-        return JSON.stringify(value);
-      };
+      const bash = (command: string): Promise<string> => callText(server, 'bash', { command });
       try {
         const trust = isolation === 'direct' ? 'chown -R $(id -u) .; ' : '';
         const outputs: string[] = [];

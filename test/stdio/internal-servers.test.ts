@@ -19,6 +19,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { socketFault } from '../../adapters/stdio/socket-connection.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { specOf } from '../sandbox/sandbox-fixture.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -212,18 +213,7 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
     const { bubblewrapOptions, planSandbox } = await import(
       '../../adapters/sandbox/bubblewrap/bubblewrap-arguments.ts'
     );
-    const spec = {
-      command: '/bin/true',
-      args: [],
-      env: {},
-      cwd: folder,
-      workspace: folder,
-      read: [folder],
-      write: [],
-      hidden: [path.dirname(socket)],
-      limits: { memoryMb: 64, processes: 8, fileMb: 8 },
-      input: false,
-    };
+    const spec = specOf(folder, ['/bin/true'], { read: [folder], hidden: [path.dirname(socket)] });
     const plan = planSandbox(spec);
     expect(plan?.masks).toEqual([path.dirname(socket)]);
     expect(

@@ -8,20 +8,9 @@ import { launch } from '../../adapters/stdio/launch.ts';
 import { ConnectionSlots } from '../../adapters/supervisor/connection-cap.ts';
 import { Connector } from '../../adapters/supervisor/connector.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
-import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import { sandboxOf, stdioSettings } from '../sandbox/sandbox-fixture.ts';
 
-const SETTINGS: ServerSettings = {
-  name: 'one',
-  transport: 'stdio',
-  command: 'cat',
-  args: [],
-  env: {},
-  headers: {},
-  isolation: 'direct',
-  connectTimeoutMs: 1000,
-  maxRetries: 0,
-  reconnectBackoffMs: 100,
-};
+const SETTINGS = stdioSettings(['cat'], { isolation: 'direct' });
 const TMPDIR = process.env.TMPDIR;
 let unhandled: unknown[];
 const note = (thrown: unknown): number => unhandled.push(thrown);
@@ -112,11 +101,7 @@ it('a proxy whose socket cannot be created says what to do, and leaves no folder
 
 it('a failed start reports its reason, even if its proxy cannot be closed', async () => {
   const egress = { socket: '/x', env: {}, mounts: [], close: () => Promise.reject(new Error('a folder stays')) };
-  const sandbox = {
-    filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
-    network: { allowedDomains: ['example.org'] },
-    limits: { memoryMb: 64, processes: 64, fileMb: 16 },
-  };
+  const sandbox = { ...sandboxOf(), network: { allowedDomains: ['example.org'] } };
   await expect(
     launch(
       { ...SETTINGS, isolation: 'container', sandbox },
