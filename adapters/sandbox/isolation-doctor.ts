@@ -184,7 +184,7 @@ async function program(
   const { file: found, refused } = file === undefined ? locateHelper(name) : checkNamedHelper(path.resolve(file));
   const absent = { id: name, name, state: needed ? 'missing' : 'weak' } as const;
   if (refused !== undefined) {
-    const hint = `Install it for the whole system, or give its path under programs in tollgate.yaml: ${fix}`;
+    const hint = `Set programs.${name} in tollgate.yaml to its path, or: ${fix}`;
     return { ...absent, seen: `not run: ${refused}`, fix: hint };
   }
   if (found === undefined) return { ...absent, seen: needed ? 'not installed' : `not installed: ${without}`, fix };

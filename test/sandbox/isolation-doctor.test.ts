@@ -62,8 +62,8 @@ describe('tollgate doctor', () => {
     expect(proofs.filter(({ state }) => state !== 'ok')).toEqual([]);
     expect([report.ok, report.code]).toEqual([true, 0]);
     const { out } = await cli(project, ['doctor']);
-    expect(out).toMatch(/^state +what +seen +id\n/);
-    expect(out).toMatch(/ok +sandbox: ports of the host cannot be reached +proven +sandbox-proof/);
+    expect(out).toMatch(/^STATE +CHECK +FINDING +ID\n/);
+    expect(out).toMatch(/ok +sandbox: ports of the host cannot +proven +sandbox-proof\n +be reached/);
   });
 
   it('names each missing program and the command that installs it, and exits with 1', async () => {
