@@ -258,8 +258,8 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     expect(upgrades[0]?.uses.bytes).toBeGreaterThan(sent);
     expect((await run(['list'])).out).toMatch(
       new RegExp(
-        '^NAME +STATE +PROFILE.*\npdf +on +all +2 calls, 5000000 B +admin .*3 calls, \\d+ B +PDF documents\n' +
-          'excel +on .*\nin_memory_execution +off +Code in memory\n',
+        '^NAME +STATE +WHAT +PROFILE.*\npdf +on +PDF documents +all +2 calls, 5 MB +\\S+ by +3 calls, \\d+ B\n +admin\n' +
+          'excel +on [^]*\nin_memory_execution +off +Code in memory\n',
       ),
     );
   });

@@ -118,6 +118,6 @@ rules: [{id: all, outcome: allow, when: {}}]
     await run('disable', 'desktop', '--as', 'admin');
     expect((await facade.call(session, 'screen_echo', {})).code).toBe('UNKNOWN_TOOL');
     expect(await facade.list(session)).toEqual([]);
-    expect((await run('list')).out).toMatch(/desktop +off +1 call, \d+ B +The desktop of this machine\n/);
+    expect((await run('list')).out).toMatch(/desktop +off +The desktop of this machine +1 call, \d+ B\n/);
   });
 });

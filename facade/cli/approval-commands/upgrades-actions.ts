@@ -41,7 +41,7 @@ export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<n
     { io, options },
     {
       data: { upgrades: rows },
-      columns: ['NAME', 'STATE', 'WHAT', 'PROFILE', 'PER SESSION', 'BY', 'SINCE', 'UNTIL', 'USED'],
+      columns: ['NAME', 'STATE', 'WHAT', 'PROFILE', 'PER SESSION', 'ADDED', 'USED'],
       rows: rows.flatMap(upgradeRows),
       empty: '',
       summary: `${isOn} of ${rows.length} capabilities are on. Add one with: tollgate upgrades enable NAME`,
@@ -57,19 +57,21 @@ interface UpgradeState extends Pick<Capability, 'name' | 'title' | 'allows' | 'r
 
 /** Returns one row, or one for each profile that has the capability. */
 function upgradeRows({ name, title, added, uses: { calls, bytes } }: UpgradeState): readonly (readonly Cell[])[] {
-  const used = calls === 0 ? '' : `${plural(calls, 'call')}, ${bytes} bytes`;
-  if (added.length === 0) return [[name, { text: 'off', colour: 'dim' }, title, '', '', '', '', '', used]];
+  const used = calls === 0 ? '' : `${plural(calls, 'call')}, ${sizeText(bytes)}`;
+  if (added.length === 0) return [[name, { text: 'off', colour: 'dim' }, title, '', '', '', used]];
   return added.map((one) => [
     name,
-    { text: 'on', colour: 'yellow' },
+    { text: one.until === undefined ? 'on' : `on until ${one.until.slice(0, 16)}Z`, colour: 'yellow' },
     title,
     one.profile ?? 'all',
-    `${plural(one.calls, 'call')}, ${one.bytes} bytes`,
-    one.by,
-    one.since,
-    one.until ?? 'disabled',
+    `${plural(one.calls, 'call')}, ${sizeText(one.bytes)}`,
+    `${one.since.slice(0, 10)} by ${one.by}`,
     used,
   ]);
+}
+
+function sizeText(bytes: number): string {
+  return bytes < 1_000_000 ? `${bytes} B` : `${Math.round(bytes / 100_000) / 10} MB`;
 }
 
 /** Adds a capability. Throws IDENTITY for a principal that is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
