@@ -1,19 +1,25 @@
-/** Tests `connect` and `known` as a person and a script use them: plan, credential, package, file, consents, summary, undo; and that no step leaves half of itself. */
+/** Tests `connect` and `known` at a terminal and from a script. A step that fails leaves nothing behind. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
 import { filesIn, holders, Place } from './place.ts';
 
-const TOKEN = 'ntn_value-that-nobody-may-see-1234567890';
+const TOKEN = 'ntn_value-that-no-one-may-see-1234567890';
 const PROGRAM = readFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'token-server.cjs'), 'utf8');
 const GIVEN = ['--credential', 'NOTION_TOKEN=env:THE_TOKEN'];
+
+const REFUSED = parse(readFileSync(path.join(import.meta.dirname, 'refused-arguments.yaml'), 'utf8')) as readonly {
+  readonly arguments: readonly string[];
+  readonly says: string;
+}[];
 
 interface Data {
   readonly written: boolean;
@@ -32,9 +38,11 @@ let place: Place;
 
 beforeEach(() => {
   place = new Place();
-  // A package of ES modules names its kind; this stand-in has none.
+  // The package.json of a real package says that it has ES modules. The fake package has none.
   place.fakeNpm(loadKnown('notion'), {
-    program: `import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);\n${PROGRAM}`,
+    program: `import { createRequire } from 'node:module';
+const require = createRequire(import.meta.url);
+${PROGRAM}`,
   });
 });
 afterEach(() => place.project.remove());
@@ -43,18 +51,18 @@ const connect = (...words: string[]): Promise<Answer> =>
   place.run(['connect', ...words], { env: { ...place.env, THE_TOKEN: TOKEN } });
 const json = async (...words: string[]): Promise<Data> => dataOf<Data>((await connect(...words, '--json')).out);
 
-/** As a script does it: each hash is taken from what was shown. */
-async function throughout(...words: string[]): Promise<Data> {
+/** Connects as a script does: takes each hash from the output before. */
+async function connectFully(...words: string[]): Promise<Data> {
   const first = await json(...words, '--yes');
   const second = await json(...words, '--yes', '--approve', first.data.start.hash);
   return json(...words, '--yes', '--approve', first.data.start.hash, second.data.tools?.hash ?? '');
 }
 
-/** All that is in a project, the state aside. */
+/** Returns all files of the project, without the state. */
 const project = (): unknown => [...filesIn(place.project.folder)].sort();
 
-describe('a known server' + verifies('PF-11', 'HA-29'), () => {
-  it('is shown whole before anything is done', async () => {
+describe('connecting a known server' + verifies('PF-11', 'HA-29'), () => {
+  it('shows everything that it will do before it does anything', async () => {
     const before = project();
     const { code, err } = await connect('notion', '--dry-run');
     expect(code).toBe(EXIT.ok);
@@ -72,8 +80,8 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     ]);
   });
 
-  it('goes from nothing to a tool that an agent sees, without a terminal', async () => {
-    const done = await throughout('notion', ...GIVEN);
+  it('installs, approves and lists a tool for an agent, without a terminal', async () => {
+    const done = await connectFully('notion', ...GIVEN);
     expect(done).toMatchObject({
       approved: true,
       installed: false,
@@ -88,7 +96,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     ).toEqual(['API-get-self', 'API-post-page']);
   });
 
-  it('attack, a linked folder: what a cloned project leads elsewhere is not written to', async () => {
+  it('attack, a linked folder: does not write through a link that a cloned project contains', async () => {
     const elsewhere = path.join(place.project.root, 'elsewhere');
     mkdirSync(elsewhere);
     symlinkSync(elsewhere, path.join(place.project.folder, 'servers'));
@@ -97,18 +105,21 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect(readdirSync(elsewhere)).toEqual([]);
   });
 
-  it('ends with 7 and how to go on where nobody has agreed, and starts nothing', async () => {
+  it('exits with 7, starts nothing and prints how to continue if no one has approved', async () => {
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect(code).toBe(EXIT.approval);
     expect(err).toContain('The key of the vault is ');
     expect(err).toContain(
-      'notion is installed and configured, and starts nothing until it is approved.\n  continue: tollgate approve notion\n  undo:     tollgate connect --undo notion\n',
+      `notion is installed and configured, and starts nothing until it is approved.
+  continue: tollgate approve notion
+  undo:     tollgate connect --undo notion
+`,
     );
     const { data } = await json('notion', '--yes');
     expect(data.next).toBe(`tollgate approve notion --yes ${data.start.hash}`);
   });
 
-  it('asks for its credential unseen, and says where to get it', async () => {
+  it('asks for the credential without an echo, and prints where to get it', async () => {
     const stdin = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => undefined });
     const running = start(place.project, ['connect', 'notion', '--yes'], { env: place.env, stdin });
     await expect.poll(() => running.said.err).toContain('Value (not shown): ');
@@ -123,7 +134,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
   it.each([
     ['the end of the input', '\u0004'],
     ['a signal', undefined],
-  ])('is given up plainly by %s at its question', async (_name, typed) => {
+  ])('ends as cancelled at %s, and changes nothing', async (_name, typed) => {
     const before = project();
     const stdin = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => undefined });
     const running = start(place.project, ['connect', 'notion', ...GIVEN], {
@@ -141,7 +152,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect([project(), existsSync(path.join(place.state, 'packages'))]).toEqual([before, false]);
   });
 
-  it('takes a name and a profile of its own', async () => {
+  it('uses the name and the profile that the user gives', async () => {
     await connect('notion', '--yes', '--name', 'team-notes', '--profile', 'harbor', ...GIVEN);
     const text = readFileSync(path.join(place.project.folder, 'servers', 'team-notes.yaml'), 'utf8');
     expect(text).toContain('NOTION_TOKEN: ${secret:team-notes.NOTION_TOKEN}');
@@ -149,8 +160,8 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
   });
 });
 
-describe('a credential' + verifies('PF-11'), () => {
-  it('stands in no file, no output, no record and no argument', async () => {
+describe('a credential for connect' + verifies('PF-11'), () => {
+  it('appears in no file, output, record or argument', async () => {
     const answers = [await connect('notion', '--yes', ...GIVEN)];
     const { data } = await json('notion', '--yes');
     answers.push(
@@ -166,16 +177,16 @@ describe('a credential' + verifies('PF-11'), () => {
     ['a value on the command line', `NOTION_TOKEN=${TOKEN}`, /not given as NAME=env:VARIABLE or NAME=@FILE/],
     ['a value without a name', TOKEN, /not given as NAME=env:VARIABLE/],
     ['a variable that is not set', 'NOTION_TOKEN=env:NO_SUCH', /variable NO_SUCH for NOTION_TOKEN is not set/],
-    ['a file that is not there', 'NOTION_TOKEN=@none', /file for NOTION_TOKEN cannot be read: there is no such file/],
-    ['one that it does not take', 'OTHER=env:THE_TOKEN', /notion takes no credential OTHER/],
-  ])('given as %s is refused, and not shown', async (_name, text, words) => {
+    ['a missing file', 'NOTION_TOKEN=@none', /file for NOTION_TOKEN cannot be read: there is no such file/],
+    ['a credential that it does not use', 'OTHER=env:THE_TOKEN', /notion takes no credential OTHER/],
+  ])('is refused and not shown if it is given as %s', async (_name, text, words) => {
     const { code, err } = await connect('notion', '--yes', '--credential', text);
     expect([code, err]).toEqual([EXIT.usage, expect.stringMatching(words)]);
     expect(err).not.toContain(TOKEN);
     expect(existsSync(path.join(place.project.folder, 'servers'))).toBe(false);
   });
 
-  it('may come from a file; one that is too short or has two lines is refused', async () => {
+  it('is read from a file, and refused if it is too short or has two lines', async () => {
     place.project.write('token', `${TOKEN}\n`);
     place.project.write('short', 'abc');
     place.project.write('lines', 'abcdefgh\nsecond');
@@ -190,21 +201,22 @@ describe('a credential' + verifies('PF-11'), () => {
     );
   });
 
-  it('that is missing where nobody can be asked is named, with its page', async () => {
+  it('is named with the page that issues it if it is missing and there is no terminal', async () => {
     const { code, err } = await connect('notion', '--yes');
     expect([code, err]).toEqual([
       EXIT.usage,
       expect.stringContaining(
-        'Create it at https://www.notion.so/profile/integrations and give it with --credential NOTION_TOKEN=env:VARIABLE',
+        'Create it at https://www.notion.so/profile/integrations and give it with ' +
+          '--credential NOTION_TOKEN=env:VARIABLE',
       ),
     ]);
   });
 });
 
-describe('taking it back' + verifies('PF-11'), () => {
+describe('connect --undo' + verifies('PF-11'), () => {
   it('restores the project byte for byte, and leaves no secret, consent or package', async () => {
     const before = project();
-    await throughout('notion', ...GIVEN);
+    await connectFully('notion', ...GIVEN);
     const { code, err } = await connect('--undo', 'notion');
     expect([code, err]).toEqual([
       EXIT.ok,
@@ -214,11 +226,11 @@ describe('taking it back' + verifies('PF-11'), () => {
     expect(existsSync(path.join(place.project.folder, 'servers'))).toBe(false);
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
     expect((await place.run(['secret', 'list', '--json'])).out).toBe('[]\n');
-    // Connected anew, nobody has agreed to it.
+    // The approval is gone: a new connection needs a new one.
     expect((await json('notion', '--yes', ...GIVEN)).approved).toBe(false);
   });
 
-  it('leaves a secret that was there before, and other files of the folder', async () => {
+  it('keeps a secret that existed before, and other files in the folder', async () => {
     const stdin = new PassThrough();
     stdin.end(TOKEN);
     await place.run(['secret', 'set', 'notion.NOTION_TOKEN'], { stdin });
@@ -229,7 +241,7 @@ describe('taking it back' + verifies('PF-11'), () => {
     expect([...filesIn(path.join(place.project.folder, 'servers')).values()]).toEqual(['command: node\n']);
   });
 
-  it('keeps a file that somebody has edited since, and says so', async () => {
+  it('refuses to remove a file that was edited since, and says so', async () => {
     await connect('notion', '--yes', ...GIVEN);
     const file = path.join(place.project.folder, 'servers', 'notion.yaml');
     writeFileSync(file, `${readFileSync(file, 'utf8')}lifetime: ephemeral\n`);
@@ -242,21 +254,21 @@ describe('taking it back' + verifies('PF-11'), () => {
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.ok);
   });
 
-  it('of what was not connected is refused, twice too', async () => {
+  it('refuses a server that is not connected, and a path', async () => {
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.usage);
     expect((await connect('--undo', '../../etc')).code).toBe(EXIT.usage);
   });
 });
 
-describe('a second run and a failed one' + verifies('PF-11'), () => {
-  it('changes nothing that is as it should be', async () => {
+describe('connect, run again or interrupted,' + verifies('PF-11'), () => {
+  it('changes nothing if everything is done', async () => {
     await connect('notion', '--yes', ...GIVEN);
     const before = project();
     expect(await json('notion', '--yes')).toMatchObject({ installed: false, stored: [], written: false });
     expect(project()).toEqual(before);
   });
 
-  it('leaves the edits of a person as they are', async () => {
+  it('keeps the edits of a person', async () => {
     await connect('notion', '--yes', ...GIVEN);
     const file = path.join(place.project.folder, 'servers', 'notion.yaml');
     const edited = `${readFileSync(file, 'utf8')}lifetime: ephemeral\n`;
@@ -265,7 +277,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     expect(readFileSync(file, 'utf8')).toBe(edited);
   });
 
-  it('that cannot install leaves nothing, and goes on from there', async () => {
+  it('leaves nothing after an installation that fails', async () => {
     place.npm('exit 1');
     const before = project();
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
@@ -277,16 +289,16 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     ]).toEqual([before, false, false]);
   });
 
-  it('that could not list without its secrets and its network says that it is given both', async () => {
+  it('tells that the probe gets secrets and network, for a server that lists only with them', async () => {
     expect((await connect('dynatrace', '--set', 'url=https://abc12345.apps.dynatrace.com', '--dry-run')).err).toContain(
       'note: It lists its tools only with its secrets and its network',
     );
   });
 
-  it('that finds the vault broken in the middle takes back what it began', async () => {
+  it('undoes its changes if the vault fails in the middle', async () => {
     const before = project();
     const known = loadKnown('notion');
-    // The install is the last step before the vault is written.
+    // The installation is the last step before the vault is written.
     place.fakeNpm(known, { program: '' });
     writeFileSync(
       path.join(place.bin, 'npm'),
@@ -299,7 +311,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     expect([project(), existsSync(path.join(place.state, 'connected', 'notion.json'))]).toEqual([before, false]);
   });
 
-  it('that makes a configuration which does not load is taken back', async () => {
+  it('undoes its changes if the configuration does not load', async () => {
     place.project.write(
       'tollgate.yaml',
       `${readFileSync(place.file, 'utf8')}limits: {servers: 1}\nservers: {one: {command: node}}\n`,
@@ -315,7 +327,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     ['before the secret is stored', { secret: false, file: false }],
     ['before the file is written', { secret: true, file: false }],
     ['before it was approved', { secret: true, file: true }],
-  ])('that was killed %s is gone on with, and can be taken back', async (_name, left) => {
+  ])('continues after it was killed %s, and can be undone', async (_name, left) => {
     const before = project();
     await connect('notion', '--yes', ...GIVEN);
     if (!left.file) rmSync(path.join(place.project.folder, 'servers'), { recursive: true });
@@ -331,7 +343,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     expect((await place.run(['secret', 'list', '--json'])).out).toBe('[]\n');
   });
 
-  it('stops on an undo that was killed half-way, and ends it the next time', async () => {
+  it('completes an undo that was interrupted', async () => {
     const before = project();
     await connect('notion', '--yes', ...GIVEN);
     rmSync(path.join(place.project.folder, 'servers', 'notion.yaml'));
@@ -350,11 +362,11 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
       /There is a server notion already, in tollgate\.yaml/,
     ],
     [
-      'a file of another hand',
+      'a file that connect did not write',
       (): void => void place.project.write('servers/notion.yaml', 'command: node\n'),
       /exists, and connect did not write it/,
     ],
-  ])('is refused where the name belongs to %s', async (_name, prepare, words) => {
+  ])('refuses a name that belongs to %s', async (_name, prepare, words) => {
     prepare();
     expect(await connect('notion', '--yes', ...GIVEN)).toMatchObject({
       code: EXIT.usage,
@@ -362,7 +374,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     });
   });
 
-  it('takes over the same file from a project that was cloned', async () => {
+  it('adopts the same file from a cloned project', async () => {
     await connect('notion', '--yes', ...GIVEN);
     rmSync(place.state, { recursive: true });
     mkdirSync(place.state);
@@ -370,8 +382,8 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
   });
 });
 
-describe('who and what may not', () => {
-  it('connects nothing for whoever is no owner', async () => {
+describe('connect refuses', () => {
+  it('users who are not owners', async () => {
     place.project.write(
       'tollgate.yaml',
       `${readFileSync(place.file, 'utf8')}principals: [{id: somebody, stdio: true}]\n`,
@@ -380,41 +392,21 @@ describe('who and what may not', () => {
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.auth);
   });
 
-  it('needs somebody who says yes', async () => {
+  it('to continue if there is no terminal to ask for a yes', async () => {
     expect(await connect('notion', ...GIVEN)).toMatchObject({
       code: EXIT.usage,
       err: expect.stringContaining('There is no terminal to ask at') as string,
     });
   });
 
-  it.each([
-    [['notoin'], /did you mean "notion"/],
-    [['memory', '--set', 'folder'], /not given as name=value/],
-    [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nChoices: folder \(/],
-    [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/],
-    [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nCreate it/],
-    [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere are no choices/],
-    [['https://tracker.example.com', '--set', 'folder=/x'], /has no choices/],
-    [['not-exist.invalid'], /The name "not-exist\.invalid" has no address/],
-    [['grafana'], /Address of Grafana/],
-    [['grafana', '--set', 'url=https://user:pw@grafana.example.com'], /contains a user or a password/],
-    [['grafana', '--set', 'url=ftp://grafana.example.com'], /not an http or https address/],
-    [['jira', '--set', 'site=my team', '--set', 'email=a@b.c'], /letters, digits/],
-    [['jira', '--set', 'site=${HOME}', '--set', 'email=a@b.c'], /letters, digits/],
-    [['notion', '--name', 'Workspace!'], /cannot be called/],
-    [['https://user:pw@tracker.example.com'], /contains a user or a password/],
-    [['https://tracker.example.com/?q=1'], /a query or a fragment/],
-    [['http://tracker.example.com'], /plain http/],
-    [['ftp://tracker.example.com'], /not http or https/],
-    [['https://2130706433'], /Asking|no host|USAGE/],
-  ])('%j is refused', async (words, message) => {
+  it.each(REFUSED)('the arguments $arguments', async ({ arguments: words, says }) => {
     const { code, err } = await connect(...words, '--yes');
-    expect([code, err]).toEqual([EXIT.usage, expect.stringMatching(message)]);
+    expect([code, err]).toEqual([EXIT.usage, expect.stringMatching(says)]);
     expect(err).not.toMatch(/:pw@|user:pw/);
   });
 });
 
-describe('a service without a server of its own' + verifies('PF-12'), () => {
+describe('connecting a service without its own MCP server' + verifies('PF-12'), () => {
   let service: Server;
   let address: string;
 
@@ -426,11 +418,13 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
         .on('end', () => {
           const isHello = Buffer.concat(chunks).includes('"initialize"');
           if (request.url === '/mcp' && isHello)
-            return response
-              .writeHead(200, { 'content-type': 'application/json' })
-              .end(
-                '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}',
-              );
+            return response.writeHead(200, { 'content-type': 'application/json' }).end(
+              JSON.stringify({
+                jsonrpc: '2.0',
+                id: 1,
+                result: { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 'x', version: '1' } },
+              }),
+            );
           return response
             .writeHead(200, { 'content-type': 'application/json' })
             .end(JSON.stringify({ sent: request.headers['x-api-key'] ?? null }));
@@ -444,12 +438,12 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
     service.close();
   });
 
-  it('at a private address is refused until the address is written out', async () => {
+  it('refuses a private address until the user writes it', async () => {
     const { code, err } = await connect(address, '--yes');
     expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('If this is correct, add --address 127.0.0.1.')]);
   });
 
-  it('is reached through our fetch server alone, with its credential from the vault', async () => {
+  it('reaches only the service, through the fetch server, with the credential from the vault', async () => {
     const words = [
       address,
       '--name',
@@ -461,10 +455,9 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
       '--credential',
       'X-Api-Key=env:THE_TOKEN',
     ];
-    expect(await throughout(...words)).toMatchObject({ approved: true, reach: { runs: [], asks: ['fetch'] } });
-    const { allowedDomains } = (await import('yaml')).parse(
-      readFileSync(path.join(place.project.folder, 'servers', 'tracker.yaml'), 'utf8'),
-    ).sandbox.network as { allowedDomains: string[] };
+    expect(await connectFully(...words)).toMatchObject({ approved: true, reach: { runs: [], asks: ['fetch'] } });
+    const { allowedDomains } = parse(readFileSync(path.join(place.project.folder, 'servers', 'tracker.yaml'), 'utf8'))
+      .sandbox.network as { allowedDomains: string[] };
     expect(allowedDomains).toEqual([new URL(address).host]);
     expect(holders(place.project.root, TOKEN)).toEqual([]);
     const decisions = await Promise.all(
@@ -475,7 +468,7 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
     expect(decisions).toEqual([EXIT.ok, EXIT.approval]);
   });
 
-  it('that answers as an MCP server is connected as one', async () => {
+  it('connects an address that answers as an MCP server as one', async () => {
     const { err } = await connect(`${address}/mcp`, '--name', 'remote', '--address', '127.0.0.1', '--yes');
     expect(err).toContain('answers as an MCP server, so it is connected as one.');
     expect(readFileSync(path.join(place.project.folder, 'servers', 'remote.yaml'), 'utf8')).toContain(
@@ -483,14 +476,14 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
     );
   });
 
-  it('that does not answer is connected all the same, and said to be silent', async () => {
+  it('connects a service that does not answer, and says so', async () => {
     const { err } = await connect('http://127.0.0.1:1', '--name', 'silent', '--address', '127.0.0.1', '--dry-run');
     expect(err).toContain('note: It did not answer just now: The service cannot be reached (ECONNREFUSED).');
   });
 });
 
-describe('a server that wants a sign-in', () => {
-  it('is configured, and says what comes next', async () => {
+describe('connecting a server that needs a sign-in', () => {
+  it('configures it, and prints the next commands', async () => {
     const { code, err } = await connect('linear', '--yes');
     expect([code, err]).toEqual([
       EXIT.approval,
@@ -501,7 +494,7 @@ describe('a server that wants a sign-in', () => {
 });
 
 describe('tollgate known' + verifies('PF-10'), () => {
-  it('lists all, and shows one whole', async () => {
+  it('lists all known servers, and shows one completely', async () => {
     const { out } = await place.run(['known']);
     expect(out).toMatch(/^notion +credential +Pages/m);
     expect(out).toMatch(/^memory +nothing/m);

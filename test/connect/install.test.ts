@@ -1,4 +1,7 @@
-/** Tests the installation of packages: really from the registry, and against an npm that lies, fails, is killed or is not there. */
+/**
+ * Tests the installation of packages: from the real registry, and with an npm that lies, fails, is killed or is
+ * missing.
+ */
 import {
   existsSync,
   mkdirSync,
@@ -20,7 +23,7 @@ import { verifies } from '../verifies.ts';
 import { verify } from '../verify/servers.ts';
 import { Place } from './place.ts';
 
-describe('real installs, each started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29'), () => {
+describe('real installations, started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29'), () => {
   it.each(['memory', 'git', 'tavily'])(
     '%s',
     async (name) => {
@@ -30,7 +33,7 @@ describe('real installs, each started and listed in a sandbox without a network'
     180_000,
   );
 
-  it('an archive that is not the one of the catalog is refused, and nothing of it stays', async () => {
+  it('attack, another archive: is refused if its digest differs from the catalog, and leaves no files', async () => {
     const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));
     const { package: pkg } = loadKnown('git');
     if (pkg === undefined) throw new Error('no package');
@@ -66,7 +69,7 @@ describe('an installation' + verifies('PF-13'), () => {
   });
   afterEach(() => place.project.remove());
 
-  it('runs npm once, without scripts, as of the day it was verified, in a folder of its own', async () => {
+  it('runs npm once, without scripts, with the dependencies of the verified date, in its own folder', async () => {
     place.fakeNpm(known);
     expect([await install(), await install()]).toEqual([true, false]);
     const [cwd = '', args = ''] = readFileSync(place.calls, 'utf8').split('\n');
@@ -77,7 +80,7 @@ describe('an installation' + verifies('PF-13'), () => {
     expect(readdirSync(folder).sort()).toEqual(['node_modules', 'package-lock.json', 'package.json']);
   });
 
-  it('gives npm what it needs of the environment, and no secret of it', async () => {
+  it('passes npm the variables that it needs, and no secret', async () => {
     place.fakeNpm(known);
     await install({
       ...place.env,
@@ -101,10 +104,11 @@ describe('an installation' + verifies('PF-13'), () => {
     ['no lock file', (): void => place.npm('true'), /is not the one that was verified/],
     [
       'no program in it',
-      (): void =>
-        place.npm(
-          `mkdir -p node_modules/${pkg.name}; printf '%s' '${JSON.stringify({ packages: { [`node_modules/${pkg.name}`]: { version: pkg.version, integrity: pkg.integrity } } })}' > package-lock.json`,
-        ),
+      (): void => {
+        const { name, version, integrity } = pkg;
+        const lock = JSON.stringify({ packages: { [`node_modules/${name}`]: { version, integrity } } });
+        place.npm(`mkdir -p node_modules/${name}; printf '%s' '${lock}' > package-lock.json`);
+      },
       /it has no bin\/cli\.mjs/,
     ],
     [
@@ -113,7 +117,7 @@ describe('an installation' + verifies('PF-13'), () => {
       /npm ended with 1 \(code E404\)/,
     ],
     ['an npm that is killed', (): void => place.npm('kill -9 $$'), /npm ended with a signal/],
-  ])('with %s is refused and leaves nothing', async (_name, prepare, words) => {
+  ])('is refused with %s, and leaves nothing', async (_name, prepare, words) => {
     prepare();
     await expect(install()).rejects.toMatchObject({
       code: 'INSTALL_FAILED',
@@ -122,7 +126,7 @@ describe('an installation' + verifies('PF-13'), () => {
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
 
-  it('that is stopped ends as cancelled, is no failure of npm, and leaves nothing', async () => {
+  it('ends as cancelled after a signal, and leaves nothing', async () => {
     place.npm('sleep 30');
     const stop = new AbortController();
     const running = installPackage(
@@ -138,7 +142,7 @@ describe('an installation' + verifies('PF-13'), () => {
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
 
-  it('without npm says so', async () => {
+  it('tells if there is no npm', async () => {
     useHelpers({ programs: { npm: path.join(place.bin, 'no-npm') }, writable: [] });
     await expect(install({ PATH: place.bin })).rejects.toMatchObject({
       code: 'INSTALL_FAILED',
@@ -146,7 +150,7 @@ describe('an installation' + verifies('PF-13'), () => {
     });
   });
 
-  it('cleans up after one that was killed, and leaves one that runs alone', async () => {
+  it('removes the files of a killed installation, and keeps those of a running one', async () => {
     place.fakeNpm(known);
     const parent = path.dirname(folder);
     const [left, running] = ['.part-left', '.part-running'].map((name) => path.join(parent, name)) as [string, string];
@@ -159,20 +163,20 @@ describe('an installation' + verifies('PF-13'), () => {
     expect([left, running].map((part) => existsSync(part))).toEqual([false, true]);
   });
 
-  it('by two processes at once ends in one folder', async () => {
+  it('gives one folder if two processes install at the same time', async () => {
     place.fakeNpm(known);
     expect(await Promise.all([install(), install()])).toEqual([true, true]);
     expect(readdirSync(path.dirname(folder))).toEqual([pkg.version]);
   });
 
-  it('that was tampered with afterwards is noticed when it is connected again', async () => {
+  it('is checked again when the server is connected again', async () => {
     place.fakeNpm(known);
     await install();
     rmSync(path.join(folder, 'node_modules', pkg.name, pkg.bin));
     await expect(install()).rejects.toMatchObject({ code: 'INSTALL_FAILED' });
   });
 
-  it('takes no date that is none', async () => {
+  it('ignores a date that is not valid', async () => {
     place.fakeNpm(known);
     await install(place.env, 'yesterday; rm');
     expect(readFileSync(place.calls, 'utf8')).not.toContain('--before');

@@ -1,4 +1,7 @@
-/** Owns what tests of connecting share: projects whose programs can be isolated, a stand-in for npm that packs what it is told, and looking for a value in every file. */
+/**
+ * Helpers for tests of connecting: a project whose programs can be isolated, a fake npm, and a search for a value in
+ * every file.
+ */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
@@ -19,10 +22,18 @@ export class Place {
     mkdirSync(this.bin);
     this.project.write(
       'tollgate.yaml',
-      `# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nprograms: {npm: ${path.join(this.bin, 'npm')}}\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n`,
+      `# kept as it is
+version: 1
+workspace: work
+state: ../../state
+programs: {npm: ${path.join(this.bin, 'npm')}}
+rules:
+  - {id: reads, outcome: allow, when: {verbs: [read]}}
+  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}
+`,
     );
     giveAway(path.join(this.project.folder, 'work'));
-    // What the sandbox shall see lies beneath folders that others may pass.
+    // The sandbox can only contain paths below folders that other users may enter.
     chmodSync(this.project.root, 0o755);
   }
 
@@ -34,7 +45,10 @@ export class Place {
     return { PATH: `${this.bin}:${process.env.PATH ?? ''}`, HOME: process.env.HOME ?? '' };
   }
 
-  /** In the place of npm: writes the lock file and program of a known server, and what it was called with. `integrity` replaces the true one. */
+  /**
+   * Replaces npm with a script that writes the lock file and the program of a known server, and its own arguments.
+   * `integrity` replaces the true digest.
+   */
   fakeNpm(
     known: KnownServer,
     {
@@ -45,7 +59,11 @@ export class Place {
     const { name = '', version = '', bin = '' } = known.package ?? {};
     const lock = JSON.stringify({ packages: { [`node_modules/${name}`]: { version, integrity } } });
     this.npm(
-      `mkdir -p "$(dirname node_modules/${name}/${bin})"; cat > node_modules/${name}/${bin} <<'PROGRAM'\n${program}\nPROGRAM\nprintf '%s' '${lock}' > package-lock.json`,
+      `mkdir -p "$(dirname node_modules/${name}/${bin})"
+cat > node_modules/${name}/${bin} <<'PROGRAM'
+${program}
+PROGRAM
+printf '%s' '${lock}' > package-lock.json`,
     );
   }
 
@@ -56,7 +74,7 @@ export class Place {
     chmodSync(file, 0o755);
   }
 
-  /** What the stand-in was called with: folder, arguments, environment. */
+  /** Returns folder, arguments and environment of the calls of the fake npm. */
   get calls(): string {
     return path.join(this.project.root, 'npm-calls');
   }
@@ -66,7 +84,7 @@ export class Place {
   }
 }
 
-/** Every file below a folder with its text, by its path. */
+/** Returns the text of every file below a folder, by its path. */
 export function filesIn(folder: string): ReadonlyMap<string, string> {
   const entries = readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .map((name) => path.join(folder, name))
@@ -74,7 +92,7 @@ export function filesIn(folder: string): ReadonlyMap<string, string> {
   return new Map(entries.map((file) => [file, readFileSync(file, 'latin1')]));
 }
 
-/** Files that hold a value. */
+/** Returns the files that contain a value. */
 export function holders(folder: string, value: string): readonly string[] {
   return [...filesIn(folder)].filter(([, text]) => text.includes(value)).map(([file]) => path.relative(folder, file));
 }

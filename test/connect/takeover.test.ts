@@ -1,4 +1,6 @@
-/** Tests that what import brought in can be connected: the same package gives its place to the one that is installed, and gets it back. */
+/**
+ * Tests that `connect` replaces a server that import has added with the installed package, and that undo restores it.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -15,7 +17,11 @@ beforeEach(() => {
   place.fakeNpm(loadKnown('memory'));
   place.project.write(
     '.mcp.json',
-    '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}, "fs": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0", "/srv/data"]}, "own": {"command": "node", "args": ["own.js"]}}}',
+    `{"mcpServers": {
+  "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]},
+  "fs": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0", "/srv/data"]},
+  "own": {"command": "node", "args": ["own.js"]}
+}}`,
   );
 });
 afterEach(() => place.project.remove());
@@ -24,29 +30,36 @@ const project = (): unknown => [...filesIn(place.project.folder)].sort();
 const args = (name: string): readonly string[] =>
   loadConfig(place.file, { env: {}, home: place.project.home }).servers.get(name)?.args ?? [];
 
-describe('a server that import brought in' + verifies('PF-11'), () => {
+describe('a server that import has added' + verifies('PF-11'), () => {
   it.each([
     ['copied', ['--copy'], 'servers/memory.yaml'],
     ['included', [], '.mcp.json'],
-  ])('and %s is taken over by connect, shown so, and restored byte for byte', async (_name, more, source) => {
-    const { err: advice } = await place.run(['import', '--all', ...more, '--yes']);
-    expect(advice).toContain(
-      'Next:\n  tollgate connect memory\n  tollgate connect filesystem --name fs --set folder=/srv/data\n  tollgate approve own\n',
-    );
-    const before = project();
-    const { err: preview } = await place.run(['connect', 'memory', '--dry-run']);
-    expect(preview).toContain(`replaces memory from ${source}, the same package; undoing restores that`);
-    if (more.length > 0) expect(preview).toContain('    - command: npx\n');
-    expect(project()).toEqual(before);
-    expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
-    expect(args('memory')).toEqual([expect.stringContaining('/packages/memory/')]);
-    expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
-    expect((await place.run(['connect', '--undo', 'memory'])).code).toBe(EXIT.ok);
-    expect([project(), args('memory')]).toEqual([before, ['-y', '@modelcontextprotocol/server-memory']]);
-    expect(existsSync(path.join(place.state, 'connected'))).toBe(false);
-  });
+  ])(
+    'keeps its name if it was %s, when connect replaces it by the same package, and undo restores it',
+    async (_name, more, source) => {
+      const { err: advice } = await place.run(['import', '--all', ...more, '--yes']);
+      expect(advice).toContain(
+        `Next:
+  tollgate connect memory
+  tollgate connect filesystem --name fs --set folder=/srv/data
+  tollgate approve own
+`,
+      );
+      const before = project();
+      const { err: preview } = await place.run(['connect', 'memory', '--dry-run']);
+      expect(preview).toContain(`replaces memory from ${source}, the same package; undoing restores that`);
+      if (more.length > 0) expect(preview).toContain('    - command: npx\n');
+      expect(project()).toEqual(before);
+      expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
+      expect(args('memory')).toEqual([expect.stringContaining('/packages/memory/')]);
+      expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
+      expect((await place.run(['connect', '--undo', 'memory'])).code).toBe(EXIT.ok);
+      expect([project(), args('memory')]).toEqual([before, ['-y', '@modelcontextprotocol/server-memory']]);
+      expect(existsSync(path.join(place.state, 'connected'))).toBe(false);
+    },
+  );
 
-  it('keeps the settings that tollgate.yaml has for it', async () => {
+  it('keeps its settings in tollgate.yaml', async () => {
     await place.run(['import', '--all', '--yes']);
     const text = readFileSync(place.file, 'utf8');
     place.project.write('tollgate.yaml', text.replace(/(memory:\n\s+)(profiles:)/, '$1timeoutMs: 5000\n    $2'));
@@ -63,7 +76,7 @@ describe('a server that import brought in' + verifies('PF-11'), () => {
   it.each([
     ['copied', ['--copy']],
     ['included', []],
-  ])('and %s stays where it is another package', async (_name, more) => {
+  ])('is not replaced if it was %s and runs another package', async (_name, more) => {
     place.project.write(
       '.mcp.json',
       '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "another-memory"]}}}',

@@ -1,4 +1,4 @@
-/** Tests the adapter of servers in this process, and the kill switch over it. */
+/** Tests the adapter of internal servers, and the kill switch over it. */
 import { describe, expect, it } from 'vitest';
 import type { UpstreamCall } from '../../adapters/port.ts';
 import { createInProcessServer, withKillSwitch } from '../../adapters/primitives/workspace/in-process-server.ts';
@@ -18,8 +18,8 @@ const CALL: UpstreamCall = {
   hardTimeoutMs: 1,
 };
 
-describe('a server in this process', () => {
-  it('answers with a text, and tells its labels beside it', async () => {
+describe('an internal server', () => {
+  it('answers with a text, and returns its labels next to it', async () => {
     let closed = 0;
     const server = createInProcessServer({
       name: 'own',
@@ -41,13 +41,13 @@ describe('a server in this process', () => {
     expect(closed).toBe(1);
   });
 
-  it('does not begin a call that was given up', async () => {
+  it('does not run a call that was cancelled', async () => {
     const server = createInProcessServer({ name: 'own', tools: [], answer: () => expect.fail('it was asked') });
     await expect(server.call({ ...CALL, signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'CANCELLED' });
     await server.stop();
   });
 
-  it('is stopped and refuses while the switch is thrown', async () => {
+  it('is stopped and refuses calls while the switch is off', async () => {
     let thrown: TollgateError | undefined;
     let closed = 0;
     const server = withKillSwitch(
@@ -75,20 +75,20 @@ describe('a server in this process', () => {
   });
 });
 
-describe('a server that must know who calls', () => {
-  it('answers nobody without an identity', async () => {
+describe('an internal server that needs the identity of its caller', () => {
+  it('refuses a call without an identity', async () => {
     const knowledge = createKnowledge({
       store: () => expect.fail('it was opened'),
       caps: () => ({ requests: 1, bytes: 1, candidates: 1 }),
       now: () => 0,
     });
     expect(() => knowledge(CALL)).toThrow(expect.objectContaining({ code: 'INTERNAL' }) as Error);
-    const nobody = (): never => expect.fail('it was asked');
-    const management = createManagement({ state: {} as never, audit: {} as never, consentOf: nobody, now: nobody });
+    const unused = (): never => expect.fail('it was called');
+    const management = createManagement({ state: {} as never, audit: {} as never, consentOf: unused, now: unused });
     await expect(management(CALL)).rejects.toMatchObject({ code: 'INTERNAL' });
   });
 
-  it('is only looked at where nothing is called', async () => {
+  it('gets no call from a facade that only lists its tools', async () => {
     await withProject(async (project) => {
       project.write('tollgate.yaml', 'version: 1\nprofiles: {default: {servers: [knowledge]}}\n');
       const served = serveOffline(loadConfig(project.file, { env: {}, home: project.home }));

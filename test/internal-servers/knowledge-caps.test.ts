@@ -1,4 +1,4 @@
-/** Tests that the caps of a turn hold however many ask at once, in however many processes. */
+/** Tests that the limits of a turn hold for any number of parallel questions in any number of processes. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ interface Asked {
   readonly faults: readonly string[];
 }
 
-/** Processes that all begin at one word. */
+/** Starts processes that all begin their questions at the same time. */
 async function askTogether(processes: number, words: readonly string[]): Promise<readonly Asked[]> {
   const children = Array.from({ length: processes }, () =>
     spawn(process.execPath, [ASKER, test.folder, ...words], { stdio: ['pipe', 'pipe', 'inherit'] }),
@@ -35,7 +35,7 @@ async function askTogether(processes: number, words: readonly string[]): Promise
       while (!said[at]?.includes('ready'))
         await Promise.race([
           once(child.stdout, 'data'),
-          ended[at]?.then(() => expect.fail('it ended before it began')),
+          ended[at]?.then(() => expect.fail('the process ended before its first question')),
         ]);
     }),
   );
@@ -47,15 +47,15 @@ async function askTogether(processes: number, words: readonly string[]): Promise
 const sum = (all: readonly Asked[], pick: (one: Asked) => number): number =>
   all.reduce((total, one) => total + pick(one), 0);
 
-describe('caps of a turn', () => {
-  it('hold for 50 questions at once in two processes' + verifies('CY-10'), async () => {
+describe('the limits of the knowledge server for one turn', () => {
+  it('hold for 50 parallel questions in two processes' + verifies('CY-10'), async () => {
     test.keep(document('The harbour opens at nine.'));
     const all = await askTogether(2, ['25', '8', '32768']);
     expect(all.flatMap(({ faults }) => faults)).toEqual([]);
     expect([sum(all, ({ answered }) => answered), sum(all, ({ hits }) => hits)]).toEqual([8, 8]);
   }, 60_000);
 
-  it('hold for bytes: no two questions are given the same ones', async () => {
+  it('never give the same bytes to two questions', async () => {
     for (let at = 0; at < 5; at += 1) test.keep(document(`harbour ${'x'.repeat(90)}`, { name: `n${at}` }));
     const all = await askTogether(2, ['25', '1000', '2000']);
     expect(all.flatMap(({ faults }) => faults)).toEqual([]);
@@ -63,7 +63,7 @@ describe('caps of a turn', () => {
     expect(sum(all, ({ bytes }) => bytes)).toBeGreaterThan(1500);
   }, 60_000);
 
-  it('are those of one turn of one conversation of one user and space, and never more than set', () => {
+  it('are counted for one turn of one conversation of one user and space, and never exceed the setting', () => {
     const turns = fc.record({
       user: fc.constantFrom('alice', 'bob'),
       space: fc.constantFrom('team', 'other'),
@@ -107,7 +107,7 @@ describe('caps of a turn', () => {
     );
   });
 
-  it('take nothing for a question that failed', () => {
+  it('are not reduced by a question that failed', () => {
     const turn = { scope: scope(), caps: { requests: 1, bytes: 100, candidates: 5 }, now: 1 };
     expect(() =>
       test.store.within(turn, () => {

@@ -1,4 +1,4 @@
-/** Tests `tollgate knowledge` as an owner types it: texts in once, facts by key, names out, nothing for anybody else. */
+/** Tests `tollgate knowledge` as an owner uses it. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -14,7 +14,10 @@ beforeEach(() => {
     'tollgate.yaml',
     `version: 1
 state: ~/state
-principals: [{id: boss, owner: true, stdio: true, space: team}, {id: agent, stdio: true, space: team}, {id: other, stdio: true}]
+principals:
+  - {id: boss, owner: true, stdio: true, space: team}
+  - {id: agent, stdio: true, space: team}
+  - {id: other, stdio: true}
 `,
   );
   project.write('docs/guide.md', '# The guide\n\nHow to deploy.\n');
@@ -36,7 +39,7 @@ const records = (): string =>
     .join('\n');
 
 describe('tollgate knowledge' + verifies('CY-10'), () => {
-  it('takes in texts of folders once, and what changed again; a look leaves no log', async () => {
+  it('loads the text files of folders once, and changed files again; listing writes no log', async () => {
     expect(await listed()).toEqual([]);
     expect(existsSync(path.join(project.home, 'state', 'audit'))).toBe(false);
     expect(await load('docs')).toEqual({ added: 2, replaced: 0, unchanged: 0, chunks: 2, refused: [] });
@@ -58,7 +61,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect(records()).toMatch(/"event":"knowledge.loaded".*"by":"boss".*"count":2,"whose":\{"space":"team"\}/);
   });
 
-  it('refuses what is no text, file by file, and takes in the rest', async () => {
+  it('refuses files that are not text one by one, and loads the others', async () => {
     project.write('docs/nul.md', 'a\0b');
     writeFileSync(path.join(project.folder, 'docs', 'latin.md'), Buffer.from([0x63, 0xe9]));
     writeFileSync(path.join(project.folder, 'docs', 'huge.md'), 'x'.repeat(5 * 1024 * 1024 + 1));
@@ -80,13 +83,13 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect((await run('load', 'docs/nul.md', '--space', 'team')).err).toContain('Left out docs/nul.md: it is not text');
   });
 
-  it('says how far it is with many files', async () => {
+  it('prints its progress for many files', async () => {
     for (let at = 0; at < 101; at += 1) project.write(`many/${at}.md`, `text ${at}`);
     const { err, code } = await run('load', 'many', '--space', 'team');
     expect([code, err]).toEqual([0, '100 of 101 files\n101 added, 0 replaced, 0 unchanged; 101 new passages.\n']);
   });
 
-  it('stores facts from the line, a file or stdin', async () => {
+  it('stores facts from the command line, a file or stdin', async () => {
     project.write('value.txt', 'from a file\n');
     const stdin = new PassThrough();
     stdin.end('from stdin\n');
@@ -115,7 +118,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
       expect([key, (await run('set', key, value, '--space', 'team')).code]).toEqual([key, 2]);
   });
 
-  it('keeps memories for a user, of a conversation or of none', async () => {
+  it('stores memories of a user, with or without a conversation', async () => {
     for (const words of [['--memory'], ['--conversation', 'c'], ['--memory', '--user', 'nobody']])
       expect((await run('load', 'docs/notes.txt', '--space', 'team', ...words)).code).toBe(2);
     await load('docs/notes.txt', '--memory', '--user', 'agent', '--conversation', 'talk');
@@ -127,7 +130,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect((await run('forget', '--conversation', 'talk', '--space', 'team')).err).toBe('Deleted 1 entry.\n');
   });
 
-  it('forgets what is selected, and all only when that is said', async () => {
+  it('forgets what the options select, and everything only with --all', async () => {
     await load('docs');
     await run('set', 'k', 'v', '--space', 'team');
     expect((await run('forget', '--space', 'team')).code).toBe(2);
@@ -141,7 +144,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect(records().match(/knowledge\.forgotten/g)).toHaveLength(3);
   });
 
-  it('knows spaces, users and labels, and names the nearest', async () => {
+  it('checks spaces, users and labels, and suggests the nearest name', async () => {
     const problems = async (...words: readonly string[]): Promise<string> => (await run('load', 'docs', ...words)).err;
     expect(await problems()).toContain('2 added');
     expect(await listed()).toMatchObject([{ space: 'team' }, { space: 'team' }]);
@@ -161,7 +164,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect(err).toContain('No profile lists the server knowledge');
   });
 
-  it('is for owners', async () => {
+  it('refuses users who are not owners', async () => {
     for (const words of [
       ['load', 'docs', '--space', 'team'],
       ['set', 'k', 'v', '--space', 'team'],

@@ -1,4 +1,7 @@
-/** Tests the knowledge server through the whole facade: off by default, in every exposure, bound to the caller, capped, stopped, and recorded without content. */
+/**
+ * Tests the knowledge server through the complete facade: off by default, tied to the caller, limited, stopped, and
+ * recorded without content.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -59,8 +62,8 @@ function fill(): void {
   store.close();
 }
 
-describe('servers that ship', () => {
-  it('keep the definitions that were published: a change is a new pin, written here' + verifies('CY-02'), () => {
+describe('internal servers', () => {
+  it('keep their published definitions: a change is a new pin, written here' + verifies('CY-02'), () => {
     expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
       [KNOWLEDGE]: 'sha256:9f212abf33bc59dc10eadf140f1a667e2aabfafbecfc1910b13b69f353f79b34',
       [MANAGEMENT]: 'sha256:bda99fecdbbf065d26979b939dd4f606f560dd6b93295038f5657e2d24d6361f',
@@ -74,9 +77,14 @@ describe('servers that ship', () => {
     }
   });
 
-  it('are off: no profile that does not list them has them' + verifies('CY-10', 'HA-20'), async () => {
+  it('are off in a profile that does not list them' + verifies('CY-10', 'HA-20'), async () => {
     const facade = await startFacade(
-      'version: 1\nworkspace: ./workspace\nstate: ./state\nprincipals: [{id: me, stdio: true}]\nrules: [{id: all, outcome: allow, when: {verbs: [read]}}]\n',
+      `version: 1
+workspace: ./workspace
+state: ./state
+principals: [{id: me, stdio: true}]
+rules: [{id: all, outcome: allow, when: {verbs: [read]}}]
+`,
       { folder },
     );
     open.push(facade);
@@ -87,7 +95,7 @@ describe('servers that ship', () => {
       expect((await facade.call(session, name, {})).code).toBe('UNKNOWN_TOOL');
   });
 
-  it('have reserved names, which point somewhere only as servers with tools', () => {
+  it('have reserved names, which may only be used where servers with tools are named', () => {
     withProject((project) => {
       const messages = (yaml: string): string =>
         project
@@ -106,11 +114,15 @@ describe('servers that ship', () => {
     });
   });
 
-  it('are held to rules like any server, and a rule about a tool that they have not is refused', async () => {
+  it('are subject to rules, and a rule for a tool that they do not have is refused', async () => {
     fill();
     const facade = await start(
       '',
-      '[{id: reading, outcome: allow, when: {servers: [knowledge]}}, {id: no-facts, outcome: deny, message: No facts., when: {tools: [knowledge.facts_get]}}, {id: own, outcome: deny, message: Not that., when: {trust: [internal], tools: [knowledge.kb_search], args: {query: {pattern: harbour}}}}]',
+      `[
+  {id: reading, outcome: allow, when: {servers: [knowledge]}},
+  {id: no-facts, outcome: deny, message: No facts., when: {tools: [knowledge.facts_get]}},
+  {id: own, outcome: deny, message: Not that.,
+    when: {trust: [internal], tools: [knowledge.kb_search], args: {query: {pattern: harbour}}}}]`,
     );
     const session = facade.open('alice');
     expect((await facade.list(session)).map(({ name }) => name).sort()).toEqual([
@@ -130,7 +142,7 @@ describe('servers that ship', () => {
 
 describe('the knowledge server' + verifies('CY-10'), () => {
   it.each(['kb_search', 'knowledge_kb_search'])(
-    'answers by %s for its caller alone, with titles, sources and labels',
+    'answers %s for its caller only, with titles, sources and labels',
     async (name) => {
       fill();
       const facade = await start('', `[{id: reading, outcome: allow, when: {verbs: [read]}}]`);
@@ -145,7 +157,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     },
   );
 
-  it('takes whose rows it reads from nothing that a model or a client says', async () => {
+  it('ignores every statement of a model or client about whose data to read', async () => {
     fill();
     const facade = await start();
     const session = facade.open('alice');
@@ -186,7 +198,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
       expect((await facade.call(session, 'knowledge_facts_get', args)).code).toBe('ARGS_INVALID');
   });
 
-  it('binds memories to the conversation of the run, and facts to user and space', async () => {
+  it('ties memories to the conversation of the run, and facts to user and space', async () => {
     fill();
     const facade = await start();
     const session = facade.open('alice');
@@ -216,11 +228,14 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     );
   });
 
-  it('gives the labels of what it found to the result and to the run', async () => {
+  it('adds the labels of what it found to the result and to the run', async () => {
     fill();
     const facade = await start(
       '',
-      '[{id: reading, outcome: allow, when: {verbs: [read]}}, {id: none-after, outcome: deny, message: The run has seen internal text., when: {tools: [knowledge.facts_get], labels: [internal]}}]',
+      `[
+  {id: reading, outcome: allow, when: {verbs: [read]}},
+  {id: none-after, outcome: deny, message: The run has seen internal text.,
+    when: {tools: [knowledge.facts_get], labels: [internal]}}]`,
     );
     const [session, other] = [facade.open('alice'), facade.open('alice')];
     expect((await facade.call(session, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
@@ -233,7 +248,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect((await facade.call(other, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
   });
 
-  it('has caps for each turn, and names the one that is spent' + verifies('TR-61'), async () => {
+  it('has limits for each turn, and names the one that is used up' + verifies('TR-61'), async () => {
     fill();
     const facade = await start('knowledge: {requests: 3, bytes: 1024, candidates: 2}');
     const session = facade.open('alice');
@@ -243,7 +258,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     const refused = await ask('harbour');
     expect(refused.code).toBe('BUDGET_EXCEEDED');
     expect(refused.text).toContain('its 3 requests to the knowledge server (knowledge.requests)');
-    // Another turn, and another user, have caps of their own.
+    // Another turn, and another user, have their own limits.
     const next = await facade.assembled.deps.runs.open({
       principal: 'alice',
       origin: session.principal.origin,
@@ -257,7 +272,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect((await ask('harbour', bob)).text).toContain(
       'its 2 results from the knowledge server (knowledge.candidates)',
     );
-    // A name of its own begins no turn.
+    // A run that the client names does not start a new turn.
     expect(
       (await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code,
     ).toBe('BUDGET_EXCEEDED');
@@ -272,7 +287,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     ]);
   });
 
-  it('answers with what the bytes of the turn still hold, and with nothing when that is nothing', async () => {
+  it('answers with the items that the bytes of the turn allow, and with none if there are no bytes', async () => {
     const store = openKnowledgeStore(path.join(folder, 'state'));
     const shelf = createKnowledgeCollection(store.database);
     for (let at = 0; at < 4; at += 1) shelf.keep(document(`harbour ${String(at).repeat(500)}`, { name: `n${at}` }));
@@ -285,7 +300,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect((await facade.call(session, 'kb_search', { query: 'harbour' })).text).toContain('(knowledge.bytes)');
   });
 
-  it('is recorded by counts and scope, never by what was asked or found', async () => {
+  it('is recorded with counts and scope, without questions and answers', async () => {
     fill();
     const facade = await start();
     const session = facade.open('alice');
@@ -312,7 +327,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect(JSON.stringify(facade.records())).not.toMatch(/harbour|nine|12 m|depth/);
   });
 
-  it('obeys the kill switch, and hides secrets of the configuration in what it found', async () => {
+  it('obeys the kill switch, and redacts secrets of the configuration in its answers', async () => {
     const store = openKnowledgeStore(path.join(folder, 'state'));
     createKnowledgeCollection(store.database).keep(document('The password is value-of-the-token, they say.'));
     store.close();

@@ -1,4 +1,4 @@
-/** Tests the store of documents, memories and facts: finding in every script, and never for somebody else. */
+/** Tests the store of documents, memories and facts: it finds words in every script, and only for the caller. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -17,8 +17,8 @@ afterEach(() => test.close());
 const found = (query: string, limit = 20): readonly string[] =>
   test.store.documents(scope(), query, limit).map(({ body }) => body);
 
-describe('finding', () => {
-  it('ranks what fits better first, and answers the same question in the same order', () => {
+describe('a search', () => {
+  it('ranks better matches first, and gives the same answer in the same order again', () => {
     test.keep(document('The harbour opens at nine.'));
     test.keep(document('Deploy the harbour: deploy with the deploy script.'));
     test.keep(document('Nothing of interest.'));
@@ -41,19 +41,19 @@ describe('finding', () => {
     ['ฐานความรู้ของทีม', 'ความรู้', 'Thai'],
     ['База знаний', 'ЗНАНИЙ', 'Cyrillic case'],
     ['قاعدة المعرفة', 'المعرفة', 'Arabic'],
-    ['mixed 部署guide text', 'guide', 'letters beside ideographs'],
-  ])('finds in "%s" by "%s": %s', (text, query) => {
+    ['mixed 部署guide text', 'guide', 'letters next to ideographs'],
+  ])('in "%s" for "%s" finds it: %s', (text, query) => {
     test.keep(document(text));
     test.keep(document('something else entirely 别的'));
     expect(found(query)).toEqual([text]);
   });
 
-  it('finds nothing by nothing', () => {
+  it('finds nothing for an empty query', () => {
     test.keep(document('words'));
     for (const query of ['', ' ', '"', '***', '!?', '\u0000', '🙂', '\u200b']) expect(found(query)).toEqual([]);
   });
 
-  it('takes a huge query for its first words', () => {
+  it('uses only the first words of a very long query', () => {
     test.keep(document('needle'));
     expect(found(`needle ${'x'.repeat(500)} `.repeat(2000))).toEqual(['needle']);
     expect(searchTermsOf(Array.from({ length: 5000 }, (_, at) => `w${at}`).join(' '))).toHaveLength(32);
@@ -100,17 +100,17 @@ const INJECTIONS = [
   '@x',
 ] as const;
 
-describe('a query is words and nothing else', () => {
-  it.each(INJECTIONS)('%j changes no meaning and breaks nothing', (query) => {
+describe('a search query', () => {
+  it.each(INJECTIONS)('%j is read as words only', (query) => {
     test.keep(document('needle in the public text'));
-    test.keep(document('the secret of somebody else', { space: 'other' }));
+    test.keep(document('the secret of another space', { space: 'other' }));
     test.keep(document('the secret of bob', { user: 'bob' }));
-    // Each word is looked for as a word: nothing else is found, and nothing is thrown.
+    // Each word is searched as a word: nothing else is found, and nothing is thrown.
     for (const body of found(query)) expect(body).toBe('needle in the public text');
     expect(test.list({})).toHaveLength(3);
   });
 
-  it('holds for any text', () => {
+  it('can be any text', () => {
     test.keep(document('the secret of bob', { user: 'bob' }));
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme', maxLength: 60 }), (query) => {
@@ -121,7 +121,7 @@ describe('a query is words and nothing else', () => {
   });
 });
 
-describe('scopes', () => {
+describe('the scopes of the store', () => {
   const who = fc.record({
     space: fc.constantFrom('team', 'other', 'alice'),
     user: fc.constantFrom('', 'alice', 'bob', 'team'),
@@ -142,13 +142,13 @@ describe('scopes', () => {
     turn: fc.constant('turn'),
   });
 
-  it('no question returns a row of another user, space or conversation' + verifies('CY-10'), () => {
+  it('never let a question return a row of another user, space or conversation' + verifies('CY-10'), () => {
     fc.assert(
       fc.property(rows, callers, fc.constantFrom('alpha', 'beta', '知识', 'alpha beta 知识'), (all, caller, query) => {
         const own = openTestStore();
         try {
           for (const [at, { owner, kind, word }] of all.entries()) {
-            // The text says whose it is, so that what comes back can be judged by itself.
+            // The text names its owner, so that each found text can be checked.
             const text = `${word} #${at} ${owner.space}/${owner.user}/${kind === 'memory' ? owner.conversation : ''}`;
             if (kind === 'fact') own.setFact(fact(`${word}.${at}`, text, { space: owner.space, user: owner.user }));
             else
@@ -178,7 +178,7 @@ describe('scopes', () => {
                 [caller.space, '', ''],
                 [caller.space, caller.user, ''],
               ]).toContainEqual(place(value));
-          // And all that is the caller's is found.
+          // All texts of the caller are found.
           const mine = all.filter(
             ({ kind, owner, word }) =>
               kind === 'memory' &&
@@ -198,7 +198,7 @@ describe('scopes', () => {
 });
 
 describe('facts', () => {
-  it("are found by key and by subject, the own before the space's", () => {
+  it("are found by key and by subject, the user's own before those of the space", () => {
     for (const [key, value] of [
       ['team', 'blue'],
       ['team.lead', 'Ada'],
@@ -222,7 +222,7 @@ describe('facts', () => {
     ]);
   });
 
-  it('are replaced, and not written again when nothing changed', () => {
+  it('are replaced, and not written again if nothing changed', () => {
     expect([
       test.setFact(fact('k', 'v')),
       test.setFact(fact('k', 'v')),
@@ -232,12 +232,12 @@ describe('facts', () => {
   });
 });
 
-describe('keeping and forgetting', () => {
-  it('is private to the user who owns the folder', () => {
+describe('the knowledge store', () => {
+  it('can be read only by the user who owns the folder', () => {
     expect(statSync(path.join(test.folder, 'knowledge.db')).mode & 0o777).toBe(0o600);
   });
 
-  it('keeps a document once, and what is replaced is found no more', () => {
+  it('stores a document once, and no longer finds what was replaced', () => {
     const keep = (text: string, more = {}): unknown => test.keep(document(text, { name: 'guide', ...more }));
     expect([
       keep('first words'),
@@ -272,8 +272,8 @@ describe('keeping and forgetting', () => {
   });
 });
 
-describe('taking apart', () => {
-  it('keeps whole paragraphs together, and headings with what they are about', () => {
+describe('the passages of a document', () => {
+  it('keep whole paragraphs together, and headings with their text', () => {
     const text = `# Guide\n\nFirst.\n\n## Part\n\n${'word '.repeat(300).trim()}\n\nLast.`;
     const chunks = chunksOf(text);
     expect(chunks[0]).toBe('# Guide\n\nFirst.');
@@ -287,7 +287,7 @@ describe('taking apart', () => {
     expect(chunksOf(' \n\n \r\n')).toEqual([]);
   });
 
-  it('loses no character, and cuts none in half', () => {
+  it('contain every character, and divide none', () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: 'grapheme', maxLength: 900 }), { maxLength: 6 }), (parts) => {
         const text = parts.join('\n\n').repeat(3);

@@ -1,4 +1,7 @@
-/** Tests the management tools (HA-20) through the whole facade: what a model may learn of its servers, and that it can only ever narrow. */
+/**
+ * Tests the management tools (HA-20) through the complete facade: what a model may learn of its servers, and that it
+ * can only disable.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -27,7 +30,8 @@ const ALL = '[{id: all, outcome: allow, when: {verbs: [read, write, destructive,
 
 async function start({ rules = ALL, approved = ['stories'], names = '"tollgate.*"' } = {}): Promise<TestFacade> {
   const server = (more = ''): string =>
-    `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([STORY])}, env: {TOKEN: sentinel-value}, isolation: direct${more}}`;
+    `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([STORY])}, ` +
+    `env: {TOKEN: sentinel-value}, isolation: direct${more}}`;
   const yaml = `version: 1
 workspace: ./workspace
 state: ./state
@@ -36,9 +40,14 @@ servers:
   waiting: ${server()}
   gone: {command: /nowhere/at/all/sentinel, isolation: direct}
   foreign: ${server()}
-principals: [{id: alice, stdio: true, profiles: [work]}, {id: bob, stdio: true, profiles: [work]}, {id: boss, stdio: true, owner: true}]
+principals:
+  - {id: alice, stdio: true, profiles: [work]}
+  - {id: bob, stdio: true, profiles: [work]}
+  - {id: boss, stdio: true, owner: true}
 profiles:
-  work: {servers: [stories, waiting, tollgate], expose: {primitives: {read: workspace}, tools: ["stories.*", "waiting.*", ${names}]}}
+  work:
+    servers: [stories, waiting, tollgate]
+    expose: {primitives: {read: workspace}, tools: ["stories.*", "waiting.*", ${names}]}
   others: {servers: [foreign, gone], expose: {primitives: {}}}
 rules: ${rules}
 `;
@@ -52,8 +61,8 @@ const names = async (facade: TestFacade, session: Session): Promise<readonly str
 const ask = async (facade: TestFacade, session: Session, name: string, args: unknown = {}): Promise<string> =>
   (await facade.call(session, `tollgate_${name}`, args)).text;
 
-describe('looking at servers' + verifies('HA-20'), () => {
-  it("lists the servers of the caller's own profiles: state, consent, tools that it can see", async () => {
+describe('the management tools that show servers' + verifies('HA-20'), () => {
+  it("list the servers of the caller's own profiles with state, consent, and tools that it can see", async () => {
     const facade = await start();
     const session = facade.open('alice');
     const count = (await names(facade, session)).filter((name) => name.startsWith('stories_')).length;
@@ -66,9 +75,11 @@ describe('looking at servers' + verifies('HA-20'), () => {
     ]);
   });
 
-  it('shows tools that the caller sees anyway, and never how a server is run', async () => {
+  it('show tools that the caller sees anyway, and never how a server is run', async () => {
     const facade = await start({
-      rules: `[{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}, {id: no-echo, outcome: deny, message: No., when: {tools: [stories.echo]}}]`,
+      rules: `[
+        {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}},
+        {id: no-echo, outcome: deny, message: No., when: {tools: [stories.echo]}}]`,
     });
     const session = facade.open('alice');
     const shown = (await names(facade, session)).filter((name) => name.startsWith('stories_'));
@@ -80,7 +91,7 @@ describe('looking at servers' + verifies('HA-20'), () => {
     expect(await ask(facade, session, 'list_mcp_servers')).not.toMatch(SECRETS);
   });
 
-  it('shows of a server that nobody approved its name alone, and why in words of ours', async () => {
+  it("show only the name of a server without approval, and the reason in Tollgate's words", async () => {
     const facade = await start();
     const session = facade.open('alice');
     await facade.list(session);
@@ -89,7 +100,7 @@ describe('looking at servers' + verifies('HA-20'), () => {
     expect(info.split('\n')).toHaveLength(2);
   });
 
-  it('answers for a server of others as for one that is none', async () => {
+  it('answer for a server of others as for an unknown one', async () => {
     const facade = await start();
     const session = facade.open('alice');
     const answers = await Promise.all(
@@ -116,8 +127,8 @@ describe('looking at servers' + verifies('HA-20'), () => {
   });
 });
 
-describe('managing servers' + verifies('HA-20'), () => {
-  it('puts a server aside for this session alone, and brings back what it put aside', async () => {
+describe('the management tools that change servers' + verifies('HA-20'), () => {
+  it('disable a server for this session only, and enable it again', async () => {
     const facade = await start();
     const [session, other, bob] = [facade.open('alice'), facade.open('alice'), facade.open('bob')];
     const before = await names(facade, session);
@@ -142,7 +153,7 @@ describe('managing servers' + verifies('HA-20'), () => {
     expect(await names(facade, session)).not.toContain('read');
   });
 
-  it('never enables: a wish is noted once, for a person, and nothing has changed', async () => {
+  it('never enable a server for others: they store a request once, for a person, and change nothing', async () => {
     const facade = await start();
     const session = facade.open('alice');
     const before = await names(facade, session);
@@ -165,7 +176,7 @@ describe('managing servers' + verifies('HA-20'), () => {
     ]);
   });
 
-  it('shows the wish to the owner, until the owner has decided', async () => {
+  it('show the request to the owner until the owner has decided', async () => {
     const facade = await start();
     await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' });
     const tollgate = (...words: readonly string[]): Promise<Answer> => cli({ folder, home: folder } as Project, words);
@@ -185,11 +196,12 @@ describe('managing servers' + verifies('HA-20'), () => {
     );
   });
 
-  it('stands under rules: looking reads, managing is destructive, whatever the name it is called by', async () => {
+  it('are subject to rules under every name: showing reads, changing is destructive', async () => {
     const facade = await start({
       rules: '[{id: reading, outcome: allow, when: {verbs: [read]}}]',
       names:
-        '"tollgate.*", {tool: tollgate.manage_mcp, name: servers_off}, {tool: tollgate.list_mcp_servers, name: my_servers}',
+        '"tollgate.*", {tool: tollgate.manage_mcp, name: servers_off}, ' +
+        '{tool: tollgate.list_mcp_servers, name: my_servers}',
     });
     const session = facade.open('alice');
     expect((await names(facade, session)).filter((name) => /mcp|servers/.test(name)).sort()).toEqual([
@@ -201,7 +213,7 @@ describe('managing servers' + verifies('HA-20'), () => {
       expect((await facade.call(session, name, { action: 'disable', server: 'stories' })).code).toBe('UNKNOWN_TOOL');
   });
 
-  it('obeys budgets, and leaves records without what was answered', async () => {
+  it('obey budgets, and leave records without the answers', async () => {
     const facade = await start({ rules: ALL });
     const session = facade.open('alice');
     await ask(facade, session, 'list_mcp_servers');

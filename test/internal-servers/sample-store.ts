@@ -1,4 +1,4 @@
-/** Owns stores in folders of their own for tests, and what stands in them. */
+/** Opens knowledge stores in new folders for tests, and reads what they contain. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import {
 import { type KnowledgeStore, openKnowledgeStore } from '../../facade/internal-servers/knowledge-store.ts';
 import type { RunScope } from '../../facade/serve/host/host-runs.ts';
 
-/** A store with its writing side. */
+/** A store with its collection. */
 export interface TestStore extends KnowledgeCollection {
   readonly folder: string;
   readonly store: KnowledgeStore;
@@ -32,7 +32,7 @@ export function openTestStore(): TestStore {
   };
 }
 
-/** A document of the space `team`, unless said otherwise. */
+/** Returns a document, by default of the space `team`. */
 export const document = (text: string, more: Partial<Document> = {}): Document => ({
   kind: 'document',
   space: 'team',

@@ -1,4 +1,4 @@
-/** Properties of what passes: the policy sees what is sent, and results come back as they were. */
+/** Tests by property that the policy sees the bytes that are sent, and that results pass unchanged. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jsonMembers, readMessage } from '../../adapters/rpc/message-parser.ts';
@@ -53,7 +53,7 @@ beforeAll(async () => {
 });
 afterAll(() => facade.close());
 
-/** One message as a client would write it; the text of the answer. */
+/** Sends one message as a client would write it. Returns the text of the answer. */
 async function send(method: string, params: string): Promise<string> {
   lastId += 1;
   return (
@@ -64,8 +64,8 @@ async function send(method: string, params: string): Promise<string> {
   );
 }
 
-describe('what the policy saw is what is sent', () => {
-  it('bytes of arguments, in order: client, policy, server' + verifies('CY-15'), async () => {
+describe('the arguments that the policy saw are sent', () => {
+  it('with their bytes unchanged and in order: client, policy, server' + verifies('CY-15'), async () => {
     await fc.assert(
       fc.asyncProperty(objectText(valueText()), async (args) => {
         const answer = await send('tools/call', `{"name":"one_open","arguments":${args}}`);
@@ -77,7 +77,7 @@ describe('what the policy saw is what is sent', () => {
     );
   }, 60_000);
 
-  it('where something was repaired, the policy saw the repaired bytes, and the reply says so', async () => {
+  it('and if they were repaired, the policy saw the repaired bytes, and the reply says so', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: -1000, max: 1000 }),
@@ -96,7 +96,7 @@ describe('what the policy saw is what is sent', () => {
     );
   }, 60_000);
 
-  it('a call that stage 3 refuses reaches neither policy nor server', async () => {
+  it('and arguments that stage 3 refuses reach neither policy nor server', async () => {
     await fc.assert(
       fc.asyncProperty(
         objectText(valueText({ depth: 1 })).filter((text) => !/"count"/.test(text)),
@@ -112,16 +112,17 @@ describe('what the policy saw is what is sent', () => {
 });
 
 describe('a result passes byte for byte', () => {
-  /** Content of any types: known, unknown, odd keys. Links are another matter (they may be removed). */
+  /** Content of known and unknown types, with unusual keys. Without links, because these may be removed. */
   const type = fc.constantFrom('"text"', '"image"', '"audio"', '"resource"', '"x-unknown"', '"TEXT"');
   const item = fc.tuple(type, objectText(valueText({ depth: 2 }))).map(([kind, rest]) => {
     const others = jsonMembers(rest)
       .filter(({ key }) => !['type', 'text', 'data'].includes(key))
       .map(({ key, start, end }) => `${JSON.stringify(key)}:${rest.slice(start, end)}`);
-    return `{${[`"type":${kind}`, ...(kind === '"text"' ? ['"text" : "a\\/b\\u00e9 é"'] : []), ...others].join(' ,')}}`;
+    const text = kind === '"text"' ? ['"text" : "a\\/b\\u00e9 é"'] : [];
+    return `{${[`"type":${kind}`, ...text, ...others].join(' ,')}}`;
   });
   const content = fc.array(item, { maxLength: 4 }).map((items) => `[${items.join(', ')}]`);
-  /** `_meta` that is absent, an object, or what no server should send. */
+  /** `_meta` that is absent, an object, or a value that no server should send. */
   const meta = fc.oneof(
     fc.constant(undefined),
     objectText(valueText({ depth: 1 })),
@@ -148,7 +149,7 @@ describe('a result passes byte for byte', () => {
       return `{ ${(order ? given : given.reverse()).join(' , ')} }`;
     });
 
-  it('apart from keys of ours in _meta' + verifies('HA-23', 'CY-15'), async () => {
+  it("except for Tollgate's keys in _meta" + verifies('HA-23', 'CY-15'), async () => {
     await fc.assert(
       fc.asyncProperty(result, async (raw) => {
         const answer = await send('tools/call', `{"name":"one_act","arguments":${JSON.stringify({ raw })}}`);
@@ -161,7 +162,7 @@ describe('a result passes byte for byte', () => {
     );
   }, 60_000);
 
-  it('also where a server forged keys of ours: those alone are replaced', async () => {
+  it('except for forged keys of Tollgate, which are replaced', async () => {
     await fc.assert(
       fc.asyncProperty(
         result,
@@ -170,17 +171,13 @@ describe('a result passes byte for byte', () => {
           { minLength: 1 },
         ),
         async (raw, forged) => {
-          const open = `{${forged.map((key) => `"${key}":12345678901234567890`).join(',')},"kept":12345678901234567890}`;
+          const number = '12345678901234567890';
+          const open = `{${forged.map((key) => `"${key}":${number}`).join(',')},"kept":${number}}`;
           const plain = jsonMembers(raw)
             .filter(({ key }) => key !== '_meta')
             .map(({ key, start, end }) => `${JSON.stringify(key)}:${raw.slice(start, end)}`);
-          const got = memberOf(
-            await send(
-              'tools/call',
-              `{"name":"one_act","arguments":${JSON.stringify({ raw: `{${[...plain, `"_meta":${open}`].join(',')}}` })}}`,
-            ),
-            'result',
-          );
+          const sent = JSON.stringify({ raw: `{${[...plain, `"_meta":${open}`].join(',')}}` });
+          const got = memberOf(await send('tools/call', `{"name":"one_act","arguments":${sent}}`), 'result');
           expect(without(got)).toEqual(without(raw));
           expect(theirMeta(got)).toEqual([['kept', '12345678901234567890']]);
           expect(memberOf(got, '_meta')).toContain('"tollgate/provenance":{"server":"one"');
@@ -192,14 +189,14 @@ describe('a result passes byte for byte', () => {
   }, 60_000);
 });
 
-/** The members of a result but `_meta`, each with its text. */
+/** Returns the members of a result except `_meta`, each with its text. */
 function without(text: string): readonly (readonly [string, string])[] {
   return jsonMembers(text)
     .filter(({ key }) => key !== '_meta')
     .map(({ key, start, end }) => [key, text.slice(start, end)]);
 }
 
-/** The members of `_meta` that are not ours; what is no object counts as empty. */
+/** Returns the members of `_meta` that are not Tollgate's. A value that is not an object counts as empty. */
 function theirMeta(text: string): readonly (readonly [string, string])[] {
   const meta = memberOf(text, '_meta');
   return meta.startsWith('{')

@@ -1,4 +1,4 @@
-/** Owns the comparison of list and call over catalogs of tools, with rules by chance and arguments made from the tools' own schemas; names no catalog. */
+/** Compares list and call on a catalog of tools, with random rules and with arguments made from the tools' schemas. */
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -10,7 +10,7 @@ import { instanceOf, mutantsOf } from '../projection/schema-instances.ts';
 
 const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
 
-/** A tool with a meaning made from its names, as an owner would write it down, and calls made from its schema. */
+/** A tool with semantics made from its names, as an owner would write them, and calls made from its schema. */
 interface Known {
   readonly server: string;
   readonly name: string;
@@ -113,7 +113,7 @@ function rulesFrom(random: RandomFrom, tools: readonly Known[]): readonly unknow
   }));
 }
 
-/** Rules that a load refuses (one that can never match) say nothing here: they are left out one by one. */
+/** Removes rules that a load refuses, such as one that can never match, one by one. */
 async function policyFrom(random: RandomFrom, tools: readonly Known[]): Promise<Policy> {
   const servers = [...new Set(tools.map(({ server }) => server))];
   const options = {
@@ -143,7 +143,10 @@ export interface Catalog {
   readonly tools: readonly RawTool[];
 }
 
-/** Decides so many calls, each beside what a list said of its tool, and fails where the two differ. Gives how often each verdict was met. */
+/**
+ * Decides a number of calls, and fails if a decision contradicts the verdict of the list. Returns how often each
+ * verdict occurred.
+ */
 export async function compareListAndCall(
   catalogs: readonly Catalog[],
   { cases, rounds }: { readonly cases: number; readonly rounds: number },
@@ -179,7 +182,8 @@ export async function compareListAndCall(
       counts[verdict] += 1;
       if ((verdict === 'never' && outcome !== 'deny') || (verdict === 'always' && outcome !== 'allow')) {
         expect.fail(
-          `${server}.${name} is listed ${verdict} and a call of it is ${outcome} (${reasons.map(({ id }) => id).join(', ')}): ${JSON.stringify(args).slice(0, 300)}`,
+          `${server}.${name} is listed ${verdict} and a call of it is ${outcome} ` +
+            `(${reasons.map(({ id }) => id).join(', ')}): ${JSON.stringify(args).slice(0, 300)}`,
         );
       }
     }
@@ -188,7 +192,7 @@ export async function compareListAndCall(
   return counts;
 }
 
-/** Chance from a stream of numbers, so that the seed of the gate fixes it. */
+/** Random choices from a stream of numbers, so that the seed fixes them. */
 class RandomFrom {
   readonly #stream: Iterator<number>;
 

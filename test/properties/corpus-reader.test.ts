@@ -1,4 +1,4 @@
-/** Tests the reader of the corpora: it takes any folder of the same layout, and fails over files without cases. */
+/** Tests the reader of the corpora: it reads any folder of the same layout, and fails for files without cases. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,7 +20,7 @@ describe('a folder of cases' + verifies('TR-67'), () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('is read whatever its ids, order and number are, with its marks removed', () => {
+  it('is read with any ids, order and number, and its marks are removed', () => {
     write('a.json', '{"cases":[{"id":"zz","expected":"de{{+}}ny"},{"id":"b","expected":"allow","more":1}]}');
     expect(readCases<{ id: string; expected: string }>('a.json', ['expected']).map(({ expected }) => expected)).toEqual(
       ['deny', 'allow'],
@@ -46,18 +46,18 @@ describe('a folder of cases' + verifies('TR-67'), () => {
       ],
       'a.json: two cases have the id x',
     ],
-  ])('with %s fails and says so', (_what, value, says) => {
+  ])('fails with %s, and says so', (_what, value, says) => {
     write('a.json', value);
     expect(() => readCases<{ id: string; expected: string }>('a.json', ['expected'])).toThrow(says);
   });
 
-  it('with a word that no test judges fails and says so', () => {
+  it('fails with a kind that no test judges, and says so', () => {
     expect(() => requireKnown('a.json', [{ id: 'x', kind: 'odd' }], { field: 'kind', known: ['path'] })).toThrow(
       'a.json: case x has the kind "odd", which no test judges; known are path',
     );
   });
 
-  it('without catalogs, or with one that lists nothing, fails and says so', () => {
+  it('fails without catalogs, or with one that lists nothing, and says so', () => {
     expect(() => readCatalogs()).toThrow('catalogs: no cases');
     write('catalogs/x.json', { tools: [] });
     expect(() => readCatalogs()).toThrow('catalogs/x.json: no cases');

@@ -1,4 +1,6 @@
-/** Properties of cuts: what the agent was shown and what it can read on from the spill are the redacted whole. */
+/**
+ * Tests by property that what the agent is shown and what it can read from the spill are together the redacted result.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -10,7 +12,7 @@ import { verifies } from '../verifies.ts';
 import { ACT, type RawFacade, startRaw } from './raw-facade.ts';
 
 const SECRET = 'spill-key/12345"67';
-/** Small, so that there are many pages. The smallest that is accepted is tested in test/security/server-channels.test.ts. */
+/** A small cap, for many pages. test/security/server-channels.test.ts tests the smallest that is accepted. */
 const CAP = { bytes: 3000, lines: 60 };
 let facade: RawFacade;
 let session: Session;
@@ -29,7 +31,7 @@ beforeAll(async () => {
 });
 afterAll(() => facade.close());
 
-/** Lines of all lengths, one line without end, letters of all sizes, a secret in several spellings. */
+/** Lines of all lengths, one endless line, characters of every size, and a secret in several spellings. */
 const piece = fc.oneof(
   fc.string({ unit: 'grapheme', maxLength: 60 }),
   fc.constantFrom(
@@ -62,10 +64,10 @@ function itemsOf(result: ToolResult | undefined): readonly string[] {
   return (result?.content ?? []).map((item) => item.text ?? '');
 }
 
-/** Follows the exact calls that the footers name, from a line on; the pages joined. */
+/** Makes the exact calls that the footers name, from a line on. Returns the joined pages. */
 async function readOn(spill: string, offset: number): Promise<string> {
   let text = '';
-  // Stops itself: a page that does not advance fails.
+  // The loop ends, because a page that does not advance fails.
   for (let next: number | undefined = offset; next !== undefined; ) {
     const answer = await facade.call(session, 'read', { path: spill, offset: next });
     expect(answer.code, answer.text).toBe('');
@@ -83,7 +85,7 @@ async function readOn(spill: string, offset: number): Promise<string> {
   return text;
 }
 
-/** What stands in a result before its notices, and what its spills hold. */
+/** Returns the text of a result before its notices, and the content of its spills. */
 async function joined(
   result: ToolResult | undefined,
 ): Promise<{ readonly shown: readonly string[]; readonly spilled: readonly string[] }> {
@@ -103,7 +105,7 @@ async function joined(
 const clean = (text: string): string => escapeHostile(facade.assembled.deps.redactor.redact(text).value).text;
 
 describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'), () => {
-  it('for several texts, long lines, letters of all sizes and secrets', async () => {
+  it('for several texts, long lines, characters of every size, and secrets', async () => {
     await fc.assert(
       fc.asyncProperty(texts, async (given) => {
         const raw = JSON.stringify({ content: given.map((text) => ({ type: 'text', text })) });
@@ -126,7 +128,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
     );
   }, 60_000);
 
-  it('for command output: head, gap and tail' + verifies('HA-11'), async () => {
+  it('for command output with head, gap and tail' + verifies('HA-11'), async () => {
     await fc.assert(
       fc.asyncProperty(
         fc
@@ -154,7 +156,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
     expect(shown[1]).toMatch(/\n4999\n5000\n?$/);
   }, 60_000);
 
-  it('for structured content: the spill holds all of it, and what is shown is shorter', async () => {
+  it('for structured content: the spill has all of it, and the shown part is shorter', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.string({ unit: 'grapheme', minLength: 30, maxLength: 80 }), { minLength: 160, maxLength: 250 }),
@@ -183,7 +185,7 @@ function handleOf(result: ToolResult | undefined): string {
   return (result?._meta?.['tollgate/cut'] as { parts: readonly Part[] }).parts[0]?.spill ?? '';
 }
 
-/** The texts behind the last one that was shown whole: one that was cut lies in a spill as it is, those after it as lines of JSON. */
+/** Returns the texts after the last complete one. The spill has the cut one as text, the others as lines of JSON. */
 function restOf(
   spilled: readonly string[],
   { shown, expected }: { shown: readonly string[]; expected: readonly string[] },

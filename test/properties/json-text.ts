@@ -1,7 +1,9 @@
-/** Owns the making of JSON as it may stand on a wire: odd white space, escapes and numbers, every key once. */
+/**
+ * Generates JSON texts for property tests, with unusual white space, escapes and numbers, and without duplicate keys.
+ */
 import fc from 'fast-check';
 
-/** Numbers that a reader could change: minus zero, more digits than a double has, out of range, spellings. */
+/** Numbers that a parser could change: minus zero, more digits than a double has, out of range, other spellings. */
 const NUMBERS = [
   '0',
   '-0',
@@ -20,18 +22,18 @@ const NUMBERS = [
 ] as const;
 const GAPS = ['', '', '', ' ', '\t', '  '] as const;
 
-/** What may stand in the texts. */
+/** What the texts may contain. */
 export interface TextOptions {
-  /** Raw and escaped control, bidi, tag and zero-width characters, halves of pairs: what a facade makes visible. */
+  /** Raw and escaped control, bidi, tag and zero-width characters, and lone surrogates: what a facade makes visible. */
   readonly hostile?: boolean;
-  /** Spellings of numbers; by default some that no double holds. */
+  /** Spellings of numbers. By default some that a double cannot hold. */
   readonly numbers?: readonly string[];
   readonly depth?: number;
 }
 
 const HOSTILE = ['\\u001b[2J', '\\u0007', '\u200b', '\u202e', '\\ud800', '\u{e0041}', '\u009b', '\\u0000'];
 
-/** A JSON string with its quotes. */
+/** Generates a JSON string with its quotes. */
 export function stringText({ hostile = false }: TextOptions = {}): fc.Arbitrary<string> {
   const plain = fc
     .string({ unit: 'grapheme', maxLength: 6 })
@@ -57,7 +59,7 @@ export function stringText({ hostile = false }: TextOptions = {}): fc.Arbitrary<
   return fc.array(pieces, { maxLength: 4 }).map((all) => `"${all.join('')}"`);
 }
 
-/** The text of one JSON value. */
+/** Generates the text of one JSON value. */
 export function valueText(options: TextOptions = {}): fc.Arbitrary<string> {
   const { numbers = NUMBERS, depth = 3 } = options;
   const { value } = fc.letrec<{ value: string; object: string; array: string; leaf: string }>((tie) => ({
@@ -78,7 +80,7 @@ export function valueText(options: TextOptions = {}): fc.Arbitrary<string> {
 
 const gap = fc.constantFrom(...GAPS);
 
-/** The text of an object of such values. */
+/** Generates the text of an object of such values. */
 export function objectText(values: fc.Arbitrary<string>, options: TextOptions = {}): fc.Arbitrary<string> {
   const member = fc.tuple(stringText(options), gap, gap, values, gap);
   return fc

@@ -1,4 +1,4 @@
-/** Properties of limits and of the log: budgets hold under any load, and each call leaves exactly its records. */
+/** Tests by property that budgets hold under any load, and that each call leaves exactly its records. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -33,7 +33,7 @@ describe('budgets are never exceeded', () => {
     expect(facade.records().filter(({ type }) => type === 'budget')).toHaveLength(90);
   });
 
-  it('in any scope, by sessions and runs of several principals at once', async () => {
+  it('in any scope, by parallel sessions and runs of several principals', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 7 }),
@@ -83,7 +83,7 @@ describe('budgets are never exceeded', () => {
     );
   }, 60_000);
 
-  it('by two facades over one state' + verifies('CY-17'), async () => {
+  it('by two facades with one state' + verifies('CY-17'), async () => {
     facade = await startRaw(
       { one: { tools: [tool('open')] } },
       { budgets: [{ id: 'ten', scope: 'principal', calls: 10 }] },
@@ -104,7 +104,7 @@ describe('budgets are never exceeded', () => {
   });
 
   it(
-    'of calls at once: a server never has more than the budget, nor a session more than its cap' + verifies('CY-17'),
+    'by parallel calls: a server never has more than the budget, nor a session more than its cap' + verifies('CY-17'),
     async () => {
       facade = await startRaw(
         { one: { tools: [ACT] }, two: { tools: [ACT] } },
@@ -126,7 +126,7 @@ describe('budgets are never exceeded', () => {
     },
   );
 
-  it('of bytes of arguments: counted as bytes, whatever their characters', async () => {
+  it('in bytes of arguments, which count as bytes whatever their characters are', async () => {
     facade = await startRaw(
       { one: { tools: [tool('open')] } },
       { budgets: [{ id: 'kilo', scope: 'session', argBytes: 1000 }] },
@@ -140,7 +140,7 @@ describe('budgets are never exceeded', () => {
   });
 });
 
-/** Runs that a client names count with their session, and the sessions of a principal share a session budget. */
+/** Returns the key of the counter: runs of a session, and sessions of a principal, share a session budget. */
 function keyOf(scope: (typeof SCOPES)[number], session: number): string {
   const person = session % 2;
   return {
@@ -159,7 +159,7 @@ function count(answers: readonly Answer[], code: string): number {
 
 const SECRET_PAYLOAD = 'payload-that-stands-in-no-log';
 const typed = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] };
-/** Ways in which a call can go. */
+/** The possible results of a call. */
 const WAYS: Readonly<
   Record<
     string,
@@ -189,8 +189,8 @@ const WAYS: Readonly<
   cancelled: { name: 'one_act', act: { mute: true }, abortMs: 5, code: 'CANCELLED' },
 };
 
-describe('the log has of each call exactly its records', () => {
-  it('one end each, an intent before each execution and none without, ids unique, no payload anywhere' +
+describe('the log has exactly the records of each call', () => {
+  it('one end each, an intent before each execution and no other, unique ids, and no payload' +
     verifies('PF-09', 'CY-25'), async () => {
     await fc.assert(
       fc.asyncProperty(
@@ -243,7 +243,7 @@ describe('the log has of each call exactly its records', () => {
     );
   }, 60_000);
 
-  it('also when the server dies under the call: executed is unknown', async () => {
+  it('and says that the execution is unknown if the server ends during the call', async () => {
     facade = await startRaw({ one: { tools: [ACT] } });
     const answer = await facade.call(facade.open('me'), 'one_act', { exit: true });
     expect(answer.code).toBe('TOOL_CRASHED');
@@ -266,7 +266,7 @@ function go(running: RawFacade, session: Session, way: string): Promise<Answer> 
   );
 }
 
-/** That a person is asked stands beside the call, with its id: once for calls that are alike. */
+/** Returns the records of approvals, which have the id of the call: one for equal calls. */
 function judgeAsks(records: readonly Recorded[]): void {
   const asking = new Set(records.filter(({ code }) => code === 'APPROVAL_REQUIRED').map(({ id }) => id));
   const asked = records.filter(({ type }) => type === 'approval');

@@ -1,4 +1,4 @@
-/** Properties of names: what is listed resolves, what is not listed does not, and no exposure changes a decision. */
+/** Tests by property that listed names resolve, that other names do not, and that no exposure changes a decision. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -77,7 +77,7 @@ const PEOPLE = [
   ['dev', []],
 ].map(([role, profiles], n) => ({ id: `u${n}`, role, groups: n % 2 === 0 ? ['staff'] : [], profiles, stdio: true }));
 
-/** Arguments of all kinds that every schema above takes. */
+/** Arguments that every schema above accepts. */
 const HOSTILE = [
   'a',
   'src/a',
@@ -116,7 +116,7 @@ const argsFor = (tool_: RawTool): fc.Arbitrary<Record<string, unknown>> => {
 const SURE = /^(?!.*\(Policy)/s;
 
 describe('list and call agree' + verifies('CY-11', 'CY-16'), () => {
-  it('every listed name resolves, no other does, and what is listed without condition is never denied', async () => {
+  it('on every name: listed names resolve, others do not, and a tool listed as always is never denied', async () => {
     await fc.assert(
       fc.asyncProperty(
         setups,
@@ -178,7 +178,7 @@ async function judge(facade: RawFacade, { session, name, listed, args }: Probe):
   }
 }
 
-/** Random rules may be refused at load (a rule that can never match, an alias twice): those say nothing here. */
+/** Skips random rules that a load refuses, such as a rule that can never match or a duplicate alias. */
 async function startLenient(rest: Readonly<Record<string, unknown>>): Promise<RawFacade | undefined> {
   const server = { tools: TOOLS, settings: SETTINGS };
   try {
@@ -189,7 +189,7 @@ async function startLenient(rest: Readonly<Record<string, unknown>>): Promise<Ra
   }
 }
 
-describe('one effect, many exposures', () => {
+describe('one effect in many exposures', () => {
   const exposures = {
     own: { primitives: {}, tools: ['git.*'] },
     alias: {
@@ -227,7 +227,7 @@ describe('one effect, many exposures', () => {
   });
   afterAll(() => facade.close());
 
-  /** Decision and digest of a call, as the log has them. */
+  /** Returns decision and digest of a call from the log. */
   async function decided(principal: string, name: string, args: unknown): Promise<unknown> {
     const before = facade.records().length;
     const answer: Answer = await facade.call(facade.open(principal), name, args);
@@ -246,7 +246,7 @@ describe('one effect, many exposures', () => {
     };
   }
 
-  it('the same call has the same decision and the same digest, by its own name, an alias, a pinned alias, with exposures on or off', async () => {
+  it('has one decision and digest under its own name and under aliases, with exposures on or off', async () => {
     await fc.assert(
       fc.asyncProperty(argsFor(TOOLS[0] as RawTool), async ({ n: _, ...args }) => {
         const whole = { ...args, n: 3 };
@@ -263,7 +263,7 @@ describe('one effect, many exposures', () => {
     );
   }, 60_000);
 
-  it('a command is judged by its words under each name', async () => {
+  it('is judged by the words of a command under each name', async () => {
     await fc.assert(
       fc.asyncProperty(argsFor(TOOLS[2] as RawTool), async (args) => {
         expect(await decided('alias', 'do', args)).toEqual(await decided('own', 'git_run', args));

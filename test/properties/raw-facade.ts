@@ -1,4 +1,4 @@
-/** Owns a facade before servers whose every received byte can be read: for tests of what is really sent and really answered. */
+/** Opens a facade with servers that keep every received byte, for tests of what is sent and answered. */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { type StartOptions, startFacade, type TestFacade } from '../stories/faca
 
 const program = path.join(import.meta.dirname, '..', 'fixtures', 'raw-server.mjs');
 
-/** What test/fixtures/raw-server.mjs is told; the tool `act` takes the same as arguments. */
+/** The instructions for test/fixtures/raw-server.mjs. The tool `act` accepts the same as arguments. */
 export interface Act {
   readonly raw?: string;
   readonly error?: string;
@@ -20,7 +20,7 @@ export interface Act {
   readonly exit?: boolean;
 }
 
-/** A server: one list of tools, or several that alternate; `yaml` are more keys of its entry, in flow style. */
+/** A server with one list of tools, or several that alternate. `yaml`: more keys of its entry, in flow style. */
 export interface RawServer {
   readonly tools?: readonly RawTool[];
   readonly lists?: readonly (readonly RawTool[])[];
@@ -28,7 +28,7 @@ export interface RawServer {
   readonly settings?: Readonly<Record<string, unknown>>;
 }
 
-/** A call as a server got it: `args` is the text between the colon and the comma. */
+/** A call as a server received it. `args`: the text between the colon and the comma. */
 export interface Got {
   readonly id: number;
   readonly name: string;
@@ -36,18 +36,18 @@ export interface Got {
   readonly line: string;
 }
 
-/** A facade before raw servers. */
+/** A facade with raw servers. */
 export interface RawFacade extends TestFacade {
-  /** Lines that a server got, in order. */
+  /** The lines that a server received, in order. */
   lines(server: string): readonly string[];
   calls(server: string): readonly Got[];
-  /** The largest number of calls that a server had without answering. */
+  /** The largest number of calls that a server had at the same time. */
   mostAtOnce(server: string): number;
-  /** Changes what a server says at its next tools/list. */
+  /** Changes the answer of a server to its next tools/list. */
   redefine(server: string, definition: RawServer): void;
 }
 
-/** An argument object that takes everything. */
+/** A schema that accepts any object. */
 export const OPEN = { type: 'object' } as const;
 /** A tool with an open schema. */
 export const tool = (name: string, more: Readonly<Record<string, unknown>> = {}): RawTool => ({
@@ -58,10 +58,10 @@ export const tool = (name: string, more: Readonly<Record<string, unknown>> = {})
 });
 /** The tool that does what its arguments say. */
 export const ACT = tool('act');
-/** Everything of these servers is allowed. */
+/** Rules that allow every tool of these servers. */
 export const allow = (...servers: readonly string[]): unknown => ({ id: 'all', outcome: 'allow', when: { servers } });
 
-/** Rest of tollgate.yaml as a value: JSON is YAML. `principals` default to one, `me`, which sees all tools of all servers. */
+/** The rest of tollgate.yaml as a value, because JSON is YAML. Default principal: `me`, which sees all tools. */
 export async function startRaw(
   servers: Readonly<Record<string, RawServer>>,
   rest: Readonly<Record<string, unknown>> = {},
@@ -93,7 +93,7 @@ export async function startRaw(
     limits: { connections: 32, servers: 64 },
     principals: [{ id: 'me', profiles: ['all'], stdio: true }],
     profiles: { all: { servers: names, expose: { primitives: {}, tools: names.map((name) => `${name}.*`) } } },
-    // How commands are isolated is not the subject here.
+    // The isolation of commands is not tested here.
     bash: { isolation: 'direct' },
     rules: [allow(...names)],
     ...rest,
@@ -128,7 +128,7 @@ function callIn(line: string): readonly Got[] {
   ];
 }
 
-/** The text of a member of an object's text. */
+/** Returns the text of a member of an object's text. */
 export function memberOf(text: string, key: string): string {
   const found = jsonMembers(text).find((member) => member.key === key);
   return found === undefined ? '' : text.slice(found.start, found.end);

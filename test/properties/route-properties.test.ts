@@ -1,4 +1,4 @@
-/** Properties of primitives with several servers: a call is the very call of the server that its route names, no hidden server is called, and what is listed as always allowed is. */
+/** Tests by property that a routed primitive makes the call of the server of its route, and calls no hidden server. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PRIMITIVES } from '../../adapters/port.ts';
@@ -44,7 +44,7 @@ const rule = fc.record({
     { requiredKeys: [] },
   ),
 });
-/** With some that let all pass: else hardly any tool is always allowed. */
+/** Includes rules that allow everything, because otherwise hardly any tool would be always allowed. */
 const rules = fc.oneof(
   { weight: 2, arbitrary: fc.array(rule, { maxLength: 4 }) },
   { weight: 1, arbitrary: fc.constant([{ outcome: 'allow', when: {} }]) },
@@ -75,7 +75,7 @@ interface Asked {
   readonly labels: readonly string[];
 }
 
-/** The first route that fits, by another way than that of the facade: what the path comes to is worked out by hand. */
+/** Returns the server of the first matching route, by code that is independent of the facade. */
 function expected(all: readonly Route[], { path, labels }: Asked): string | undefined {
   const real =
     path.startsWith('/') || path.startsWith('../')
@@ -97,16 +97,19 @@ describe('a primitive with several servers', () => {
     const single = SERVERS.map(
       (server, at) => `{id: p-${server}, profiles: [${server}], token: "${HASH}${String(at).repeat(64)}"}`,
     ).join(', ');
-    config =
-      project.config(`servers: {notes: {command: node, mapping: server-filesystem}, desk: {command: node, mapping: desktop-commander}}
+    config = project.config(`servers:
+  notes: {command: node, mapping: server-filesystem}
+  desk: {command: node, mapping: desktop-commander}
 principals: [{id: routed, profiles: [routed]}, ${single}]
-profiles: {routed: {servers: [notes, desk]}, ${SERVERS.map((server) => `${server}: {expose: {primitives: ${server}}}`).join(', ')}}
+profiles:
+  routed: {servers: [notes, desk]}
+${SERVERS.map((server) => `  ${server}: {expose: {primitives: ${server}}}`).join('\n')}
 `);
     served = await serveOfflineOnDemand(config);
   });
   afterAll(() => project.remove());
 
-  /** The configuration with these routes for three primitives. */
+  /** Returns the configuration with these routes for three primitives. */
   const withRoutes = (all: readonly Route[]): Config => {
     const before = config.profiles.get('routed') as NonNullable<ReturnType<Config['profiles']['get']>>;
     return {
@@ -136,7 +139,7 @@ profiles: {routed: {servers: [notes, desk]}, ${SERVERS.map((server) => `${server
   ): Promise<CallDecision> =>
     policy.call({ principal: principalOf(id), run: 'r', labels, time: '2026-11-20T10:00:00Z', effect, argsText });
 
-  it('is the call of the server of its first route; hides no server that can be called, and promises nothing that is refused' +
+  it('calls the server of its first route, hides no callable server, and lists as always only what is allowed' +
     verifies('ST-120', 'ST-117'), async () => {
     const seen = { always: 0, maybe: 0, hidden: 0, unserved: 0, served: 0 };
     await fc.assert(
@@ -157,7 +160,7 @@ profiles: {routed: {servers: [notes, desk]}, ${SERVERS.map((server) => `${server
           rules: [documentOf(written.map(({ outcome, when }, at) => ({ id: `r${at}`, outcome, when })))],
         };
         const policy = await loadPolicy(parts).catch((thrown: unknown) => {
-          // Rules that never count are refused.
+          // The load refuses rules that can never match.
           if (thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID') return undefined;
           throw thrown;
         });

@@ -1,14 +1,14 @@
-/** Owns how property tests begin and how they tell of a failure: with one and the same seed at the gate, so that a change is judged by itself, and another at every run by hand. */
+/** Sets up property tests: a fixed seed at the gate, another one in each run by hand, and the report of a failure. */
 
 import fc from 'fast-check';
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
 
-/** A seed from outside (npm run fuzz) wins; the gate has one of its own. */
+/** A seed in the environment (npm run fuzz) has priority. The gate has its own. */
 const given = process.env.TOLLGATE_FUZZ_SEED;
 const seed = given !== undefined ? Number(given) : process.env.CI === undefined ? undefined : 20_261_122;
 
-// What failed stands in the message, beside the seed and the counterexample: a report that leaves out the cause of an error is all that is left of some runs.
+// The message contains the cause next to the seed and the counterexample. Of some runs, only the message is left.
 fc.configureGlobal({ includeErrorInReport: true, ...(seed === undefined ? {} : { seed }) });
 
-// Where helpers are is a setting of the whole process, which files of tests share: none takes over what the one before set.
+// The paths of helper programs are a setting of the process, which test files share. Each file starts with the default.
 useHelpers({ programs: {}, writable: [] });

@@ -1,4 +1,7 @@
-/** Properties of wrapping: a primitive on a mapped server and the tool that it becomes, shown by its own name in another profile, are one effect with one digest and one decision. */
+/**
+ * Tests by property that a primitive on a mapped server and its tool under its own name have one effect, digest and
+ * decision.
+ */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { effectDigest } from '../../facade/call/call-facts.ts';
@@ -17,7 +20,9 @@ const YAML = (mapping: string): string => `
 servers: {files: {command: node, mapping: ${mapping}}}
 principals: [{id: wrapped, profiles: [wrapped]}, {id: shown, profiles: [shown], token: "sha256:${'0'.repeat(64)}"}]
 profiles:
-  wrapped: {expose: {primitives: {read: files, write: files, edit: files${mapping === 'desktop-commander' ? ', bash: files' : ''}}}}
+  wrapped:
+    expose:
+      primitives: {read: files, write: files, edit: files${mapping === 'desktop-commander' ? ', bash: files' : ''}}
   shown: {servers: [files], expose: {primitives: {}, tools: ["files.*"]}}
 rules:
   - {id: all, outcome: allow, when: {servers: [files]}}
@@ -54,57 +59,60 @@ const calls = fc.oneof(
   }),
 );
 
-describe.each(['server-filesystem', 'desktop-commander'])('wrapped and shown by %s', (mapping) => {
-  const project = new Project();
-  let config: Config;
-  let served: ReadonlyMap<string, ServedServer>;
-  let policy: Policy;
-  beforeAll(async () => {
-    config = project.config(YAML(mapping));
-    served = await serveOfflineOnDemand(config);
-    policy = await loadPolicy(policyParts(config, {}));
-  });
-  afterAll(() => {
-    policy.close();
-    project.remove();
-  });
+describe.each(['server-filesystem', 'desktop-commander'])(
+  'a call of a primitive on %s, and of the same tool under its own name,',
+  (mapping) => {
+    const project = new Project();
+    let config: Config;
+    let served: ReadonlyMap<string, ServedServer>;
+    let policy: Policy;
+    beforeAll(async () => {
+      config = project.config(YAML(mapping));
+      served = await serveOfflineOnDemand(config);
+      policy = await loadPolicy(policyParts(config, {}));
+    });
+    afterAll(() => {
+      policy.close();
+      project.remove();
+    });
 
-  const principalOf = (id: string) =>
-    asPrincipal(config.principals.find((one) => one.id === id) as Config['principals'][number]);
-  const draft = (id: string, tool: string, args: Readonly<Record<string, unknown>>): DraftedCall =>
-    draftCall({ config, served }, principalOf(id), { tool, args });
-  const digestOf = ({ effect, argsText }: DraftedCall): string => effectDigest(effect, argsText, (text) => text);
-  const decide = (id: string, { effect, argsText }: DraftedCall): unknown =>
-    policy.call({ principal: principalOf(id), run: 'r', labels: [], time: '2026-11-20T10:00:00Z', effect, argsText });
+    const principalOf = (id: string) =>
+      asPrincipal(config.principals.find((one) => one.id === id) as Config['principals'][number]);
+    const draft = (id: string, tool: string, args: Readonly<Record<string, unknown>>): DraftedCall =>
+      draftCall({ config, served }, principalOf(id), { tool, args });
+    const digestOf = ({ effect, argsText }: DraftedCall): string => effectDigest(effect, argsText, (text) => text);
+    const decide = (id: string, { effect, argsText }: DraftedCall): unknown =>
+      policy.call({ principal: principalOf(id), run: 'r', labels: [], time: '2026-11-20T10:00:00Z', effect, argsText });
 
-  it('is one effect: the same digest, and the same decision with its reasons' + verifies('CY-18'), async () => {
-    await fc.assert(
-      fc.asyncProperty(calls, async ({ tool, args }) => {
-        fc.pre(tool !== 'bash' || mapping === 'desktop-commander');
-        const wrapped = draft('wrapped', tool, args);
-        const shown = draft(
-          'shown',
-          `files.${wrapped.effect.tool}`,
-          JSON.parse(wrapped.argsText) as Record<string, unknown>,
-        );
-        // By its own name this tool may be told to fetch a URL from the same argument; as a primitive it is not.
-        const fetches = wrapped.effect.tool === 'read_file' && mapping === 'desktop-commander';
-        expect(fetches ? { ...shown, effect: { ...shown.effect, urls: [] } } : shown).toEqual(wrapped);
-        expect(digestOf(shown) === digestOf(wrapped)).toBe(!fetches);
-        expect(await decide('shown', shown)).toEqual(await decide('wrapped', wrapped));
-      }),
-      { numRuns: 120 },
-    );
-  }, 60_000);
+    it('is one effect with the same digest, decision and reasons' + verifies('CY-18'), async () => {
+      await fc.assert(
+        fc.asyncProperty(calls, async ({ tool, args }) => {
+          fc.pre(tool !== 'bash' || mapping === 'desktop-commander');
+          const wrapped = draft('wrapped', tool, args);
+          const shown = draft(
+            'shown',
+            `files.${wrapped.effect.tool}`,
+            JSON.parse(wrapped.argsText) as Record<string, unknown>,
+          );
+          // Under its own name, this tool can fetch a URL from the same argument. As a primitive it cannot.
+          const fetches = wrapped.effect.tool === 'read_file' && mapping === 'desktop-commander';
+          expect(fetches ? { ...shown, effect: { ...shown.effect, urls: [] } } : shown).toEqual(wrapped);
+          expect(digestOf(shown) === digestOf(wrapped)).toBe(!fetches);
+          expect(await decide('shown', shown)).toEqual(await decide('wrapped', wrapped));
+        }),
+        { numRuns: 120 },
+      );
+    }, 60_000);
 
-  it('shows an edit as what it replaces by what, also where the server can only store a file whole: its new text is known once it was read', () => {
-    const edit = draft('wrapped', 'edit', { path: 'a.ts', old_string: 'a', new_string: 'b' });
-    const write = draft('shown', 'files.write_file', { path: `${config.workspace}/a.ts`, content: 'b' });
-    expect(JSON.parse(edit.argsText)).toMatchObject({ old_string: 'a', new_string: 'b' });
-    expect([edit.effect.verb, edit.effect.paths.map((fact) => fact.path)]).toEqual([
-      write.effect.verb,
-      write.effect.paths.map((fact) => fact.path),
-    ]);
-    expect(digestOf(edit)).not.toBe(digestOf(write));
-  });
-});
+    it('shows the policy the old and the new text of an edit, even if the server can only write whole files', () => {
+      const edit = draft('wrapped', 'edit', { path: 'a.ts', old_string: 'a', new_string: 'b' });
+      const write = draft('shown', 'files.write_file', { path: `${config.workspace}/a.ts`, content: 'b' });
+      expect(JSON.parse(edit.argsText)).toMatchObject({ old_string: 'a', new_string: 'b' });
+      expect([edit.effect.verb, edit.effect.paths.map((fact) => fact.path)]).toEqual([
+        write.effect.verb,
+        write.effect.paths.map((fact) => fact.path),
+      ]);
+      expect(digestOf(edit)).not.toBe(digestOf(write));
+    });
+  },
+);

@@ -1,4 +1,7 @@
-/** Tests `tollgate secret` as a person and a script use it: hidden prompts, piped values, lists without values, what is refused. */
+/**
+ * Tests `tollgate secret` at a terminal and from a script: hidden prompts, piped values, lists without values,
+ * refusals.
+ */
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import type { Io } from '../../facade/cli/command-io.ts';
@@ -13,7 +16,9 @@ state: ../state
 secrets: {from.env: {env: SOME_VARIABLE}, from.program: {exec: [op, read, x]}, from.keychain: {keychain: github/work}}
 servers:
   local: {command: node, env: {API_TOKEN: '\${secret:github.token}'}}
-  remote: {url: 'https://a.test/mcp', headers: {Authorization: 'Bearer \${secret:github.token}', X-Other: '\${secret:absent}'}}
+  remote:
+    url: 'https://a.test/mcp'
+    headers: {Authorization: 'Bearer \${secret:github.token}', X-Other: '\${secret:absent}'}
 `;
 
 async function withSecrets<T>(work: (project: Project) => Promise<T>): Promise<T> {
@@ -33,7 +38,7 @@ async function pipe(project: Project, argv: readonly string[], value: string, mo
   return running.ended;
 }
 
-/** A terminal at which somebody types. */
+/** Returns a terminal at which a person types. */
 function keyboard(): PassThrough & { isTTY: true; setRawMode: (raw: boolean) => void; readonly modes: boolean[] } {
   const modes: boolean[] = [];
   return Object.assign(new PassThrough(), {
@@ -44,7 +49,7 @@ function keyboard(): PassThrough & { isTTY: true; setRawMode: (raw: boolean) => 
 }
 
 describe('tollgate secret', () => {
-  it('stores a piped value, lists it without it, rotates it and removes it' + verifies('PF-04'), () =>
+  it('stores a piped value, lists it without the value, rotates it and removes it' + verifies('PF-04'), () =>
     withSecrets(async (project) => {
       const stored = await pipe(project, ['secret', 'set', 'github.token'], 'sesame-open\n');
       expect(stored.code).toBe(0);
@@ -68,7 +73,7 @@ describe('tollgate secret', () => {
     }),
   );
 
-  it('lists as JSON, and says when there is nothing', () =>
+  it('lists as JSON, and says if there is nothing', () =>
     withSecrets(async (project) => {
       await pipe(project, ['secret', 'set', 'other'], 'sesame-open');
       const items = dataOf<readonly { name: string; provider: string; missing: boolean; setAt?: string }[]>(
@@ -93,11 +98,11 @@ describe('tollgate secret', () => {
     ['a value that could not be redacted', ['secret', 'set', 'a'], '12345', 'USAGE'],
     ['no value', ['secret', 'set', 'a'], '', 'USAGE'],
     ['a NUL', ['secret', 'set', 'a'], 'sesame\0open', 'USAGE'],
-    ['a secret of the environment', ['secret', 'set', 'from.env'], 'sesame-open', 'USAGE'],
-    ['the removal of what a program gives', ['secret', 'rm', 'from.program'], '', 'USAGE'],
-    ['a rotation of what is not there', ['secret', 'rotate', 'none'], 'sesame-open', 'SECRET_MISSING'],
-    ['a keychain that is not there', ['secret', 'set', 'from.keychain'], 'sesame-open', 'VAULT_FAILED'],
-    ['the removal from a keychain that is not there', ['secret', 'rm', 'from.keychain'], '', 'VAULT_FAILED'],
+    ['a value for a secret of the environment', ['secret', 'set', 'from.env'], 'sesame-open', 'USAGE'],
+    ['to remove a secret that a program gives', ['secret', 'rm', 'from.program'], '', 'USAGE'],
+    ['to rotate a missing secret', ['secret', 'rotate', 'none'], 'sesame-open', 'SECRET_MISSING'],
+    ['to store in a missing keychain', ['secret', 'set', 'from.keychain'], 'sesame-open', 'VAULT_FAILED'],
+    ['to remove from a missing keychain', ['secret', 'rm', 'from.keychain'], '', 'VAULT_FAILED'],
   ])('refuses %s', (_name, argv, value, code) =>
     withSecrets(async (project) => {
       const { err, out, code: exit } = await pipe(project, argv, value);
@@ -107,7 +112,7 @@ describe('tollgate secret', () => {
     }),
   );
 
-  it('takes the passphrase from the environment, or asks for it at a terminal', () =>
+  it('reads the passphrase from the environment, or asks for it at a terminal', () =>
     withSecrets(async (project) => {
       const env = { TOLLGATE_VAULT_PASSPHRASE: 'correct horse' };
       expect((await pipe(project, ['secret', 'set', 'a'], 'sesame-open', { env })).err).toContain(
@@ -122,7 +127,7 @@ describe('tollgate secret', () => {
       expect(stdin.modes).toEqual([true, false]);
     }));
 
-  it('asks for the value at a terminal, unseen', () =>
+  it('asks for the value at a terminal, without an echo', () =>
     withSecrets(async (project) => {
       const stdin = keyboard();
       const setting = cli(project, ['secret', 'set', 'a'], { stdin });
@@ -138,7 +143,7 @@ describe('a prompt', () => {
   it.each([
     ['Ctrl-C', '\u0003'],
     ['Ctrl-D', '\u0004'],
-  ])('ends with %s, and gives the terminal back', async (_name, key) => {
+  ])('ends with %s, and restores the terminal', async (_name, key) => {
     const stdin = keyboard();
     const asking = askHidden({ stdin, stderr: () => undefined }, '? ');
     stdin.write(`half${key}`);
@@ -146,7 +151,7 @@ describe('a prompt', () => {
     expect(stdin.modes).toEqual([true, false]);
   });
 
-  it('ends when the terminal goes', async () => {
+  it('ends if the terminal is closed', async () => {
     const stdin = keyboard();
     const asking = askHidden({ stdin, stderr: () => undefined }, '? ');
     stdin.end();
@@ -168,7 +173,7 @@ describe('a piped value', () => {
     expect(await piped(Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1))).toBe('é');
   });
 
-  it('is text, and not too long', async () => {
+  it('must be text, and not too long', async () => {
     await expect(piped(Buffer.from([0xff, 0xfe]))).rejects.toMatchObject({ code: 'USAGE' });
     await expect(piped('x'.repeat(70_000))).rejects.toMatchObject({ code: 'USAGE' });
   });

@@ -1,4 +1,7 @@
-/** Tests a whole run with servers that give their secrets away: no value stands in any reply, record, log, file, argument list or foreign environment. */
+/**
+ * Tests a run with servers that print their secrets: no reply, record, log, file, argument list or other environment
+ * shows a value.
+ */
 import { chownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -12,7 +15,7 @@ import { verifies } from '../verifies.ts';
 import { pipeValue } from './pipe.ts';
 
 const LEAKY = path.join(import.meta.dirname, '..', 'fixtures', 'leaky-server.mjs');
-/** One of each place. Characters that JSON, URLs and base64 write differently. */
+/** One value for each place, with characters that JSON, URLs and base64 encode differently. */
 const VALUES = {
   vault: 'vault+sesame/"öpen"=1',
   env: 'env-sesame-open-two',
@@ -21,7 +24,7 @@ const VALUES = {
 } as const;
 const NOBODY = 65_534;
 
-/** The value as a leak would show it. */
+/** Returns the forms in which a leak could show the value. */
 function formsOf(value: string): readonly string[] {
   const bytes = Buffer.from(value);
   return [
@@ -51,7 +54,7 @@ interface Seen {
   readonly environment: string;
 }
 
-/** The processes below one, as every user of the machine sees them. */
+/** Returns the processes below one, as every user of the machine sees them. */
 function processesBelow(parent: number): readonly Seen[] {
   const read = (pid: number, file: string): string => {
     try {
@@ -97,8 +100,10 @@ describe.each(['direct', 'sandbox'] as const)('a run with servers in isolation %
     const work = path.join(project.folder, 'work');
     mkdirSync(work);
     if (process.getuid?.() === 0) chownSync(work, NOBODY, NOBODY);
+    const sandbox =
+      isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : '';
     const entry = (env: string): string =>
-      `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : ''}}`;
+      `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${sandbox}}`;
     project.write(
       'tollgate.yaml',
       `version: 1
@@ -111,7 +116,9 @@ servers:
   leaky: ${entry("SECRET_A: '${secret:of.vault}', SECRET_B: '${secret:of.env}', SECRET_C: 'x ${secret:of.exec}'")}
   other: ${entry('PLAIN: nothing')}
   missing: ${entry("SECRET_D: '${secret:nowhere}'")}
-  web: {url: 'http://127.0.0.1:${(web.address() as AddressInfo).port}/mcp', headers: {X-Token: 'Bearer \${secret:of.header}'}}
+  web:
+    url: 'http://127.0.0.1:${(web.address() as AddressInfo).port}/mcp'
+    headers: {X-Token: 'Bearer \${secret:of.header}'}
 expose: {primitives: workspace, tools: [leaky.*, other.*, missing.*, web.*]}
 profiles: {default: {servers: [leaky, other, missing, web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
@@ -145,7 +152,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     project.remove();
   });
 
-  it('gives the values to the server that asked for them' + verifies('PF-04'), () => {
+  it('gives the values to the server that uses them' + verifies('PF-04'), () => {
     expect(told).toBe(`3 ${[VALUES.vault, VALUES.env, `x ${VALUES.exec}`].map((value) => value.length).join(',')}`);
   });
 
@@ -155,19 +162,19 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     );
   });
 
-  it('says none to the agent, in any form' + verifies('PF-04', 'HA-24'), () => {
+  it('shows the agent no value, in any form' + verifies('PF-04', 'HA-24'), () => {
     expect(replies.length).toBeGreaterThanOrEqual(6);
     expect(leaksIn(out)).toEqual([]);
     expect(out).toContain('[redacted]');
     expect(out.length).toBeGreaterThan(1000);
   });
 
-  it('writes none into its log, at the level of debug' + verifies('PF-04', 'HA-24'), () => {
+  it('writes no value to its log, even at level debug' + verifies('PF-04', 'HA-24'), () => {
     expect(leaksIn(err)).toEqual([]);
     expect(err).toContain('[redacted]');
   });
 
-  it('leaves none in any file: audit, spills, state, vault, server logs' + verifies('PF-04'), () => {
+  it('leaves no value in any file: audit, spills, state, vault, server logs' + verifies('PF-04'), () => {
     const state = path.join(project.home, 'state');
     const files = [...filesUnder(state), ...filesUnder(project.folder)];
     expect(files.some((file) => file.includes('audit'))).toBe(true);
@@ -179,7 +186,8 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
   });
 
   it(
-    'shows none in the arguments of any process, nor in the environment of another server' + verifies('PF-04', 'HA-24'),
+    'shows no value in the arguments of a process, nor in the environment of another server' +
+      verifies('PF-04', 'HA-24'),
     () => {
       expect(processes.length).toBeGreaterThanOrEqual(2);
       expect(leaksIn(own + processes.map(({ command }) => command).join('\n'))).toEqual([]);
@@ -191,7 +199,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     },
   );
 
-  it('names the secret that is missing, and how it is stored', () => {
+  it('names the secret that is missing, and how to store it', () => {
     expect(servers).toMatch(/missing.*Secret \\"nowhere\\" is not in the vault/);
   });
 });

@@ -1,4 +1,7 @@
-/** Tests a run in which everything fails: no value of an environment and no path of the host stands in what a model or a user is told. */
+/**
+ * Tests a run in which everything fails: no message to a model or a user shows a value of the environment or a path of
+ * the host.
+ */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -7,13 +10,13 @@ import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
-/** In `env` of every server: a word that no other text holds. */
+/** A word in `env` of every server that occurs nowhere else. */
 const VALUES = ['plain-word-of-the-environment', 'key-word-of-the-environment'];
 const ENV = `env: {PLAIN: ${VALUES[0]}, API_KEY: ${VALUES[1]}}`;
 
 describe('a run in which everything fails', () => {
   const project = new Project();
-  /** What stands outside of the workspace. A text may name the workspace to those who work in it, and nothing around it. */
+  /** Paths outside the workspace. A text may name the workspace to those who work in it, but no path around it. */
   const around = [project.root, '/nonexistent', path.join(import.meta.dirname, '..', 'fixtures')];
   const told = new Map<string, string>();
 
@@ -78,20 +81,20 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
   }, 60_000);
   afterAll(() => project.remove());
 
-  it('has told of each fault', () => {
+  it('reports each fault', () => {
     expect([...told.keys()].some((name) => name.startsWith('audit '))).toBe(true);
     expect(told.get('replies')).toContain('ARGS_INVALID');
     for (const name of ['gone', 'homeless', 'exits', 'quiet', 'jailed'])
       expect(told.get('tollgate servers --json')).toContain(`"${name}"`);
   });
 
-  it('tells no value of an environment' + verifies('HA-24'), () => {
+  it('shows no value of the environment' + verifies('HA-24'), () => {
     expect([...told].filter(([, text]) => VALUES.some((value) => text.includes(value))).map(([name]) => name)).toEqual(
       [],
     );
   });
 
-  it('tells no path of the host' + verifies('HA-24'), () => {
+  it('shows no path of the host' + verifies('HA-24'), () => {
     const found = [...told].flatMap(([name, text]) =>
       around.flatMap((place) =>
         [...text.matchAll(new RegExp(`.{0,80}${place}(?!/home/project/work).{0,60}`, 'g'))].map(

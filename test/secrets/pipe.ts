@@ -1,8 +1,8 @@
-/** Owns how tests store a secret: by the command, through its stdin. */
+/** Stores a secret in tests: by the command, through its stdin. */
 import { start } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
 
-/** Throws with what the command said when it did not store the value. */
+/** Stores a value. Throws the output of the command if it fails. */
 export async function pipeValue(project: Project, name: string, value: string): Promise<void> {
   const running = start(project, ['secret', 'set', name]);
   running.stdin.end(value);

@@ -1,4 +1,6 @@
-/** Tests the vault: what it keeps, who can open it, what happens to it under damage, strange files and several processes. */
+/**
+ * Tests the vault: what it stores, who can open it, and that it detects damage, unsafe files and parallel processes.
+ */
 import { execFile } from 'node:child_process';
 import {
   chmodSync,
@@ -40,7 +42,7 @@ const withPassphrase = (passphrase: string | undefined): KeySources => ({
 const EARLY = Date.UTC(2026, 0, 2);
 const open = (sources: KeySources = withFile): Vault => new Vault(folder, sources, () => EARLY);
 
-/** No machine of the tests has a keychain: this one keeps entries as one does. */
+/** A keychain in memory, because the machines of the tests have none. */
 function memoryKeychain(entries = new Map<string, string>()): {
   readonly entries: Map<string, string>;
   readonly sources: KeySources;
@@ -65,7 +67,7 @@ async function failure(work: Promise<unknown>): Promise<string> {
 }
 
 describe('a vault', () => {
-  it('keeps what was set, over its life, and shows names and times only' + verifies('PF-04'), async () => {
+  it('keeps its values, and shows only names and times' + verifies('PF-04'), async () => {
     expect(await open().list()).toEqual([]);
     expect(await open().get('a')).toBeUndefined();
     expect(await open().set('b.token', 'value-of-b')).toBe(false);
@@ -81,7 +83,7 @@ describe('a vault', () => {
     expect((await open().list()).map(({ name }) => name)).toEqual(['b.token']);
   });
 
-  it('stands on the disk without values or names, readable by its owner alone', async () => {
+  it('is on the disk without values or names in clear text, readable only by its owner', async () => {
     await open().set('github.token', 'sesame-sesame');
     const texts = readdirSync(folder)
       .map((name) => readFileSync(file(name), 'latin1'))
@@ -91,7 +93,7 @@ describe('a vault', () => {
     for (const name of ['vault.json', 'vault.key', 'vault.lock']) expect(statSync(file(name)).mode & 0o777).toBe(0o600);
   });
 
-  it('takes any name and any value', async () => {
+  it('accepts any name and any value', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.stringMatching(/^[A-Za-z_][\w.-]{0,20}$/),
@@ -117,7 +119,7 @@ describe('a vault', () => {
     expect(nonces.size).toBe(20);
   });
 
-  it('loses nothing when several processes write at once', async () => {
+  it('loses nothing if several processes write at the same time', async () => {
     const main = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
     writeFileSync(file('tollgate.yaml'), 'version: 1\nworkspace: ./work\nstate: ./state\n');
     const { mkdirSync } = await import('node:fs');
@@ -140,12 +142,12 @@ describe('a vault', () => {
   });
 });
 
-describe('the key', () => {
-  it('comes from a passphrase where one is set, and from no other', async () => {
+describe('the key of a vault', () => {
+  it('comes from the passphrase if one is set, and from no other source', async () => {
     await open(withPassphrase('correct horse')).set('a', 'value of a');
     expect(existsSync(file('vault.key'))).toBe(false);
     expect(open().origin()).toBe('passphrase');
-    // The same letters, as a keyboard of another system types them.
+    // The same letters as other code points, as a keyboard of another system produces them.
     await open(withPassphrase('caf\u00e9'))
       .list()
       .catch(() => undefined);
@@ -156,12 +158,12 @@ describe('the key', () => {
     expect(await open(withPassphrase('correct horse')).list()).toHaveLength(1);
   });
 
-  it('reads a passphrase as letters, not as code points', async () => {
+  it('is the same for a passphrase with the same letters in other code points', async () => {
     await open(withPassphrase('caf\u00e9')).set('a', 'value of a');
     expect(await open(withPassphrase('cafe\u0301')).get('a')).toBe('value of a');
   });
 
-  it('stands in the keychain where there is one, and nowhere else', async () => {
+  it('is stored only in the keychain if there is one', async () => {
     const { entries, sources } = memoryKeychain();
     await open(sources).set('a', 'value of a');
     expect(open().origin()).toBe('keychain');
@@ -175,7 +177,7 @@ describe('the key', () => {
     expect(await failure(open(sources).get('a'))).toContain('no key');
   });
 
-  it('falls back to a file when the keychain fails, or does not keep what it is given', async () => {
+  it('is stored in a file if the keychain fails, or does not keep it', async () => {
     const broken: Keychain = {
       get: async () => undefined,
       set: () => Promise.reject(new Error('locked')),
@@ -189,7 +191,7 @@ describe('the key', () => {
     }
   });
 
-  it('in a file that is gone, changed or open to others opens nothing, and says so', async () => {
+  it('opens nothing if its file is missing, changed or readable by others, which is reported', async () => {
     await open().set('a', 'value of a');
     const key = readFileSync(file('vault.key'), 'utf8');
     chmodSync(file('vault.key'), 0o640);
@@ -204,16 +206,16 @@ describe('the key', () => {
     expect(await open().get('a')).toBe('value of a');
   });
 
-  it('is not asked of the keyrings of the kernel, which forget', async () => {
+  it('is not stored in the keyrings of the kernel, which do not survive a restart', async () => {
     expect(await openKeychain({})).toBe(process.platform === 'linux' ? undefined : expect.anything());
-    // No bus listens there: a fault of the keychain is none of ours.
+    // There is no bus at this address. A failing keychain must not make the vault fail.
     if (process.platform === 'linux')
       expect(await openKeychain({ DBUS_SESSION_BUS_ADDRESS: 'unix:path=/nonexistent' })).toBeUndefined();
   });
 });
 
-describe('damage', () => {
-  it('of any byte of the file is noticed, and never read as a vault', async () => {
+describe('a damaged vault', () => {
+  it('is detected whichever byte is changed', async () => {
     await open().set('a', 'value of a');
     const text = readFileSync(file('vault.json'), 'utf8');
     const key = Buffer.from(readFileSync(file('vault.key'), 'utf8'), 'base64');
@@ -227,7 +229,7 @@ describe('damage', () => {
           expect((thrown as TollgateError).code).toBe('VAULT_FAILED');
           return;
         }
-        // Base64 has letters whose last bits say nothing, and JSON has more than one spelling: what opens is what was sealed.
+        // Base64 has unused bits, and JSON has several spellings, so a changed byte may leave the same content.
         expect(JSON.parse(plain)).toEqual({ a: { value: 'value of a', setAt: '2026-01-02T00:00:00.000Z' } });
       }),
       { numRuns: 500 },
@@ -246,22 +248,23 @@ describe('damage', () => {
     ],
     [
       'an endless derivation',
-      '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":1073741824},"nonce":"AAAAAAAAAAAAAAAA","text":""}',
+      '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":1073741824},' +
+        '"nonce":"AAAAAAAAAAAAAAAA","text":""}',
     ],
-  ])('%s is refused', async (_name, text) => {
+  ])('is refused: %s', async (_name, text) => {
     writePrivate(file('vault.json'), text);
     expect(await failure(open(withPassphrase('x')).list())).toContain('damaged');
     expect(await failure(open(withPassphrase('x')).set('a', 'value'))).toContain('damaged');
     expect(readFileSync(file('vault.json'), 'utf8')).toBe(text);
   });
 
-  it('a vault of a later version is refused, not rewritten', async () => {
+  it('is refused and not rewritten if a later version wrote it', async () => {
     writePrivate(file('vault.json'), '{"tollgateVault":2}');
     expect(await failure(open().set('a', 'value'))).toContain('newer');
     expect(readFileSync(file('vault.json'), 'utf8')).toBe('{"tollgateVault":2}');
   });
 
-  it('a header that names another origin of the key does not open', () => {
+  it('does not open if the header names another origin of the key', () => {
     const key = Buffer.alloc(32, 7);
     const sealed = JSON.parse(seal('{}', key, { from: 'file' })) as { key: unknown };
     sealed.key = { from: 'keychain', account: 'x' };
@@ -270,7 +273,7 @@ describe('damage', () => {
 });
 
 describe('private files', () => {
-  it('are never read through a link, nor when others can read them', () => {
+  it('are never read through a link, nor if others can read them', () => {
     writePrivate(file('real'), 'text');
     symlinkSync(file('real'), file('link'));
     expect(() => readPrivate(file('link'))).toThrow('ELOOP');
@@ -279,7 +282,7 @@ describe('private files', () => {
     expect(readPrivate(file('none'))).toBeUndefined();
   });
 
-  it('are replaced whole, made once, and leave nothing beside them', () => {
+  it('are replaced completely, created once, and leave no other files', () => {
     writePrivate(file('a'), 'one');
     writePrivate(file('a'), 'two');
     expect(createPrivate(file('a'), 'three')).toBe(false);
@@ -288,7 +291,7 @@ describe('private files', () => {
     expect(readdirSync(folder).sort()).toEqual(['a', 'b']);
   });
 
-  it('that cannot be written say so', () => {
+  it('report that they cannot be written', () => {
     expect(() => writePrivate('/dev/null/a', 'x')).toThrow('cannot be written');
     renameSync(folder, `${folder}-away`);
     rmSync(`${folder}-away`, { recursive: true });

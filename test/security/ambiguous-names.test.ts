@@ -1,4 +1,6 @@
-/** Named attacks with names: one name of a server or tool must be the same name for every reader (lists, rules, grants, names shown). */
+/**
+ * Tests attacks with names: lists, rules, grants and shown names must read a name of a server or tool in the same way.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
@@ -9,7 +11,7 @@ import { toolMatcher } from '../../facade/exposure/served-server.ts';
 import { callOf, policyOf } from '../engine/policy-fixture.ts';
 import { verifies } from '../verifies.ts';
 
-/** Each looks like `read`, or is read as it, by a reader that folds, trims or splits. */
+/** Names that look like `read`, or that a reader who folds, trims or splits takes for it. */
 const HOSTILE: Readonly<Record<string, string>> = {
   'a Cyrillic letter': 'r\u0435ad',
   'wide letters': '\uff52ead',
@@ -47,7 +49,7 @@ const reaches = (tool: string, asked: string): boolean =>
   evaluateGrants([grantOf(tool)], { profile: 'p', scope: 'mcp:tools.call', tool: { server: 'git', tool: asked } })
     .kind === 'allow';
 
-/** Names that servers list, and what another reader could make of them. */
+/** Names that servers list, and names that another reader could take them for. */
 const letters = fc.constantFrom(
   'a',
   'B',
@@ -91,21 +93,21 @@ describe('a name that another reader takes for a different one', () => {
   });
 
   it.each(Object.entries(HOSTILE).filter(([label]) => !/underscores|^a star$/.test(label)))(
-    'is no tool of a grant: %s' + verifies('TR-59'),
+    'is not accepted as the tool of a grant: %s' + verifies('TR-59'),
     (_case, name) => {
       for (const kind of ['always', 'deny'] as const) expect(() => grantOf(name, kind)).toThrow(/is not a tool/);
     },
   );
 
   it.each(['Git', 'GIT', 'g\u0456t', '\uff47it', 'git ', ' git', 'git.', 'git\u200b', 'gi_t', 'gi.t', 'g\u0131t', ''])(
-    'is no server: %j' + verifies('TR-59'),
+    'is not accepted as the name of a server: %j' + verifies('TR-59'),
     (name) => {
       expect(nameFault(name)).toContain('a server name is lower-case letters');
       expect(toSlug(name) === '' || SERVER_NAME.test(toSlug(name))).toBe(true);
     },
   );
 
-  it('lists, grants and names shown agree about any two names' + verifies('TR-59'), () => {
+  it('is never accepted by lists, grants or shown names, which agree on any two names' + verifies('TR-59'), () => {
     fc.assert(
       fc.property(names, names, variants, (name, second, vary) => {
         for (const other of [second, vary(name)]) {
@@ -119,7 +121,7 @@ describe('a name that another reader takes for a different one', () => {
             { server: 'git', tool: other },
           ]);
           for (const [alias, { tool }] of shown.names) expect(findExposed(shown.names, alias)?.value.tool).toBe(tool);
-          // Both, under two names, or neither: never one of them under a name that could mean the other.
+          // Both are listed under two names, or neither: never one under a name that could mean the other.
           expect(shown.names.size === 2 || (shown.names.size === 0 && shown.collisions.length === 1)).toBe(true);
         }
       }),
@@ -127,7 +129,7 @@ describe('a name that another reader takes for a different one', () => {
     );
   });
 
-  it('rules agree with them' + verifies('TR-59'), async () => {
+  it('is never accepted by rules, which agree with them' + verifies('TR-59'), async () => {
     const written = fc.sample(
       names.filter((name) => /^[A-Za-z0-9_./-]+$/.test(name)),
       { numRuns: 12, seed: 59 },

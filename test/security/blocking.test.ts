@@ -1,4 +1,6 @@
-/** Attacks that would keep the process busy: one call must not block the others, whatever a client or a server sends. */
+/**
+ * Tests attacks that keep the process busy: one call must not block the others, whatever a client or a server sends.
+ */
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,7 +27,7 @@ import { makeBench, textsOf } from '../workspace/workspace-harness.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
-/** Ends every time slice at once, and returns what counts the turns that are given to others: how many a real clock ends depends on the machine. */
+/** Ends every time slice at once, because a real clock depends on the machine. Returns a counter of the slices. */
 function alwaysDue(): MockInstance<TimeSlices['rest']> {
   vi.spyOn(TimeSlices.prototype, 'isDue', 'get').mockReturnValue(true);
   return vi.spyOn(TimeSlices.prototype, 'rest');
@@ -69,7 +71,7 @@ describe('an edit with many matches' + verifies('TR-40'), () => {
     expect(await tooFast({ make, run: ([text, args]) => applyEdit(text, args) })).toBeUndefined();
   });
 
-  it('is answered at once for a file of a megabyte, with the number of places', async () => {
+  it('is answered at once for a file of a megabyte, with the number of matches', async () => {
     const bench = makeBench({ 'a.txt': 'a\n'.repeat(500_000) });
     const began = cpuMs();
     const answer = await bench.text('edit', { path: 'a.txt', old_string: 'a', new_string: 'b', replace_all: true });
@@ -77,7 +79,7 @@ describe('an edit with many matches' + verifies('TR-40'), () => {
     expect(answer).toContain('(500000 places)');
   });
 
-  it('lets others have their turn between many edits, and ends with its call', async () => {
+  it('lets other work run between edits, and ends with its call', async () => {
     const text = Array.from({ length: 2_000 }, (_, at) => `${at};${'x'.repeat(500)}`).join('\n');
     const edits = Array.from({ length: 1_999 }, (_, at) => ({
       old_string: `\n${at + 1};`,
@@ -94,7 +96,7 @@ describe('an edit with many matches' + verifies('TR-40'), () => {
     ).rejects.toThrow();
   });
 
-  it('refuses what would need more memory than a file may have', async () => {
+  it('is refused if it needs more memory than a file may have', async () => {
     expect(
       await applyEdit('a'.repeat(1_000_000), { old_string: 'a', new_string: 'b'.repeat(1_000), replace_all: true }),
     ).toMatchObject({ refusal: { what: expect.stringContaining('would have 1000000000 characters') } });
@@ -124,7 +126,7 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
     });
   }
 
-  it('sees equal items as JSON does, whatever the order of keys and beside texts that read like objects', () => {
+  it('compares items as JSON does, whatever the order of keys, and next to texts that look like objects', () => {
     const { check } = createValidator(structuredClone(list));
     const many = Array.from({ length: 400 }, (_, at) => `x${at}`);
     expect(check({ l: [...many, { a: 1, b: [2] }, { b: [2], a: 1 }] })).toHaveLength(1);
@@ -132,7 +134,7 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
     expect(check({ l: [...many, 0, -0] })).toHaveLength(1);
   });
 
-  it('bounds a schema whose branches refer to itself', () => {
+  it('is limited in a schema whose branches refer to itself', () => {
     const twice = { $ref: '#/$defs/n' };
     const { check } = createValidator({
       type: 'object',
@@ -169,7 +171,7 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
   });
 
   it('is shortened, or found to be too long, in linear time', async () => {
-    // Up to 65,536 keys: of more, V8 sorts the keys of an object out of the caches.
+    // At most 65,536 keys: with more, V8 sorts the keys of an object outside its caches.
     const nested = (size: number): unknown => ({
       rows: Array.from({ length: 10 }, () => keys(size / 10)),
       more: keys(size),
@@ -187,7 +189,7 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
 });
 
 describe('a folder that an agent has filled' + verifies('TR-40'), () => {
-  /** Most milliseconds of processor time between two turns of the event loop while `work` runs. */
+  /** Returns the longest turn of the event loop while `work` runs, in ms of processor time. */
   async function longestBlock(work: () => Promise<unknown>): Promise<number> {
     let [last, worst] = [cpuMs(), 0];
     const note = (): void => {
@@ -204,21 +206,18 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
   it.each([
     ['list', {}],
     ['find', { pattern: '*.none' }],
-  ] as const)(
-    'with a .gitignore of a million rules: %s answers, and lets others have their turn',
-    async (action, more) => {
-      const bench = makeBench({ '.gitignore': 'aa*b?c\n'.repeat(1_000_000) });
-      for (let at = 0; at < 500; at += 1) bench.put(`f${at}`, '');
-      let answer = '';
-      expect(
-        await longestBlock(async () => (answer = await bench.text('read', { action, path: '.', ...more }))),
-      ).toBeLessThan(1_000);
-      expect(answer).toContain(action === 'list' ? 'f499' : 'no file matches');
-    },
-  );
+  ] as const)('with a .gitignore of a million rules: %s answers, and lets other work run', async (action, more) => {
+    const bench = makeBench({ '.gitignore': 'aa*b?c\n'.repeat(1_000_000) });
+    for (let at = 0; at < 500; at += 1) bench.put(`f${at}`, '');
+    let answer = '';
+    expect(
+      await longestBlock(async () => (answer = await bench.text('read', { action, path: '.', ...more }))),
+    ).toBeLessThan(1_000);
+    expect(answer).toContain(action === 'list' ? 'f499' : 'no file matches');
+  });
 
   it(
-    'with many entries: list and find cost no more for each, and let others have their turn' + verifies('TR-45'),
+    'with many entries: list and find cost no more for each entry, and let other work run' + verifies('TR-45'),
     async () => {
       const cost = async (count: number): Promise<number> => {
         const bench = makeBench();
@@ -255,7 +254,7 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
     );
   });
 
-  it('with a file of millions of lines: what a search found in it is judged with turns for others', async () => {
+  it('with a file of millions of lines: search judges its matches in time slices', async () => {
     const bench = makeBench({ 'lines.txt': `${'\n'.repeat(40_000_000)}needle\n` });
     const hits = new SearchHits();
     hits.add({ path: 'lines.txt', line: 40_000_001, text: 'needle\n', matches: true });
@@ -268,7 +267,7 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
     expect(textsOf(hits.page({}, 0))).toEqual(['lines.txt:40000001:needle']);
   });
 
-  it('with many files: the look for what a sandbox must not show takes turns', async () => {
+  it('with many files: the search for paths that a sandbox must close runs in time slices', async () => {
     const bench = makeBench();
     for (let at = 0; at < 10_000; at += 1) writeFileSync(path.join(bench.root, `f${at}`), '');
     const turns = alwaysDue();
@@ -277,7 +276,7 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
   });
 });
 
-describe('a pipe in the place of a file that a start reads' + verifies('TR-40'), () => {
+describe('a pipe instead of a file that a start reads' + verifies('TR-40'), () => {
   let folder: string;
   let writer: ReturnType<typeof spawn>;
 
@@ -286,7 +285,7 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
     mkdirSync(path.join(folder, 'srv'));
     const pipe = path.join(folder, 'srv', 'package.json');
     expect(spawnSync('mkfifo', [pipe]).status).toBe(0);
-    // Ends the wait of whoever reads it, so that the test fails and does not hang.
+    // Ends the wait of a reader, so that the test fails and does not hang.
     writer = spawn('/bin/sh', ['-c', 'sleep 20; exec : > "$0"', pipe], { detached: true, stdio: 'ignore' });
   });
   afterEach(() => {
@@ -299,7 +298,7 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
     ['the digest of a script', (pipe) => digestStartFile(pipe)],
     ['the main file of a package', (pipe) => findNamedFiles('node', ['srv'], path.dirname(path.dirname(pipe)))],
   ];
-  it.each(attacks)('holds up nothing: %s', async (_name, attack) => {
+  it.each(attacks)('does not block: %s', async (_name, attack) => {
     const began = Date.now();
     await attack(path.join(folder, 'srv', 'package.json'));
     expect(Date.now() - began).toBeLessThan(15_000);
@@ -324,7 +323,7 @@ describe('a message of many values' + verifies('TR-44'), () => {
     expect(readMessage(Buffer.from(values(100_000)), 'server').kind).toBe('result');
   });
 
-  it('costs no more for each value when it fills the wire', () => {
+  it('costs no more for each value if it fills the wire limit', () => {
     const cost = (count: number): number => {
       const line = Buffer.from(values(count));
       const runs = [1, 2, 3].map(() => {
@@ -338,7 +337,7 @@ describe('a message of many values' + verifies('TR-44'), () => {
   });
 });
 
-describe('a text of nothing but hostile characters' + verifies('TR-44'), () => {
+describe('a text of hostile characters only' + verifies('TR-44'), () => {
   it.each([
     ['zero width', '\u200b', 2_000_000, '\\u{200B}'],
     ['control', '\u0001', 2_000_000, '\\u{1}'],
@@ -352,7 +351,7 @@ describe('a text of nothing but hostile characters' + verifies('TR-44'), () => {
   });
 });
 
-describe('more hostile characters than a result may hold' + verifies('TR-44'), () => {
+describe('more hostile characters than a result may have' + verifies('TR-44'), () => {
   it('are refused, in one text or in many', () => {
     const refused = expect.objectContaining({ code: 'UPSTREAM_TOO_LARGE' }) as Error;
     expect(() => escapeHostile('\u007f'.repeat(2_000_001))).toThrow(refused);
@@ -363,9 +362,9 @@ describe('more hostile characters than a result may hold' + verifies('TR-44'), (
   });
 });
 
-describe('expressions and arguments that would hold the process' + verifies('TR-44'), () => {
+describe('an expression or arguments that would block the process' + verifies('TR-44'), () => {
   it.each(['\\s+$', '^(\\s+)+$', '(\\s|\\s\\s)*b', '\\s{1,500}y'])(
-    'an expression of a schema ends with its clock: %s',
+    'ends with its time limit: the expression %s of a schema',
     (pattern) => {
       const { check } = createValidator({ type: 'object', properties: { x: { type: 'string', pattern } } });
       const began = cpuMs();
@@ -374,7 +373,7 @@ describe('expressions and arguments that would hold the process' + verifies('TR-
     },
   );
 
-  it('a thousand paths are judged, more are refused', () => {
+  it('is refused for more than a thousand paths, and judged for a thousand', () => {
     const doing = (count: number): Parameters<typeof effectOf>[0] => ({
       server: 's',
       tool: 't',

@@ -1,4 +1,6 @@
-/** Attacks of callers (threat rows 27, 30, 32, 44, 54, 59, 60): on what is hidden, on what is another's, and on the limits. */
+/**
+ * Tests attacks of callers (threat rows 27, 30, 32, 44, 54, 59, 60) on hidden tools, on data of others and on limits.
+ */
 import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -33,7 +35,7 @@ const TWO = [
 
 describe('hidden-tool probing', () => {
   it(
-    'a hidden tool answers as one that never was: same error, same record, same work' + verifies('CY-16', 'CY-11'),
+    'gets the same error, record and work for a hidden tool as for an unknown one' + verifies('CY-16', 'CY-11'),
     async () => {
       const facade = await start(
         { one: { tools: [tool('open'), tool('vault')] } },
@@ -72,7 +74,7 @@ describe('hidden-tool probing', () => {
     },
   );
 
-  it('a tool of a server outside of the profile is not even asked for', async () => {
+  it('does not ask a server outside the profile for its tools', async () => {
     const facade = await start(
       { one: { tools: [tool('open')] }, two: { tools: [tool('open')] } },
       {
@@ -86,55 +88,52 @@ describe('hidden-tool probing', () => {
 });
 
 describe('a spill', () => {
-  it(
-    'of another principal, another run or another session is as unknown as one that never was' + verifies('HA-11'),
-    async () => {
-      const facade = await start(
-        { one: { tools: [ACT] } },
-        {
-          principals: TWO,
-          profiles: { all: { servers: ['one'], expose: { tools: ['one.act'] } } },
-          rules: [allow('one', 'workspace')],
-          caps: { bytes: 9000 },
-        },
-      );
-      const [ann, other, ben] = [facade.open('ann'), facade.open('ann'), facade.open('ben')];
-      const long = { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(5000) }] }) };
-      const cut = await facade.call(ann, 'one_act', long, { meta: { 'tollgate/run': 'r' } });
-      const handle = /spill:\/\/[0-9a-f]{32}/.exec(cut.text)?.[0] ?? '';
-      const ask = (session: Session, spill: string, run?: string): Promise<Answer> =>
-        facade.call(session, 'read', { path: spill }, run === undefined ? {} : { meta: { 'tollgate/run': run } });
-      expect((await ask(ann, handle, 'r')).text).toContain('line\n');
-      const never = await ask(ben, `spill://${'0'.repeat(32)}`, 'r');
-      expect(never.code).toBe('ARGS_INVALID');
-      // A run belongs to its principal, so another session of the same one may name it; nobody else can.
-      for (const [session, run] of [
-        [ben, 'r'],
-        [ann, undefined],
-        [ann, 's'],
-        [other, undefined],
-      ] as const)
-        expect((await ask(session, handle, run)).text).toBe(never.text.replace(`spill://${'0'.repeat(32)}`, handle));
-      expect((await ask(ben, handle, 'ann/r')).code).toBe('IDENTITY');
-      for (const spelling of [
-        handle.toUpperCase(),
-        `${handle}/`,
-        `${handle}/../${handle.slice(8)}`,
-        ` ${handle}`,
-        handle.replace('//', '/'),
-        'spill://../../audit/key',
-        `spill://${'a'.repeat(31)}`,
-      ]) {
-        expect((await ask(ann, spelling, 'r')).text, spelling).not.toContain('line\n');
-      }
-      await facade.assembled.gateway.closeSession(other);
-      expect((await ask(ann, handle, 'r')).code).toBe('');
-    },
-  );
+  it('of another principal, run or session gets the same answer as an unknown one' + verifies('HA-11'), async () => {
+    const facade = await start(
+      { one: { tools: [ACT] } },
+      {
+        principals: TWO,
+        profiles: { all: { servers: ['one'], expose: { tools: ['one.act'] } } },
+        rules: [allow('one', 'workspace')],
+        caps: { bytes: 9000 },
+      },
+    );
+    const [ann, other, ben] = [facade.open('ann'), facade.open('ann'), facade.open('ben')];
+    const long = { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(5000) }] }) };
+    const cut = await facade.call(ann, 'one_act', long, { meta: { 'tollgate/run': 'r' } });
+    const handle = /spill:\/\/[0-9a-f]{32}/.exec(cut.text)?.[0] ?? '';
+    const ask = (session: Session, spill: string, run?: string): Promise<Answer> =>
+      facade.call(session, 'read', { path: spill }, run === undefined ? {} : { meta: { 'tollgate/run': run } });
+    expect((await ask(ann, handle, 'r')).text).toContain('line\n');
+    const never = await ask(ben, `spill://${'0'.repeat(32)}`, 'r');
+    expect(never.code).toBe('ARGS_INVALID');
+    // A run belongs to its principal, so only other sessions of the same principal may name it.
+    for (const [session, run] of [
+      [ben, 'r'],
+      [ann, undefined],
+      [ann, 's'],
+      [other, undefined],
+    ] as const)
+      expect((await ask(session, handle, run)).text).toBe(never.text.replace(`spill://${'0'.repeat(32)}`, handle));
+    expect((await ask(ben, handle, 'ann/r')).code).toBe('IDENTITY');
+    for (const spelling of [
+      handle.toUpperCase(),
+      `${handle}/`,
+      `${handle}/../${handle.slice(8)}`,
+      ` ${handle}`,
+      handle.replace('//', '/'),
+      'spill://../../audit/key',
+      `spill://${'a'.repeat(31)}`,
+    ]) {
+      expect((await ask(ann, spelling, 'r')).text, spelling).not.toContain('line\n');
+    }
+    await facade.assembled.gateway.closeSession(other);
+    expect((await ask(ann, handle, 'r')).code).toBe('');
+  });
 });
 
-describe('two sessions at once', () => {
-  /** A client of its own, with the ids that it likes. */
+describe('two parallel sessions', () => {
+  /** Opens a client that chooses its own ids. */
   async function client(facade: RawFacade, principal: string): Promise<Dispatch> {
     const dispatch = openDispatch('legacy', {
       facade: facade.assembled.gateway,
@@ -146,7 +145,8 @@ describe('two sessions at once', () => {
     });
     await dispatch.handle(
       message(
-        '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}',
+        '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",' +
+          '"capabilities":{},"clientInfo":{"name":"x","version":"1"}}}',
       ),
       () => undefined,
     );
@@ -179,7 +179,7 @@ describe('two sessions at once', () => {
     expect(new Set(facade.calls('one').map(({ id }) => id)).size).toBe(jobs.length);
   });
 
-  it('a cancel of one client reaches the server with its own id, and leaves the same id of another alone', async () => {
+  it('do not mix cancels: the server gets its own id, and the same id of another client continues', async () => {
     const facade = await start({ one: { tools: [ACT] } }, { principals: TWO });
     const [ann, ben] = [await client(facade, 'ann'), await client(facade, 'ben')];
     const text = (said: string) => JSON.stringify({ content: [{ type: 'text', text: said }] });
@@ -207,81 +207,75 @@ describe('two sessions at once', () => {
 });
 
 describe('call storm', () => {
-  it(
-    'by many names that are not there starts nothing anew, and a budget stops the rest' + verifies('CY-17'),
-    async () => {
-      const facade = await start(
-        { one: { tools: [tool('open')] } },
-        { budgets: [{ id: 'five', scope: 'principal', calls: 5 }] },
-      );
-      const session = facade.open('me');
-      await facade.list(session);
-      const answers = await Promise.all(
-        Array.from({ length: 300 }, (_, n) => facade.call(session, n % 3 === 0 ? 'one_open' : `one_${n}`, {})),
-      );
-      expect(answers.filter(({ code }) => code === '')).toHaveLength(5);
-      expect(answers.filter(({ code }) => code === 'BUDGET_EXCEEDED')).toHaveLength(95);
-      expect(facade.lines('one').filter((line) => line.includes('tools/list'))).toHaveLength(1);
-      expect(facade.calls('one')).toHaveLength(5);
-    },
-  );
+  it('of many unknown names starts nothing again, and a budget stops the rest' + verifies('CY-17'), async () => {
+    const facade = await start(
+      { one: { tools: [tool('open')] } },
+      { budgets: [{ id: 'five', scope: 'principal', calls: 5 }] },
+    );
+    const session = facade.open('me');
+    await facade.list(session);
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, (_, n) => facade.call(session, n % 3 === 0 ? 'one_open' : `one_${n}`, {})),
+    );
+    expect(answers.filter(({ code }) => code === '')).toHaveLength(5);
+    expect(answers.filter(({ code }) => code === 'BUDGET_EXCEEDED')).toHaveLength(95);
+    expect(facade.lines('one').filter((line) => line.includes('tools/list'))).toHaveLength(1);
+    expect(facade.calls('one')).toHaveLength(5);
+  });
 });
 
 describe('symlink out of the workspace', () => {
-  it(
-    'is seen by the policy as where it leads, under every spelling, for tools of servers too' + verifies('CY-18'),
-    async () => {
-      const facade = await start(
-        {
-          one: {
-            tools: [
-              tool('open', {
-                inputSchema: {
-                  type: 'object',
-                  properties: { path: { type: 'string' }, paths: { type: 'array', items: { type: 'string' } } },
-                },
-              }),
-            ],
-            settings: { semantics: { open: { verb: 'read', paths: ['path', 'paths'] } } },
-          },
-        },
-        {
-          rules: [
-            { id: 'inside', outcome: 'allow', when: { insideWorkspace: true } },
-            { id: 'out', outcome: 'deny', message: 'Outside.', when: { insideWorkspace: false } },
+  it('is judged by its target, under every spelling, for tools of servers too' + verifies('CY-18'), async () => {
+    const facade = await start(
+      {
+        one: {
+          tools: [
+            tool('open', {
+              inputSchema: {
+                type: 'object',
+                properties: { path: { type: 'string' }, paths: { type: 'array', items: { type: 'string' } } },
+              },
+            }),
           ],
+          settings: { semantics: { open: { verb: 'read', paths: ['path', 'paths'] } } },
         },
-      );
-      const root = path.join(facade.folder, 'workspace');
-      mkdirSync(path.join(root, 'in'));
-      writeFileSync(path.join(root, 'in', 'a.txt'), 'a');
-      symlinkSync('/etc', path.join(root, 'etc'));
-      symlinkSync('etc', path.join(root, 'again'));
-      symlinkSync('/nowhere/at/all', path.join(root, 'dangling'));
-      symlinkSync('in', path.join(root, 'fine'));
-      const session = facade.open('me');
-      for (const bad of [
-        'etc/passwd',
-        './etc/../etc/passwd',
-        'again/passwd',
-        path.join(root, 'etc/passwd'),
-        'dangling',
-        'in/../again/passwd',
-        'file:///etc/passwd',
-        `file://${root}/etc/passwd`,
-      ]) {
-        for (const args of [{ path: bad }, { paths: ['in/a.txt', bad] }])
-          expect((await facade.call(session, 'one_open', args)).code, bad).toBe('DENIED');
-      }
-      expect(facade.calls('one')).toEqual([]);
-      for (const good of ['in/a.txt', 'fine/a.txt', path.join(root, 'in/a.txt'), 'new.txt'])
-        expect((await facade.call(session, 'one_open', { path: good })).code, good).toBe('');
-    },
-  );
+      },
+      {
+        rules: [
+          { id: 'inside', outcome: 'allow', when: { insideWorkspace: true } },
+          { id: 'out', outcome: 'deny', message: 'Outside.', when: { insideWorkspace: false } },
+        ],
+      },
+    );
+    const root = path.join(facade.folder, 'workspace');
+    mkdirSync(path.join(root, 'in'));
+    writeFileSync(path.join(root, 'in', 'a.txt'), 'a');
+    symlinkSync('/etc', path.join(root, 'etc'));
+    symlinkSync('etc', path.join(root, 'again'));
+    symlinkSync('/nowhere/at/all', path.join(root, 'dangling'));
+    symlinkSync('in', path.join(root, 'fine'));
+    const session = facade.open('me');
+    for (const bad of [
+      'etc/passwd',
+      './etc/../etc/passwd',
+      'again/passwd',
+      path.join(root, 'etc/passwd'),
+      'dangling',
+      'in/../again/passwd',
+      'file:///etc/passwd',
+      `file://${root}/etc/passwd`,
+    ]) {
+      for (const args of [{ path: bad }, { paths: ['in/a.txt', bad] }])
+        expect((await facade.call(session, 'one_open', args)).code, bad).toBe('DENIED');
+    }
+    expect(facade.calls('one')).toEqual([]);
+    for (const good of ['in/a.txt', 'fine/a.txt', path.join(root, 'in/a.txt'), 'new.txt'])
+      expect((await facade.call(session, 'one_open', { path: good })).code, good).toBe('');
+  });
 });
 
 describe('token passthrough', () => {
-  /** A remote server that keeps every header and body. */
+  /** A remote server that stores every header and body. */
   async function capture(): Promise<{ url: string; headers: IncomingHttpHeaders[]; bodies: string[] }> {
     const headers: IncomingHttpHeaders[] = [];
     const bodies: string[] = [];
@@ -320,7 +314,7 @@ describe('token passthrough', () => {
   }
 
   it(
-    'the token, the session id, cookies and headers of a client never reach a server; its own configured ones do' +
+    'never sends the token, session id, cookies or headers of a client to a server, only its configured ones' +
       verifies('HA-02'),
     async () => {
       const remote = await capture();

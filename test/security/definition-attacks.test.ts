@@ -1,4 +1,7 @@
-/** Attacks in tool definitions (threat rows 12 to 24): what was listed is what is called, and a server speaks for itself alone. */
+/**
+ * Tests attacks in tool definitions (threat rows 12 to 24): the listed tool is called, and a server speaks only for
+ * itself.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
@@ -12,7 +15,7 @@ const POKE = { notify: true };
 const mail = (more: Readonly<Record<string, unknown>> = {}): RawTool =>
   tool('mail', { annotations: { readOnlyHint: false }, ...more });
 
-/** Lets the server say list_changed, and waits until Tollgate has heard it. */
+/** Lets the server send list_changed, and waits until Tollgate has received it. */
 async function changed(session: Session): Promise<void> {
   await facade.call(session, 'one_act', POKE);
   await new Promise((resolve) => setTimeout(resolve, 260));
@@ -28,7 +31,8 @@ describe('rug pull', () => {
     ['_meta', mail({ _meta: { a: 1 } })],
     ['icons', mail({ icons: [{ src: 'https://example.org/a.png' }] })],
   ])(
-    'a changed %s is not called until the list is read again; other tools go on' + verifies('CY-16', 'HA-10'),
+    'never calls a tool with a changed %s before the list is read again, and other tools continue' +
+      verifies('CY-16', 'HA-10'),
     async (_part, pulled) => {
       facade = await startRaw({ one: { tools: [ACT, mail()] } });
       const session = facade.open('me');
@@ -45,7 +49,7 @@ describe('rug pull', () => {
     },
   );
 
-  it('under calls at once: none slips through while the new list is being read', async () => {
+  it('lets no parallel call through while the new list is read', async () => {
     facade = await startRaw({ one: { tools: [ACT, mail()] } });
     const session = facade.open('me');
     await facade.list(session);
@@ -56,7 +60,7 @@ describe('rug pull', () => {
     expect(facade.calls('one').filter(({ name }) => name === 'mail')).toEqual([]);
   });
 
-  it('a definition that alternates is called only as this client was shown it last', async () => {
+  it('calls an alternating definition only as this client was last shown it', async () => {
     facade = await startRaw({
       one: {
         lists: [
@@ -73,7 +77,7 @@ describe('rug pull', () => {
     expect((await facade.call(second, 'one_mail', {})).code).toBe('');
   });
 
-  it('a tool that is gone is unknown, and its name cannot be taken over by another server', async () => {
+  it('does not give the name of a removed tool to another server', async () => {
     facade = await startRaw({
       one: { tools: [ACT, mail()] },
       'one-mail': { tools: [tool('x')] },
@@ -88,7 +92,7 @@ describe('rug pull', () => {
   });
 });
 
-describe('what is being listed', () => {
+describe('a list that is being read', () => {
   it('is not fresh: a second client that asks at the same time sees all tools, not none', async () => {
     facade = await startRaw({ one: { tools: [mail()] } });
     const lists = await Promise.all(
@@ -102,7 +106,7 @@ describe('what is being listed', () => {
 
 describe('cross-server name shadowing', () => {
   it(
-    'names of another server, of primitives, of aliases and of the separator reach nobody else' +
+    'is not possible with names of another server, of primitives, of aliases or with the separator' +
       verifies('PF-06', 'CY-12'),
     async () => {
       facade = await startRaw(
@@ -127,7 +131,7 @@ describe('cross-server name shadowing', () => {
       const session = facade.open('me');
       const names = (await facade.list(session)).map(({ name }) => name);
       expect(names).toEqual(expect.arrayContaining(['read', 'bash', 'pay', 'evil_read', 'evil_bank_pay']));
-      // Two that differ by case alone would shadow each other: neither has the plain name.
+      // Two names that differ only by case would shadow each other, so neither gets the plain name.
       expect(names.filter((name) => /^evil_pay/i.test(name))).toEqual([
         expect.stringMatching(/^evil_pay_[0-9a-f]{8}$/),
         expect.stringMatching(/^evil_pay_[0-9a-f]{8}$/),
@@ -140,7 +144,7 @@ describe('cross-server name shadowing', () => {
     },
   );
 
-  it('an alias that two servers claim is shown for neither', async () => {
+  it('hides an alias that two servers claim', async () => {
     facade = await startRaw(
       { bank: { tools: [tool('pay')] }, evil: { tools: [tool('steal')] } },
       {
@@ -182,7 +186,7 @@ describe('terminal escapes in a description', () => {
 });
 
 describe('names of prototypes', () => {
-  it('as tools are quarantined alone; as arguments they are arguments', async () => {
+  it('quarantine a tool alone, and are ordinary names of arguments', async () => {
     const names = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty'];
     facade = await startRaw({ one: { tools: [...names.map((name) => tool(name)), ACT, tool('valueOf')] } });
     const session = facade.open('me');
@@ -198,7 +202,7 @@ describe('names of prototypes', () => {
 });
 
 describe('annotation lies', () => {
-  it('never loosen: a tool that calls itself harmless is judged as nobody has classified it', async () => {
+  it('never loosen: a tool that calls itself harmless is judged like an unclassified one', async () => {
     const annotations = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
     facade = await startRaw(
       {
@@ -215,7 +219,8 @@ describe('annotation lies', () => {
   });
 
   it(
-    'forged keys of ours in a definition are not shown, and a secret in a description is redacted' + verifies('HA-02'),
+    'do not show forged keys of Tollgate in a definition, and a secret in a description is redacted' +
+      verifies('HA-02'),
     async () => {
       const key = 'definition-key-12345';
       facade = await startRaw(

@@ -1,4 +1,6 @@
-/** Attacks with ignore rules and globs that keep the main thread busy: many calls at once must not add up to one long turn of the event loop. */
+/**
+ * Tests attacks with ignore rules and globs: many parallel calls must not add up to one long turn of the event loop.
+ */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -8,7 +10,7 @@ import { cpuMs } from '../bench/growth.ts';
 import { openWorkspace } from '../sandbox/probe-targets.ts';
 import { verifies } from '../verifies.ts';
 
-/** Milliseconds of processor time in one turn. The watchdog ends the process at 5,000. */
+/** The limit of one turn, ms of processor time. The watchdog ends the process at 5,000. */
 const MOST_MS = 2_000;
 
 let root: string;
@@ -19,7 +21,7 @@ afterEach(() => rmSync(root, { recursive: true, force: true }));
 
 type Read = (args: object, timeoutMs?: number) => Promise<string>;
 
-/** The longest turn, in milliseconds of processor time, while `work` runs. */
+/** Returns the longest turn while `work` runs, in ms of processor time. */
 async function longestTurn(work: (read: Read) => Promise<unknown>): Promise<number> {
   const server = createWorkspace({ root });
   let longest = 0;
@@ -57,7 +59,7 @@ describe('one call', () => {
     ['ways up and down again', (index: number) => `${'a/../'.repeat(800)}${index}`],
     ['encoded names', (index: number) => `${'%61/'.repeat(1000)}${index}`],
   ])(
-    'that names hundreds of long paths of %s is judged in less than a turn may take' + verifies('TR-46'),
+    'with hundreds of long paths of %s is judged in less time than a turn may take' + verifies('TR-46'),
     (_, pathOf) => {
       const paths = new CallPathHandles([root]);
       const before = cpuMs();
@@ -69,8 +71,8 @@ describe('one call', () => {
   );
 });
 
-describe('many calls at once', () => {
-  it('that list folders under thousands of long ignore rules leave turns to others' + verifies('TR-46'), async () => {
+describe('many parallel calls', () => {
+  it('that list folders under thousands of long ignore rules let other work run' + verifies('TR-46'), async () => {
     let folder = root;
     for (let level = 0; level < 16; level += 1) {
       writeFileSync(

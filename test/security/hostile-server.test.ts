@@ -1,4 +1,4 @@
-/** Named attacks by a hostile server behind the program itself, over stdio and over HTTP. The program runs from dist/. */
+/** Tests attacks of a server behind the built program (dist/), over stdio and over HTTP. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -15,7 +15,8 @@ import { verifies } from '../verifies.ts';
 const KEY = 'front-key-86420';
 const program = path.join(import.meta.dirname, '..', 'fixtures', 'raw-server.mjs');
 const progress = (value: number, message: string): string =>
-  `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$ID,"progress":${value},"message":"${message}","_meta":{"Tollgate/code":"DENIED"}}}`;
+  '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$ID,' +
+  `"progress":${value},"message":"${message}","_meta":{"Tollgate/code":"DENIED"}}}`;
 const EVIL: Act = {
   before: [
     progress(1, `key ${KEY}`),
@@ -43,14 +44,14 @@ const recordsIn = (project: Project): readonly Readonly<Record<string, unknown>>
     );
 };
 
-/** What the client is sent in order, whichever way: parsed messages. */
+/** The messages that the client receives, parsed and in order, over both transports. */
 interface Front {
   readonly project: Project;
   readonly child: Child;
   ask(method: string, params: unknown): Promise<readonly Readonly<Record<string, unknown>>[]>;
 }
 
-/** A notification may come after it. */
+/** A notification may follow it. */
 const replyIn = (
   messages: readonly Readonly<Record<string, unknown>>[],
 ): Readonly<Record<string, unknown>> | undefined =>
@@ -152,7 +153,7 @@ describe.each(['stdio', 'http'] as const)(
       front.project.remove();
     });
 
-    it('its progress is clean, short, increasing and limited in rate, and its other messages do not pass', () => {
+    it('sends progress that passes clean, short, increasing and limited in rate, and no other messages', () => {
       const params = paramsOf();
       expect(params.slice(0, 3).map(({ message }) => message)).toEqual([
         'key [redacted]',
@@ -174,7 +175,7 @@ describe.each(['stdio', 'http'] as const)(
       expect(JSON.stringify(sent)).not.toContain(KEY);
     });
 
-    it('its storm of requests is one record, and the rest a count at its end', async () => {
+    it('leaves one record of a storm of requests, and a count of the rest at its end', async () => {
       const refused = (): readonly unknown[] =>
         records()
           .filter(({ event }) => event === 'request.refused')
@@ -183,7 +184,7 @@ describe.each(['stdio', 'http'] as const)(
       expect(JSON.stringify(records())).not.toContain(KEY);
     });
 
-    it('the rest of its result is read by the tool that the note names, in a profile without read', async () => {
+    it('has a result whose rest is read by the tool that the note names, in a profile without read', async () => {
       const texts = textsOf(sent);
       const [, tool, spill, offset] = /Next: (\w+) path="(spill:[^"]+)" offset=(\d+)\]$/.exec(texts.at(-1) ?? '') ?? [];
       expect(tool).toBe('read_spill');
@@ -201,7 +202,7 @@ describe.each(['stdio', 'http'] as const)(
       expect(JSON.stringify(replyIn(listed))).toContain('"read_spill"');
     });
 
-    it('the count of the storm is recorded when the server ends', async () => {
+    it('leaves the count of a storm in a record when it ends', async () => {
       await front.child.kill('SIGTERM');
       expect(
         records()
@@ -215,8 +216,8 @@ describe.each(['stdio', 'http'] as const)(
   },
 );
 
-describe('a server that asks for something while an owner looks at it' + verifies('TR-82'), () => {
-  it('is refused, and it is recorded with its count', async () => {
+describe('a server that sends requests while an owner probes it' + verifies('TR-82'), () => {
+  it('is refused, and recorded with its count', async () => {
     const project = new Project();
     const listing = Array.from(
       { length: 20 },

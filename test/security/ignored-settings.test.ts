@@ -1,4 +1,7 @@
-/** Attacks on what is ignored: a key, a name or a list that does nothing must never leave the policy less strict than its author wrote (issue 10, Q). */
+/**
+ * Tests attacks on ignored settings: a key, name or list without effect must never make the policy less strict (issue
+ * 10, Q).
+ */
 import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -26,7 +29,7 @@ afterEach(async () => {
 const NOTE = { type: 'object', properties: { owner: { type: 'string' }, text: { type: 'string' } } } as const;
 
 describe('an included client file that takes tools away', () => {
-  /** What the configuration makes of these files. */
+  /** Loads a configuration that includes these files. */
   function toolsOf(yaml: string, files: Readonly<Record<string, unknown>>): ReturnType<typeof loadConfig> {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-ignored-'));
     try {
@@ -57,12 +60,13 @@ describe('an included client file that takes tools away', () => {
     ],
     ['disabledTools of Windsurf', { disabledTools: ['push'] }, { deny: ['push'] }],
     ['an empty list of allowed tools', { allowTools: [] }, { allow: [] }],
-  ])('%s applies' + verifies('TR-71'), (_name, more, tools) => {
+  ])('applies %s' + verifies('TR-71'), (_name, more, tools) => {
     expect(toolsOf('', { 'a.json': entry(more) }).servers.get('git')?.tools).toEqual(tools);
   });
 
   it(
-    'joins what tollgate.yaml and a second file say: a tool that one of them takes away is away' + verifies('TR-71'),
+    'applies together with tollgate.yaml and a second file: a tool that one of them removes is removed' +
+      verifies('TR-71'),
     () => {
       const { servers } = toolsOf('servers: {git: {tools: {allow: [log, push, get_*], deny: [get_all]}}}', {
         'a.json': entry({ allowTools: ['*'], denyTools: ['push'] }),
@@ -79,13 +83,13 @@ describe('an included client file that takes tools away', () => {
 
   it.each([
     ['a list that cannot be read', { denyTools: 'push' }, /"denyTools" is not a list of tool names/],
-    ['a name that is no tool', { denyTools: ['push', 7] }, /"denyTools" is not a list of tool names/],
+    ['a name that is not a tool name', { denyTools: ['push', 7] }, /"denyTools" is not a list of tool names/],
     ['a misspelled key', { denyTool: ['push'] }, /unknown key "denyTool": did you mean "denyTools"\?/],
-  ])('%s leaves the server unusable, and the start goes on' + verifies('TR-71'), (_name, more, message) => {
+  ])('makes the server unusable with %s, and the start continues' + verifies('TR-71'), (_name, more, message) => {
     expect(toolsOf('', { 'a.json': entry(more) }).servers.get('git')?.unusable).toMatch(message);
   });
 
-  it('never admits by joining what one of the lists does not' + verifies('TR-71'), () => {
+  it('never admits a tool that only one of the joined lists admits' + verifies('TR-71'), () => {
     const lists = [['a'], ['a*'], ['*b'], ['a*b'], ['*'], [], ['a*c*b', 'x']];
     const names = ['a', 'b', 'ab', 'acb', 'acdb', 'x', 'aXcYb', ''];
     const admits = (list: readonly string[], name: string): boolean =>
@@ -99,7 +103,7 @@ describe('an included client file that takes tools away', () => {
         }
   });
 
-  it('keeps them in a copy' + verifies('TR-71'), async () => {
+  it('keeps its restrictions in a copy' + verifies('TR-71'), async () => {
     await atHome(['cursor'], async (home) => {
       const file = home.file('.cursor/mcp.json');
       writeFileSync(
@@ -115,7 +119,7 @@ describe('an included client file that takes tools away', () => {
     });
   });
 
-  it('does not take a map under `tools` for a list of them', () => {
+  it('does not confuse a map under `tools` with a list of tools', () => {
     const read = readClientText(JSON.stringify(entry({ tools: { push: { approval: 'x' } } })), {
       shown: 'a',
       project: '/',
@@ -125,7 +129,7 @@ describe('an included client file that takes tools away', () => {
   });
 });
 
-describe('what stands in the way of a call', () => {
+describe('the reasons that change or refuse a call', () => {
   const rest = (
     tools: readonly unknown[],
     rules: readonly unknown[] = [allow('one')],
@@ -134,7 +138,7 @@ describe('what stands in the way of a call', () => {
     rules,
   });
 
-  it('a pin that replaces what the caller wrote is told in the result' + verifies('TR-75'), async () => {
+  it('are told in the result if a pin replaces an argument of the caller' + verifies('TR-75'), async () => {
     facade = await startRaw(
       { one: { tools: [tool('post', { inputSchema: NOTE })] } },
       rest([{ tool: 'one.post', pins: { owner: 'mine-4711' } }]),
@@ -157,25 +161,30 @@ describe('what stands in the way of a call', () => {
     ]);
   });
 
-  it('a rule that asks about each call is said to do so, and not to judge arguments' + verifies('TR-76'), async () => {
-    const ask = (when: object): object => ({ id: 'ask-first', outcome: 'ask', when });
-    facade = await startRaw(
-      { one: { tools: [tool('post'), tool('log')] } },
-      rest(
-        ['one.*'],
-        [
-          allow('one'),
-          ask({ tools: ['one.post'] }),
-          { id: 'sometimes', outcome: 'ask', when: { tools: ['one.log'], args: { all: { equals: true } } } },
-        ],
-      ),
-    );
-    const listed = new Map((await facade.list(facade.open('me'))).map(({ name, description }) => [name, description]));
-    expect(listed.get('one_post')).toMatch(/^\(Policy: a person is asked about each call\.\) /);
-    expect(listed.get('one_log')).toMatch(/^\(Policy: a person is asked when all is true/);
-  });
+  it(
+    'say for a rule that asks about each call that it does so, and does not judge arguments' + verifies('TR-76'),
+    async () => {
+      const ask = (when: object): object => ({ id: 'ask-first', outcome: 'ask', when });
+      facade = await startRaw(
+        { one: { tools: [tool('post'), tool('log')] } },
+        rest(
+          ['one.*'],
+          [
+            allow('one'),
+            ask({ tools: ['one.post'] }),
+            { id: 'sometimes', outcome: 'ask', when: { tools: ['one.log'], args: { all: { equals: true } } } },
+          ],
+        ),
+      );
+      const listed = new Map(
+        (await facade.list(facade.open('me'))).map(({ name, description }) => [name, description]),
+      );
+      expect(listed.get('one_post')).toMatch(/^\(Policy: a person is asked about each call\.\) /);
+      expect(listed.get('one_log')).toMatch(/^\(Policy: a person is asked when all is true/);
+    },
+  );
 
-  it('a call of a hidden tool is unknown to the caller, and the audit names the rule' + verifies('TR-78'), async () => {
+  it('are recorded with the rule for a hidden tool, which is unknown to the caller' + verifies('TR-78'), async () => {
     const rules = [
       allow('one'),
       { id: 'no-push', outcome: 'deny', message: 'Never push.', when: { tools: ['one.push', 'one.rename'] } },
@@ -228,13 +237,13 @@ describe('a name that matches nothing, of a server whose definitions are known',
       ['post', 'log'],
     ],
     [
-      'the tool of a pin, beside a pattern that shows it',
+      'the tool of a pin, next to a pattern that shows it',
       rest({}, { expose: { primitives: {}, tools: [{ tool: 'one.pots', pins: { owner: 'mine' } }, 'one.*'] } }),
       ['post', 'log'],
     ],
     ['the tool of a budget', rest({ budgets: [{ ...BUDGET, when: { tool: 'one.pots' } }] }), ['post', 'log']],
     [
-      'the tool of a budget, beside its server',
+      'the tool of a budget, next to its server',
       rest({ budgets: [{ ...BUDGET, when: { server: 'one', tool: 'pots' } }] }),
       ['post', 'log'],
     ],
@@ -244,7 +253,7 @@ describe('a name that matches nothing, of a server whose definitions are known',
       ['post', 'log'],
     ],
   ])(
-    '%s: the calls that it is about are refused, not run without it' + verifies('TR-70'),
+    'refuses the calls that it concerns, instead of making them without it: %s' + verifies('TR-70'),
     async (_name, more, refused) => {
       facade = await startRaw(
         {
@@ -278,8 +287,7 @@ describe('a name that matches nothing, of a server whose definitions are known',
   );
 
   it(
-    'a value of a pin that the tool does not take: the tool is not listed, and its calls are refused' +
-      verifies('TR-70'),
+    'hides the tool and refuses its calls if the value of a pin does not fit the tool' + verifies('TR-70'),
     async () => {
       facade = await startRaw(
         { one: { tools: [POST, tool('log')] } },
@@ -299,8 +307,8 @@ describe('a name that matches nothing, of a server whose definitions are known',
     ['a denied tool', { tools: { deny: ['pots'] } }, ['DENIED', 'DENIED']],
     ['an argument that is a path', { semantics: { post: { verb: 'write', paths: ['ownr'] } } }, ['DENIED', '']],
     ['a tool that is classified', { semantics: { pots: { verb: 'write', paths: ['owner'] } } }, ['DENIED', 'DENIED']],
-    ['a tool that is gone, and is like none', { semantics: { remove_everything: 'destructive' } }, ['', '']],
-    ['an admitted tool that is gone', { tools: { allow: ['post', 'log', 'remove_everything'] } }, ['', '']],
+    ['a removed tool, without a similar name,', { semantics: { remove_everything: 'destructive' } }, ['', '']],
+    ['a removed tool that is admitted', { tools: { allow: ['post', 'log', 'remove_everything'] } }, ['', '']],
   ])('%s, named under its server' + verifies('TR-70'), async (_name, settings, codes) => {
     facade = await startRaw(
       { one: { tools: [POST, tool('log', { inputSchema: { type: 'object', properties: {} } })], settings } },
@@ -314,7 +322,7 @@ describe('a name that matches nothing, of a server whose definitions are known',
   });
 
   it(
-    'named by a rule or under expose is told in the log at each start, also while the server sleeps' +
+    'is reported in the log at each start if a rule or expose uses it, even while the server is not running' +
       verifies('TR-72'),
     async () => {
       const project = new Project();
@@ -324,7 +332,11 @@ describe('a name that matches nothing, of a server whose definitions are known',
           'tollgate.yaml',
           `version: 1
 workspace: ./workspace
-servers: {notes: {command: ${process.execPath}, isolation: direct, args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]}}
+servers:
+  notes:
+    command: ${process.execPath}
+    isolation: direct
+    args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]
 bash: {isolation: direct}
 rules: [{id: all, outcome: allow, when: {servers: [notes]}}, {id: no-adds, outcome: deny, when: {tools: [notes.ad]}}]
 principals: [{id: me, profiles: [dev], stdio: true, owner: true}]
@@ -332,7 +344,7 @@ profiles: {dev: {servers: [notes], expose: {primitives: {}, tools: [notes.find, 
 `,
         );
         await project.approve();
-        // The second one shows the list that the first one has kept, and starts no server.
+        // The second command shows the list that the first one has stored, and starts no server.
         for (const start of ['first', 'second']) {
           const child = new Child(project, ['run']);
           await child.hello();
@@ -354,27 +366,26 @@ profiles: {dev: {servers: [notes], expose: {primitives: {}, tools: [notes.find, 
     },
   );
 
-  it(
-    'says so where it is approved and where it is checked, with place and suggestion' + verifies('TR-70', 'TR-72'),
-    async () => {
-      const project = new Project();
-      try {
-        // A look at a server gives up the rights of root, if the workspace is not root's.
-        chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
-        const tools = JSON.stringify([POST, tool('log')]);
-        project.write(
-          'server.mjs',
-          `import { createInterface } from 'node:readline';
+  it('is reported by approve and check, with place and suggestion' + verifies('TR-70', 'TR-72'), async () => {
+    const project = new Project();
+    try {
+      // A probe drops the rights of root if the workspace does not belong to root.
+      chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
+      const tools = JSON.stringify([POST, tool('log')]);
+      project.write(
+        'server.mjs',
+        `import { createInterface } from 'node:readline';
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method } = JSON.parse(line);
-  const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } } : { tools: ${tools} };
+  const hello = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } };
+  const result = method === 'initialize' ? hello : { tools: ${tools} };
   if (id !== undefined) process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
 }).on('close', () => process.exit(0));
 `,
-        );
-        project.write(
-          'tollgate.yaml',
-          `version: 1
+      );
+      project.write(
+        'tollgate.yaml',
+        `version: 1
 workspace: ./workspace
 servers:
   one: {command: node, args: [server.mjs]}
@@ -392,32 +403,31 @@ profiles:
 budgets:
   - {id: few, scope: session, calls: 1, when: {tool: one.pots}}
 `,
-        );
-        expect((await cli(project, ['check'])).err).toContain(
-          'tollgate.yaml:13:18: one is not approved yet, so what this file names',
-        );
-        type Shown = { readonly start: { readonly hash: string }; readonly tools: { readonly hash: string } };
-        const look = async (): Promise<Shown> => dataOf((await cli(project, ['approve', 'one', '--json'])).out);
-        const { start } = await look();
-        await cli(project, ['approve', 'one', '--yes', start.hash]);
-        const approved = await cli(project, ['approve', 'one', '--yes', start.hash, (await look()).tools.hash]);
-        const bound = [
-          'tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?',
-          'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?',
-          'tollgate.yaml:15:48: tool "post" does not accept the value that is pinned to "owner": expected string',
-          'tollgate.yaml:17:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?',
-        ];
-        for (const line of bound)
-          expect(approved.err).toContain(`${line} Until it is corrected, the calls that it concerns are refused.`);
-        const { code, err } = await cli(project, ['check']);
-        expect(code).toBe(EXIT.usage);
-        for (const line of bound) expect(err).toContain(line);
-        expect(approved.err + err).not.toContain('4711');
-      } finally {
-        project.remove();
-      }
-    },
-  );
+      );
+      expect((await cli(project, ['check'])).err).toContain(
+        'tollgate.yaml:13:18: one is not approved yet, so what this file names',
+      );
+      type Shown = { readonly start: { readonly hash: string }; readonly tools: { readonly hash: string } };
+      const look = async (): Promise<Shown> => dataOf((await cli(project, ['approve', 'one', '--json'])).out);
+      const { start } = await look();
+      await cli(project, ['approve', 'one', '--yes', start.hash]);
+      const approved = await cli(project, ['approve', 'one', '--yes', start.hash, (await look()).tools.hash]);
+      const bound = [
+        'tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?',
+        'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?',
+        'tollgate.yaml:15:48: tool "post" does not accept the value that is pinned to "owner": expected string',
+        'tollgate.yaml:17:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?',
+      ];
+      for (const line of bound)
+        expect(approved.err).toContain(`${line} Until it is corrected, the calls that it concerns are refused.`);
+      const { code, err } = await cli(project, ['check']);
+      expect(code).toBe(EXIT.usage);
+      for (const line of bound) expect(err).toContain(line);
+      expect(approved.err + err).not.toContain('4711');
+    } finally {
+      project.remove();
+    }
+  });
 });
 
 describe('obligations of Rego', () => {
@@ -451,12 +461,13 @@ allow contains "all" if input.run
   const yaml = (obligations: object): readonly unknown[] => [{ id: 'two', outcome: 'allow', when: {}, obligations }];
 
   it(
-    'set caps, time-outs, labels, budgets and pins, joined with those of YAML by the stricter' + verifies('TR-73'),
+    'set caps, timeouts, labels, budgets and pins, joined with those of YAML by the stricter one' + verifies('TR-73'),
     async () => {
       const budget = (id: string, calls: number): object => ({ id, scope: 'run', calls });
       const { outcome, obligations } = await decide(
         member(
-          '"obligations": {"caps": {"bytes": 5000, "lines": 9}, "timeoutMs": 400, "labels": ["secret"], "pins": {"owner": "me"}, "budgets": [{"id": "b", "scope": "run", "calls": 2}]}',
+          '"obligations": {"caps": {"bytes": 5000, "lines": 9}, "timeoutMs": 400, "labels": ["secret"], ' +
+            '"pins": {"owner": "me"}, "budgets": [{"id": "b", "scope": "run", "calls": 2}]}',
         ),
         yaml({
           caps: { bytes: 7000, lines: 3 },
@@ -493,7 +504,7 @@ allow contains "all" if input.run
       { budgets: [{ id: 'b', scope: 'run', calls: 3 }] },
     ],
   ])(
-    'refuse the call where %s contradict those of YAML' + verifies('TR-73'),
+    'refuse the call if %s contradict those of YAML' + verifies('TR-73'),
     async (_name, message, rego, obligations) => {
       expect(await decide(member(`"obligations": {${rego}}`), yaml(obligations))).toMatchObject({
         outcome: 'deny',
@@ -511,7 +522,8 @@ allow contains "all" if input.run
     [
       'a key of the obligations',
       member('"obligations": {"timeoutMS": 5}', 'ask'),
-      'team.rego:5: a member of `ask` cannot be used: obligations.timeoutMS: unknown key "timeoutMS". Did you mean "timeoutMs"?',
+      'team.rego:5: a member of `ask` cannot be used: obligations.timeoutMS: unknown key "timeoutMS". ' +
+        'Did you mean "timeoutMs"?',
     ],
     [
       'a value',
@@ -529,8 +541,7 @@ allow contains "all" if input.run
       'a rule that denies cannot have obligations',
     ],
   ])(
-    'that are misspelled in %s refuse the load where they are written out, and the call where they are not' +
-      verifies('TR-74'),
+    'that are misspelled in %s refuse the load if they are literal, and the call if they are not' + verifies('TR-74'),
     async (_name, rego, message) => {
       const at = message.replace('team.rego:5: ', '');
       await expect(decide(rego)).rejects.toMatchObject({
@@ -568,32 +579,29 @@ allow contains "all" if input.run
     });
   });
 
-  it(
-    'a pin of a rule is put into the call and told, whatever the caller wrote' + verifies('TR-73', 'TR-75'),
-    async () => {
-      const rules = [
-        allow('one'),
-        {
-          id: 'mine',
-          outcome: 'allow',
-          when: { tools: ['one.post'], args: { text: { equals: 'x' } } },
-          obligations: { pins: { owner: 'me' } },
-        },
-      ];
-      facade = await startRaw({ one: { tools: [tool('post', { inputSchema: NOTE })] } }, { rules });
-      const session = facade.open('me');
-      const [pinned, free] = [
-        await facade.call(session, 'one_post', { owner: 'you', text: 'x' }),
-        await facade.call(session, 'one_post', { owner: 'you', text: 'y' }),
-      ];
-      expect(facade.calls('one').map(({ args }) => JSON.parse(args) as unknown)).toEqual([
-        { text: 'x', owner: 'me' },
-        { owner: 'you', text: 'y' },
-      ]);
-      expect([pinned.text.includes('note: the owner has set argument owner'), free.text.includes('note:')]).toEqual([
-        true,
-        false,
-      ]);
-    },
-  );
+  it('replace an argument of the caller by a pin, and report it' + verifies('TR-73', 'TR-75'), async () => {
+    const rules = [
+      allow('one'),
+      {
+        id: 'mine',
+        outcome: 'allow',
+        when: { tools: ['one.post'], args: { text: { equals: 'x' } } },
+        obligations: { pins: { owner: 'me' } },
+      },
+    ];
+    facade = await startRaw({ one: { tools: [tool('post', { inputSchema: NOTE })] } }, { rules });
+    const session = facade.open('me');
+    const [pinned, free] = [
+      await facade.call(session, 'one_post', { owner: 'you', text: 'x' }),
+      await facade.call(session, 'one_post', { owner: 'you', text: 'y' }),
+    ];
+    expect(facade.calls('one').map(({ args }) => JSON.parse(args) as unknown)).toEqual([
+      { text: 'x', owner: 'me' },
+      { owner: 'you', text: 'y' },
+    ]);
+    expect([pinned.text.includes('note: the owner has set argument owner'), free.text.includes('note:')]).toEqual([
+      true,
+      false,
+    ]);
+  });
 });

@@ -1,7 +1,7 @@
 /**
- * The largest legal messages and files, through the program with a real stdio server: no turn of the event loop comes near the limit of
- * the watchdog for a process that is to stop, and others are answered meanwhile, also when sixteen of them come at once. With
- * TOLLGATE_FIGURES set it prints the longest turn of the main thread; docs/performance.md keeps these figures.
+ * Tests the largest legal messages and files, through the program with a real stdio server. No turn of the event loop
+ * comes near the limit of the watchdog, and other calls are answered, even with sixteen such messages at the same time.
+ * With TOLLGATE_FIGURES set, it prints the longest turn of the main thread, for docs/performance.md.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,7 +13,7 @@ import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
 const PRELOAD = path.join(import.meta.dirname, '..', 'fixtures', 'turns.mjs');
-/** Half of what the watchdog allows to a process that is to stop (decision 46), in milliseconds of processor time. */
+/** Half of what the watchdog allows to a stopping process (decision 46), ms of processor time. */
 const LIMIT_MS = 1_000;
 const MIB = 1_048_576;
 const TIMEOUT_MS = 240_000;
@@ -24,7 +24,9 @@ servers: {chaos: ${server(['chaos.mjs'], 'timeoutMs: 120000')}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 principals: [{id: agent, stdio: true}]
 caps: {argBytes: 4194400}
-rules: [{id: rest, outcome: allow, when: {}}, {id: bound, outcome: deny, when: {tools: [chaos.echo], args: {k7: {min: 1000000}}}}]
+rules:
+  - {id: rest, outcome: allow, when: {}}
+  - {id: bound, outcome: deny, when: {tools: [chaos.echo], args: {k7: {min: 1000000}}}}
 `;
 
 let project: Project;
@@ -34,7 +36,7 @@ let turns: string;
 const textOf = ({ result }: Reply): string => (result?.content ?? []).map(({ text }) => text ?? '').join('\n');
 const codeOf = ({ result, error }: Reply): unknown => error?.data?.code ?? result?._meta?.['tollgate/code'];
 
-/** Makes calls and other calls next to them. Returns the replies, after the others and the next call were answered. */
+/** Makes calls, with other calls next to them and after them. Returns the replies when all are answered. */
 async function amongOthers(name: string, args: unknown, times = 1): Promise<readonly Reply[]> {
   const large = Array.from({ length: times }, () => child.call(name, args));
   const others = Array.from({ length: 5 }, (_, at) => child.call('chaos_echo', { token: `other-${at}` }));
@@ -46,7 +48,7 @@ async function amongOthers(name: string, args: unknown, times = 1): Promise<read
   return replies;
 }
 
-/** Starts a process with these files, for each test anew: the preload keeps the longest turn since its start. */
+/** Starts a new process with these files for each test, because the preload measures from its start. */
 async function start(files: Readonly<Record<string, string>> = {}): Promise<void> {
   for (const [name, text] of Object.entries(files)) project.write(`workspace/${name}`, text);
   child = new Child(project, ['run'], {
@@ -76,116 +78,119 @@ afterEach(async () => {
   project.remove();
 });
 
-describe.skipIf(process.platform !== 'linux')('the largest legal messages and files' + verifies('TR-44'), () => {
-  const results: readonly (readonly [string, unknown, number])[] = [
-    ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
-    ['plain text', { unit: 'x', bytes: 15.9 * MIB }, 1],
-    ['control characters', { unit: '\u0001', bytes: 1_990_000 }, 1],
-    ['keys', { keys: 240_000 }, 1],
-    ['newlines, eight at once', { unit: '\n', bytes: 7.9 * MIB }, 8],
-  ];
-  it.each(results)(
-    'a result is cut and kept: %s',
-    async (what, args, times) => {
-      await start();
-      for (const reply of await amongOthers('chaos_big', args, times)) {
-        expect(codeOf(reply)).toBeUndefined();
-        expect(textOf(reply).length).toBeLessThan(100_000);
-        expect(textOf(reply)).toContain('spill://');
-      }
-      expectShortTurns(`result of ${what}`);
-    },
-    TIMEOUT_MS,
-  );
+describe.skipIf(process.platform !== 'linux')(
+  'a facade with the largest legal messages and files' + verifies('TR-44'),
+  () => {
+    const results: readonly (readonly [string, unknown, number])[] = [
+      ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
+      ['plain text', { unit: 'x', bytes: 15.9 * MIB }, 1],
+      ['control characters', { unit: '\u0001', bytes: 1_990_000 }, 1],
+      ['keys', { keys: 240_000 }, 1],
+      ['newlines, eight at once', { unit: '\n', bytes: 7.9 * MIB }, 8],
+    ];
+    it.each(results)(
+      'cuts and spills a result: %s',
+      async (what, args, times) => {
+        await start();
+        for (const reply of await amongOthers('chaos_big', args, times)) {
+          expect(codeOf(reply)).toBeUndefined();
+          expect(textOf(reply).length).toBeLessThan(100_000);
+          expect(textOf(reply)).toContain('spill://');
+        }
+        expectShortTurns(`result of ${what}`);
+      },
+      TIMEOUT_MS,
+    );
 
-  const files: readonly (readonly [string, string, Readonly<Record<string, unknown>>, number])[] = [
-    ['read of one line, sixteen at once', 'read', { path: 'line' }, 16],
-    ['read of newlines, sixteen at once', 'read', { path: 'newlines', offset: -5 }, 16],
-    ['search of newlines, four at once', 'read', { path: 'newlines', action: 'search', pattern: 'b' }, 4],
-    [
-      'edit of a million places, sixteen at once',
-      'edit',
-      { path: 'newlines', old_string: '\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n', new_string: 'c', replace_all: true },
-      16,
-    ],
-    [
-      'edit that finds nothing, sixteen at once',
-      'edit',
-      { path: 'newlines', old_string: `${'\n'.repeat(500_000)}x`, new_string: 'c' },
-      16,
-    ],
-  ];
-  it.each(files)(
-    '%s',
-    async (what, tool, args, times) => {
-      await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
-      for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
-      expectShortTurns(what);
-    },
-    TIMEOUT_MS,
-  );
+    const files: readonly (readonly [string, string, Readonly<Record<string, unknown>>, number])[] = [
+      ['read of one line, sixteen at once', 'read', { path: 'line' }, 16],
+      ['read of newlines, sixteen at once', 'read', { path: 'newlines', offset: -5 }, 16],
+      ['search of newlines, four at once', 'read', { path: 'newlines', action: 'search', pattern: 'b' }, 4],
+      [
+        'edit of a million places, sixteen at once',
+        'edit',
+        { path: 'newlines', old_string: '\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n', new_string: 'c', replace_all: true },
+        16,
+      ],
+      [
+        'edit that finds nothing, sixteen at once',
+        'edit',
+        { path: 'newlines', old_string: `${'\n'.repeat(500_000)}x`, new_string: 'c' },
+        16,
+      ],
+    ];
+    it.each(files)(
+      'lets other work run: %s',
+      async (what, tool, args, times) => {
+        await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
+        for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
+        expectShortTurns(what);
+      },
+      TIMEOUT_MS,
+    );
 
-  it(
-    'arguments of 4 MiB are carried out',
-    async () => {
-      await start();
-      const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
-      expect(reply?.error).toBeUndefined();
-      expect(textOf(reply as Reply)).toContain('spill://');
-      expectShortTurns('arguments of 4 MiB');
-    },
-    TIMEOUT_MS,
-  );
+    it(
+      'makes a call with arguments of 4 MiB',
+      async () => {
+        await start();
+        const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
+        expect(reply?.error).toBeUndefined();
+        expect(textOf(reply as Reply)).toContain('spill://');
+        expectShortTurns('arguments of 4 MiB');
+      },
+      TIMEOUT_MS,
+    );
 
-  it.each([
-    ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
-    ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
-    ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
-  ])(
-    'arguments that a rule reads: %s',
-    async (what, args) => {
-      await start();
-      const [reply] = await amongOthers('chaos_echo', args);
-      // The policy may refuse to judge them (input over 256 KiB); it must not hold others up.
-      expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
-      expectShortTurns(`arguments of ${what}`);
-    },
-    TIMEOUT_MS,
-  );
+    it.each([
+      ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
+      ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
+      ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
+    ])(
+      'lets a rule read the arguments: %s',
+      async (what, args) => {
+        await start();
+        const [reply] = await amongOthers('chaos_echo', args);
+        // The policy may refuse to judge them (input over 256 KiB), but it must not block other calls.
+        expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+        expectShortTurns(`arguments of ${what}`);
+      },
+      TIMEOUT_MS,
+    );
 
-  it(
-    'a client that sends 16 MiB is refused at the size of arguments, one that sends more at the size of messages',
-    async () => {
-      await start();
-      const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
-      expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
-      expectShortTurns('message of 16 MiB from a client');
-      expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
-    },
-    TIMEOUT_MS,
-  );
+    it(
+      'refuses a client that sends 16 MiB at the size of arguments, and one that sends more at the size of messages',
+      async () => {
+        await start();
+        const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
+        expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
+        expectShortTurns('message of 16 MiB from a client');
+        expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
+      },
+      TIMEOUT_MS,
+    );
 
-  it(
-    'a result of more than 16 MiB or 250,000 values is refused, and so is the last large word of a server not lost',
-    async () => {
-      await start();
-      expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
-      expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
-      expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
-    },
-    TIMEOUT_MS,
-  );
+    it(
+      'refuses a result of more than 16 MiB or 250,000 values, and keeps the last large message of a server',
+      async () => {
+        await start();
+        expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
+        expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
+        expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
+      },
+      TIMEOUT_MS,
+    );
 
-  it(
-    'SIGTERM ends the process in order while eight of them run',
-    async () => {
-      await start();
-      const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
-      await Promise.race(calls);
-      child.process.kill('SIGTERM');
-      expect(await child.ended).toEqual({ code: 0, signal: null });
-      await Promise.allSettled(calls);
-    },
-    TIMEOUT_MS,
-  );
-});
+    it(
+      'ends in order after SIGTERM while eight of them run',
+      async () => {
+        await start();
+        const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
+        await Promise.race(calls);
+        child.process.kill('SIGTERM');
+        expect(await child.ended).toEqual({ code: 0, signal: null });
+        await Promise.allSettled(calls);
+      },
+      TIMEOUT_MS,
+    );
+  },
+);

@@ -1,4 +1,4 @@
-/** Named attacks with what stands beside the text of a result or a tool: addresses that a client opens, and icons that it fetches. */
+/** Tests attacks with addresses that a client opens, and with icons that it fetches. */
 import { describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
@@ -66,7 +66,7 @@ const HARMLESS = [
 ];
 
 describe('attack, addresses that a client would open on its own machine' + verifies('TR-85'), () => {
-  it.each(HOSTILE)('%j does not pass as a link, nor as the address of a resource', async (uri) => {
+  it.each(HOSTILE)('stop %j as a link and as the address of a resource', async (uri) => {
     const link = await shaped(JSON.stringify({ content: [{ type: 'resource_link', uri, name: 'x' }] }));
     expect(link.result.content).toEqual([
       {
@@ -92,7 +92,7 @@ describe('attack, addresses that a client would open on its own machine' + verif
     expect([link.links, resource.links]).toEqual([1, 2]);
   });
 
-  it.each(HARMLESS)('%j passes byte for byte', async (uri) => {
+  it.each(HARMLESS)('let %j pass byte for byte', async (uri) => {
     const text = JSON.stringify({
       content: [
         { type: 'resource_link', uri, name: 'x' },
@@ -102,11 +102,12 @@ describe('attack, addresses that a client would open on its own machine' + verif
     expect((await shaped(text)).text).toBe(`{"_meta":{},${text.slice(1)}`);
   });
 
-  it('names of members and kinds that are written with escapes do not help', async () => {
+  it('stop names of members and kinds that are written with escapes', async () => {
     expect(
       (
         await shaped(
-          '{"content":[{"type":"resource\\u005flink","uri":"\\u0066ile:///etc/passwd"},{"type":"x","\\u0072esource":{"uri":"file:///etc/passwd"}}]}',
+          '{"content":[{"type":"resource\\u005flink","uri":"\\u0066ile:///etc/passwd"},' +
+            '{"type":"x","\\u0072esource":{"uri":"file:///etc/passwd"}}]}',
         )
       ).text,
     ).not.toContain('passwd');
@@ -124,7 +125,7 @@ describe('attack, icons' + verifies('TR-85'), () => {
     expect([links, result._meta]).toEqual([1, { 'tollgate/removed': 1 }]);
   });
 
-  it('of a tool are not listed, and those of a result stand in its record', async () => {
+  it('of a tool are not listed, and those of a result are in its record', async () => {
     const facade = await startRaw({ one: { tools: [ACT, tool('shown', { icons, title: 'Shown' })] } });
     try {
       const listed = await facade.list(facade.open('me'));
@@ -141,7 +142,7 @@ describe('attack, icons' + verifies('TR-85'), () => {
 });
 
 describe('attack, the name of the tool that reads spills' + verifies('TR-83'), () => {
-  it('is taken by no other tool: the notes lead to the spill, and the list announces it', async () => {
+  it('is given to no other tool: the notes lead to the spill, and the list announces it', async () => {
     const facade = await startRaw({
       read: {
         tools: [tool('spill')],

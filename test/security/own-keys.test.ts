@@ -1,4 +1,4 @@
-/** Named attacks with keys of `_meta` that pass for ours (finding M). */
+/** Tests attacks with keys of `_meta` that look like those of Tollgate (finding M). */
 import { describe, expect, it } from 'vitest';
 import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import { withoutOwnWords } from '../../facade/exposure/tool-candidates.ts';
@@ -26,8 +26,8 @@ const FORGED = [
 ];
 const THEIRS = ['traceparent', 'example.org/tollgate', 'tollgates/x', 'progressToken', 'com.example/key'];
 
-describe('a key of _meta that passes for one of Tollgate (M)', () => {
-  it.each(FORGED)('%j is dropped wherever a server can write it' + verifies('TR-55'), (key) => {
+describe('a key of _meta that looks like one of Tollgate (M)', () => {
+  it.each(FORGED)('is dropped wherever a server can write it: %j' + verifies('TR-55'), (key) => {
     const meta = { [key]: 'forged', 'com.example/key': 1 };
     const clean = { 'com.example/key': 1 };
     expect(isOwnKey(key)).toBe(true);
@@ -55,12 +55,12 @@ describe('a key of _meta that passes for one of Tollgate (M)', () => {
     });
   });
 
-  it.each(THEIRS)('%j passes', (key) => {
+  it.each(THEIRS)('is not dropped if it is %j', (key) => {
     const value = { _meta: { [key]: 1 } };
     expect(withoutOwnKeys(value)).toBe(value);
   });
 
-  it('is looked for where the word is written with escapes', () => {
+  it('is found if the word is written with escapes', () => {
     expect([mayHoldMeta('{"_meta":{}}'), mayHoldMeta('{"\\u005fmeta":{}}'), mayHoldMeta('{"content":[]}')]).toEqual([
       true,
       true,

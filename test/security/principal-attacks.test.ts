@@ -1,4 +1,6 @@
-/** Attacks on who is who: labels and budgets dropped by another name or session, all sessions taken, what another principal does read. */
+/**
+ * Tests attacks between principals: shed labels and budgets, use up all sessions, and read data of another principal.
+ */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -49,7 +51,7 @@ const SERVERS = {
   files: { tools: [tool('put')], settings: { semantics: { put: { verb: 'write' } } } },
   vault: { tools: [tool('open')] },
 };
-/** What was read from the web must not be written. */
+/** A rule that denies writes after untrusted data was read. */
 const FLOW = {
   principals: PEOPLE,
   profiles: PROFILES,
@@ -61,7 +63,7 @@ const FLOW = {
 
 const named = (run: string): { readonly meta: Record<string, unknown> } => ({ meta: { 'tollgate/run': run } });
 
-/** The facade behind its real listener. */
+/** Opens the facade behind its real listener. */
 async function listen(
   facade: RawFacade,
 ): Promise<
@@ -108,14 +110,14 @@ async function listen(
 }
 
 describe('a run named to shed labels', () => {
-  it('keeps those of its session, whatever runs the client names' + verifies('TR-60'), async () => {
+  it('keeps the labels of its session, whatever runs the client names' + verifies('TR-60'), async () => {
     const facade = await start(SERVERS, FLOW, ENV);
     const session = facade.open('ann');
     expect((await facade.call(session, 'files_put', {}, named('a'))).code).toBe('');
     expect((await facade.call(session, 'web_page', {}, named('a'))).code).toBe('');
     for (const more of [named('a'), named('b'), {}, named(session.id), named('host_x')])
       expect((await facade.call(session, 'files_put', {}, more)).code, JSON.stringify(more)).toBe('DENIED');
-    // What the name brought in elsewhere holds too.
+    // The labels of the run in other sessions apply too.
     const other = facade.open('ann');
     expect([
       (await facade.call(other, 'files_put', {})).code,
@@ -124,7 +126,7 @@ describe('a run named to shed labels', () => {
   });
 
   it(
-    'keeps them in a run that a principal who is no owner opens over the host API' + verifies('TR-60', 'TR-61'),
+    'keeps them in a run that a principal without owner rights opens over the host API' + verifies('TR-60', 'TR-61'),
     async () => {
       const facade = await start(
         SERVERS,
@@ -146,22 +148,19 @@ describe('a run named to shed labels', () => {
     },
   );
 
-  it(
-    'is not what a run of an owner is: it has labels and budgets of its own' + verifies('TR-60', 'HB-05'),
-    async () => {
-      const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'two', scope: 'run', calls: 2 }] }, ENV);
-      const { runs } = facade.assembled.deps;
-      const session = facade.open('ann');
-      const [one, two] = await Promise.all(
-        [1, 2].map(() => runs.open({ principal: 'ann', origin: 'app-ann', owned: true })),
-      );
-      expect((await facade.call(session, 'web_page', {}, named(one?.name ?? ''))).code).toBe('');
-      expect((await facade.call(session, 'files_put', {}, named(one?.name ?? ''))).code).toBe('DENIED');
-      expect((await facade.call(session, 'files_put', {}, named(two?.name ?? ''))).code).toBe('');
-      // Outside of that run the session carries what it has seen.
-      expect((await facade.call(session, 'files_put', {})).code).toBe('DENIED');
-    },
-  );
+  it('is not like a run of an owner, which has its own labels and budgets' + verifies('TR-60', 'HB-05'), async () => {
+    const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'two', scope: 'run', calls: 2 }] }, ENV);
+    const { runs } = facade.assembled.deps;
+    const session = facade.open('ann');
+    const [one, two] = await Promise.all(
+      [1, 2].map(() => runs.open({ principal: 'ann', origin: 'app-ann', owned: true })),
+    );
+    expect((await facade.call(session, 'web_page', {}, named(one?.name ?? ''))).code).toBe('');
+    expect((await facade.call(session, 'files_put', {}, named(one?.name ?? ''))).code).toBe('DENIED');
+    expect((await facade.call(session, 'files_put', {}, named(two?.name ?? ''))).code).toBe('');
+    // Outside this run, the session has the labels of what it has read.
+    expect((await facade.call(session, 'files_put', {})).code).toBe('DENIED');
+  });
 });
 
 describe('a run named for a new budget', () => {
@@ -176,8 +175,8 @@ describe('a run named for a new budget', () => {
   });
 });
 
-describe('spills under many names of runs', () => {
-  it("are bounded for each principal: the oldest go, and nobody else's" + verifies('TR-68'), () => {
+describe('counts its spills together under many names of runs', () => {
+  it('are limited for each principal: its oldest are removed, and none of others' + verifies('TR-68'), () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-spills-'));
     const spills = new Spills(folder, { most: { files: 5, bytes: 1_000 } });
     const effect = { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] };
@@ -229,7 +228,7 @@ describe('errors of a server for a budget of bytes', () => {
 
 describe('new sessions for a new budget', () => {
   it(
-    'share the counter of their principal, over processes too, and no other principal pays' + verifies('TR-62'),
+    'share the counter of their principal, across processes too, and no other principal pays' + verifies('TR-62'),
     async () => {
       const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'three', scope: 'session', calls: 3 }] }, ENV);
       const codes: string[] = [];
@@ -252,7 +251,7 @@ describe('new sessions for a new budget', () => {
     },
   );
 
-  it('in another process count too' + verifies('TR-62'), async () => {
+  it('count in another process too' + verifies('TR-62'), async () => {
     const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'three', scope: 'session', calls: 3 }] }, ENV);
     const second = await startFacade(readFileSync(path.join(facade.folder, 'tollgate.yaml'), 'utf8'), {
       folder: facade.folder,
@@ -269,7 +268,7 @@ describe('new sessions for a new budget', () => {
     expect(facade.calls('web')).toHaveLength(3);
   });
 
-  it('never exceed the limit, however many run at once' + verifies('TR-62'), async () => {
+  it('never exceed the limit, however many run at the same time' + verifies('TR-62'), async () => {
     const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'ten', scope: 'session', calls: 10 }] }, ENV);
     const sessions = Array.from({ length: 8 }, () => facade.open('ann'));
     const answers = await Promise.all(
@@ -279,13 +278,13 @@ describe('new sessions for a new budget', () => {
     expect(facade.calls('web')).toHaveLength(10);
   });
 
-  it('do not multiply by time: after the window the budget is there again' + verifies('TR-62'), async () => {
+  it('do not multiply over time: after the window, the budget is available again' + verifies('TR-62'), async () => {
     const facade = await start(
       SERVERS,
       { ...FLOW, budgets: [{ id: 'one', scope: 'session', calls: 1, window: 5 }] },
       ENV,
     );
-    // The server runs before the window opens: its start may take longer than the window.
+    // The server starts before the window opens, because its start may take longer than the window.
     expect((await facade.call(facade.open('boss'), 'web_page', {})).code).toBe('');
     expect((await facade.call(facade.open('ann'), 'web_page', {})).code).toBe('');
     expect((await facade.call(facade.open('ann'), 'web_page', {})).code).toBe('BUDGET_EXCEEDED');
@@ -297,7 +296,7 @@ describe('new sessions for a new budget', () => {
 describe('new sessions to shed labels', () => {
   const STICKY = { ...FLOW, labels: { sticky: ['untrusted'] } };
 
-  it('carry a sticky label, in every run of the principal and of no other' + verifies('TR-63'), async () => {
+  it('have a sticky label, in every run of the principal and of no other' + verifies('TR-63'), async () => {
     const facade = await start(SERVERS, STICKY, ENV);
     expect((await facade.call(facade.open('ann'), 'web_page', {})).code).toBe('');
     const run = await facade.assembled.deps.runs.open({ principal: 'ann', origin: 'app-ann', owned: true });
@@ -306,7 +305,7 @@ describe('new sessions to shed labels', () => {
     expect((await facade.call(facade.open('ben'), 'files_put', {})).code).toBe('');
   });
 
-  it('carry it in another process, and after a restart, until an owner clears it' + verifies('TR-63'), async () => {
+  it('have it in another process, and after a restart, until an owner clears it' + verifies('TR-63'), async () => {
     const facade = await start(SERVERS, STICKY, ENV);
     const session = facade.open('ann');
     expect((await facade.call(session, 'web_page', {})).code).toBe('');
@@ -345,7 +344,7 @@ describe('new sessions to shed labels', () => {
       status: 0,
       stderr: expect.stringContaining('Cleared for ann: untrusted.') as string,
     });
-    // In sessions that are open, too: nothing else than the principal carried it.
+    // In open sessions too, because only the principal had the label.
     expect([
       (await facade.call(session, 'files_put', {})).code,
       (await second.call(other, 'files_put', {})).code,
@@ -364,7 +363,7 @@ describe('new sessions to shed labels', () => {
 });
 
 describe('a queue of one principal', () => {
-  it('does not starve another: who waits for a budget takes turns' + verifies('TR-66'), async () => {
+  it('does not starve another: calls that wait for a budget take turns' + verifies('TR-66'), async () => {
     const facade = await start(
       SERVERS,
       { ...FLOW, budgets: [{ id: 'one-at-a-time', scope: 'server', concurrent: 1, when: { server: 'web' } }] },
@@ -381,7 +380,7 @@ describe('a queue of one principal', () => {
     const before = ended.length;
     const others = [call(ben, 'ben'), call(ben, 'ben'), call(boss, 'boss'), call(boss, 'boss')];
     await Promise.all(others);
-    // Two calls each of three principals, and the ones of ann that were on their way when the others came.
+    // Two calls of each of three principals, and those of ann that were running when the others came.
     expect(ended.length - before).toBeLessThanOrEqual(8);
     await Promise.all(queued);
     expect(ended.filter((who) => who === 'ann')).toHaveLength(10);
@@ -390,8 +389,7 @@ describe('a queue of one principal', () => {
 
 describe('all sessions for one principal', () => {
   it(
-    'end at its quota those of its own, over MCP and over the host API, and leave those of others alone' +
-      verifies('TR-64', 'ST-24'),
+    'end at its quota, over MCP and over the host API, and do not affect those of others' + verifies('TR-64', 'ST-24'),
     async () => {
       const facade = await start(
         SERVERS,
@@ -426,7 +424,7 @@ describe('all sessions for one principal', () => {
         2,
         ['opened', 'opened'],
       ]);
-      // An owner's host speaks for as many pages as the listener takes.
+      // An owner's host can serve as many pages as the listener accepts.
       for (const tab of ['1', '2', '3']) expect(await list(TOKENS.boss, tab, '&origin=https://page.example')).toBe(200);
       expect(events('ben')).not.toContain('closed');
     },
@@ -434,7 +432,7 @@ describe('all sessions for one principal', () => {
 });
 
 describe('metrics of another principal', () => {
-  it('are seen by an owner alone: calls, times, servers and what waits' + verifies('TR-65'), async () => {
+  it('are visible to an owner only: calls, times, servers and what waits' + verifies('TR-65'), async () => {
     const facade = await start(SERVERS, { ...FLOW, listen: { port: 0 } }, ENV);
     const ask = await listen(facade);
     for (const [who, name] of [
@@ -462,7 +460,7 @@ describe('metrics of another principal', () => {
     expect((await ask('GET', '/metrics')).status).toBe(401);
   });
 
-  it('nor the names of its servers: /healthz tells them to those who may use them' + verifies('TR-65'), async () => {
+  it('do not show its servers: /healthz names them to those who may use them' + verifies('TR-65'), async () => {
     const facade = await start(SERVERS, { ...FLOW, listen: { port: 0 } }, ENV);
     const ask = await listen(facade);
     const names = async (token?: string): Promise<unknown> =>
@@ -475,7 +473,7 @@ describe('metrics of another principal', () => {
     expect((await ask('GET', '/healthz', { token: 'wrong' })).status).toBe(401);
   });
 
-  it('nor its runs, statistics and events over the host API' + verifies('TR-65'), async () => {
+  it('do not show its runs, statistics and events over the host API' + verifies('TR-65'), async () => {
     const facade = await start(SERVERS, { ...FLOW, listen: { port: 0 } }, ENV);
     const ask = await listen(facade);
     const { run } = JSON.parse((await ask('POST', '/host/v1/runs', { token: TOKENS.ben, body: {} })).text) as {

@@ -1,4 +1,7 @@
-/** Attacks with exposures that Rego sets: they show what tollgate.yaml shows under other names, and never open more (issue 10, R). */
+/**
+ * Tests attacks with exposures of Rego: they show what tollgate.yaml shows under other names, and never more (issue 10,
+ * R).
+ */
 import { chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -26,7 +29,7 @@ afterEach(async () => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A facade whose policy has these rules of `expose`. */
+/** Opens a facade whose policy has these rules of `expose`. */
 async function start(
   rego: string,
   {
@@ -70,7 +73,7 @@ async function namesFor(id: string): Promise<readonly string[]> {
 
 describe('exposures of Rego', () => {
   it(
-    'show a tool under another name, with words, risk and pins, to the callers that they are for' + verifies('TR-73'),
+    'show a tool under another name, with words, risk and pins, to the callers that they name' + verifies('TR-73'),
     async () => {
       facade = await start(
         member(
@@ -101,7 +104,7 @@ describe('exposures of Rego', () => {
     },
   );
 
-  it('a pattern pins every tool that it covers, and what is named goes before it' + verifies('TR-73'), async () => {
+  it('pin every tool that a pattern covers, and a named tool has priority' + verifies('TR-73'), async () => {
     facade = await start(
       `${member({ tool: 'one.*', risk: ['network'], pins: {} })}\n${member({ tool: 'one.log', name: 'history' })}`,
     );
@@ -119,7 +122,7 @@ describe('exposures of Rego', () => {
   });
 
   it(
-    'that name what is hidden, denied, for owners only, not configured, quarantined or not there open nothing, and the owner is told' +
+    'open nothing that is hidden, denied, for owners only, not configured, quarantined or missing, and tell the owner' +
       verifies('TR-73'),
     async () => {
       const names = [
@@ -230,7 +233,7 @@ describe('exposures of Rego', () => {
     },
   );
 
-  it('of a server that nobody approved show and open nothing' + verifies('TR-73'), async () => {
+  it('of a server without approval show and open nothing' + verifies('TR-73'), async () => {
     facade = await start(member({ tool: 'one.post', name: 'note' }), {}, { one: { tools: TOOLS } }, []);
     expect(await namesFor('me')).toEqual([]);
     expect((await facade.call(facade.open('me'), 'note', { text: 'x' })).code).not.toBe('');
@@ -267,25 +270,38 @@ describe('exposures of Rego', () => {
     ],
     ['the clock', member({ tool: 'one.post', name: 'note' }, 'time.now_ns() > 0'), 'is decided before there is a call'],
     ['a rule that is no set', 'expose := true', '`expose` must be a set'],
-  ])('with %s refuse the load' + verifies('TR-74'), async (_name, rego, message) => {
+  ])('refuse the load with %s' + verifies('TR-74'), async (_name, rego, message) => {
     await expect(start(rego)).rejects.toMatchObject({
       code: 'POLICY_INVALID',
       message: expect.stringContaining(message) as string,
     });
   });
 
-  it('that show nothing are told when the server is approved' + verifies('TR-73'), async () => {
+  it('that show nothing are reported when the server is approved' + verifies('TR-73'), async () => {
     const project = new Project();
     try {
-      // A look at a server gives up the rights of root, if the workspace is not root's.
+      // A probe drops the rights of root if the workspace does not belong to root.
       chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
       project.write(
         'rego/team.rego',
-        `package policy.team\n\nexpose contains {"tool": concat(".", ["notes", "fnid"])} if input.principal.id\n${member({ tool: 'notes.find', name: 'found' })}\n`,
+        `package policy.team
+
+expose contains {"tool": concat(".", ["notes", "fnid"])} if input.principal.id
+${member({ tool: 'notes.find', name: 'found' })}
+`,
       );
       project.write(
         'tollgate.yaml',
-        `version: 1\nworkspace: ./workspace\nservers: {notes: {command: ${process.execPath}, args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]}}\nprincipals: [{id: me, profiles: [dev], stdio: true, owner: true}]\nprofiles: {dev: {servers: [notes], expose: {primitives: {}, tools: ["notes.*"]}}}\npolicies: [rego]\n`,
+        `version: 1
+workspace: ./workspace
+servers:
+  notes:
+    command: ${process.execPath}
+    args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]
+principals: [{id: me, profiles: [dev], stdio: true, owner: true}]
+profiles: {dev: {servers: [notes], expose: {primitives: {}, tools: ["notes.*"]}}}
+policies: [rego]
+`,
       );
       type Shown = { readonly start: { readonly hash: string }; readonly tools: { readonly hash: string } };
       const look = async (): Promise<Shown> => dataOf((await cli(project, ['approve', 'notes', '--json'])).out);
@@ -316,7 +332,7 @@ describe('exposures of Rego', () => {
   });
 
   it(
-    'with a key that is found out at a list refuse the list and each call, and name it' + verifies('TR-74'),
+    'with an invalid key that appears at a list refuse the list and each call, and name it' + verifies('TR-74'),
     async () => {
       facade = await start(
         'expose contains member if {\n\tinput.principal.id\n\tmember := {"tool": "one.post", "pin": {"owner": "x"}}\n}',

@@ -1,4 +1,6 @@
-/** Attacks on the choice of a server for a routed primitive: a link swapped while it is chosen, and a label that a run gains while its call waits for a person. */
+/**
+ * Tests attacks on routes: a link that is swapped during the choice, and a label that a run gains while its call waits.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
@@ -9,7 +11,7 @@ import type { TestFacade } from '../stories/facade.ts';
 import { routedConfig, startRouted } from '../stories/routed-facade.ts';
 import { verifies } from '../verifies.ts';
 
-/** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */
+/** Replaces its argument with a link to one target and to the other, as fast as possible. The rename is atomic. */
 const SWAP = `import { renameSync, symlinkSync } from 'node:fs';
 const [name, ...targets] = process.argv.slice(2);
 symlinkSync(targets[0], name);
@@ -64,7 +66,7 @@ describe('a routed call', () => {
         if (text.includes('text of src')) expect(by).toBe('workspace');
         seen.add(code);
       }
-      // A path that changed while it was opened, and the route of the hidden server.
+      // The path changed while it was opened, or it has the route of the hidden server.
       expect([...seen].filter((code) => !['', 'DENIED', 'NOT_SUPPORTED'].includes(code))).toEqual([]);
       expect(swapper.exitCode).toBeNull();
     } finally {
@@ -72,7 +74,7 @@ describe('a routed call', () => {
     }
   }, 60_000);
 
-  it('that waits for a person goes to the server of the labels that its run has by then, and asks again for it' +
+  it('that waits for a person goes to the server of the present labels of its run, and asks again for it' +
     verifies('ST-118', 'ST-117'), async () => {
     const desk = new ApprovalOwner(facade.assembled.config.state);
     try {
@@ -85,7 +87,7 @@ describe('a routed call', () => {
       await asked({ effect: { server: 'workspace' } });
       expect((await facade.call(session, 'read', { path: 'keys/k' })).code).toBe('');
       await desk.approve();
-      // The approval was for the workspace: the other server's tool is another effect.
+      // The approval was for the workspace. The tool of the other server is another effect.
       await asked({ effect: { server: 'vaulted' } });
       await desk.approve();
       const { text, result } = await answer;

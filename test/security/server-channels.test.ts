@@ -1,4 +1,4 @@
-/** Attacks besides results: what a server can say in progress, notifications, requests and errors. */
+/** Tests attacks of a server in progress, notifications, requests and errors. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
@@ -34,7 +34,7 @@ type Params = Readonly<Record<string, unknown>>;
 const progress = (params: string): string =>
   `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$ID,${params}}}`;
 
-/** One call whose client asks for progress, through the dispatch that stdio and HTTP share: what is sent besides the reply, as text. */
+/** Makes one call with progress, through the dispatch of stdio and HTTP. Returns what is sent besides the reply. */
 async function heard(
   act: Act,
 ): Promise<{ readonly sent: readonly string[]; readonly params: readonly Params[]; readonly reply: string }> {
@@ -50,11 +50,13 @@ async function heard(
   const ask = async (text: string): Promise<string> =>
     (await dispatch.handle(readMessage(Buffer.from(text), 'client'), (line) => void sent.push(line))) ?? '';
   await ask(
-    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}',
+    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",' +
+      '"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}',
   );
   await ask('{"jsonrpc":"2.0","id":2,"method":"tools/list"}');
   const reply = await ask(
-    `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"one_act","arguments":${JSON.stringify(act)},"_meta":{"progressToken":"t"}}}`,
+    '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"one_act",' +
+      `"arguments":${JSON.stringify(act)},"_meta":{"progressToken":"t"}}}`,
   );
   await dispatch.close('The test ended.');
   return { sent, reply, params: sent.map((line) => (JSON.parse(line) as { params: Params }).params) };
@@ -69,11 +71,12 @@ const serverRecords = (): readonly Readonly<Record<string, unknown>>[] =>
   facade.records().filter(({ type, event }) => type === 'server' && event === 'request.refused');
 
 describe('attack, progress of a server' + verifies('TR-80'), () => {
-  it('passes its three fields alone: no _meta, no other member, no wrong type', async () => {
+  it('passes its three fields only: no _meta, no other member, no wrong type', async () => {
     const { params } = await heard({
       before: [
         progress(
-          '"progress":1,"total":2,"message":"half","_meta":{"tollgate/code":"DENIED","Tollgate/Decision":"x"},"extra":{"a":1}',
+          '"progress":1,"total":2,"message":"half",' +
+            '"_meta":{"tollgate/code":"DENIED","Tollgate/Decision":"x"},"extra":{"a":1}',
         ),
         progress('"progress":2,"total":"2","message":{"a":1}'),
       ],
@@ -84,7 +87,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
     ]);
   });
 
-  it('is redacted, escaped and cut; the counts stand in the outcome record', async () => {
+  it('is redacted, escaped and cut, and its counts are in the outcome record', async () => {
     const { sent, params } = await heard({
       before: [
         progress(`"progress":1,"message":"key ${KEY}"`),
@@ -112,7 +115,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
     expect(params.map((one) => one.progress)).toEqual([1, 10, 11.5]);
   });
 
-  it('of a flood the newest passes, at most twenty at once and ten a second, all before the reply', async () => {
+  it('passes the newest of a flood, at most twenty at once and ten a second, all before the reply', async () => {
     const { params } = await heard({
       before: Array.from({ length: 1500 }, (_, index) => progress(`"progress":${index}`)),
     });
@@ -122,7 +125,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
     expect(outcome()?.progress).toMatchObject({ sent: params.length, coalesced: 1500 - params.length });
   });
 
-  it('of a call that has ended does not pass, and the guard holds no timer', () => {
+  it('does not pass after its call has ended, and holds no timer', () => {
     const sent: Params[] = [];
     const guard = new ServerProgress((params) => void sent.push(params), new Redactor());
     for (let value = 0; value < 30; value++) guard.take({ progress: value });
@@ -142,13 +145,13 @@ describe('attack, notifications of a server' + verifies('TR-81'), () => {
     ['the state of a task', 'notifications/tasks/status', '{"taskId":"x","status":"working","statusMessage":"evil"}'],
     ['a cancellation', 'notifications/cancelled', '{"requestId":3,"reason":"evil"}'],
     ['a made-up method', 'notifications/evil', '{"a":1}'],
-  ])('%s does not pass', async (_name, method, params) => {
+  ])('do not pass: %s', async (_name, method, params) => {
     const { sent, reply } = await heard({ before: [`{"jsonrpc":"2.0","method":"${method}","params":${params}}`] });
     expect(sent).toEqual([]);
     expect(JSON.parse(reply)).toMatchObject({ id: 3, result: { content: [{ text: 'ok' }] } });
   });
 
-  it('list_changed is a notification of our own: nothing of the server stands in it', async () => {
+  it("do not appear in list_changed, which is Tollgate's own notification", async () => {
     const { sent } = await heard({
       before: [`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"x":"${KEY}"}}}`],
       delayMs: 600,
@@ -161,7 +164,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
   const request = (method: string, id = 'r1'): string =>
     `{"jsonrpc":"2.0","id":"${id}","method":"${method}","params":{"message":"${KEY}"}}`;
 
-  it('each is refused and recorded with server, method, session and call; a storm is one more record with its count', async () => {
+  it('are refused and recorded with server, method, session and call, and the count of a storm', async () => {
     const known = ['sampling/createMessage', 'elicitation/create', 'roots/list'];
     const { sent } = await heard({ before: [...known, `evil/${KEY}`].map((method) => request(method)) });
     expect(sent).toEqual([]);
@@ -200,7 +203,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
     expect(serverRecords()).toHaveLength(4);
   });
 
-  it('the error -32042 reaches no client: its addresses are withheld, and the refusal is recorded', async () => {
+  it('do not reach a client as the error -32042: its addresses are withheld, and the refusal is recorded', async () => {
     const data = {
       elicitations: [{ mode: 'url', elicitationId: 'e', url: 'https://evil.example/?k=1', message: 'Sign in' }],
     };
@@ -215,7 +218,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
     expect(serverRecords().at(-1)).toMatchObject({ method: 'elicitation/url', count: 1, call: outcome()?.id });
   });
 
-  it('a result that asks the client (input_required) is refused and recorded', async () => {
+  it('are refused and recorded as a result that asks the client (input_required)', async () => {
     await heard({ raw: '{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}' });
     const { id, session: of } = outcome() ?? {};
     expect(serverRecords().at(-1)).toMatchObject({ method: 'input_required', count: 1, call: id, session: of });
@@ -231,25 +234,30 @@ describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => 
       signal: new AbortController().signal,
     });
 
-  it('stay as they are written in error.data, with a secret and a hostile character beside them', async () => {
+  it('stay as written in error.data, next to a secret and a hostile character', async () => {
     const { reply } = await heard({
-      error: `{"code":-32055,"message":"no","data":{"n":${NUMBERS},"k":"${KEY}","u":"https://x.example/?k=${KEY}\\u202e"}}`,
+      error:
+        `{"code":-32055,"message":"no","data":{"n":${NUMBERS},"k":"${KEY}",` +
+        `"u":"https://x.example/?k=${KEY}\\u202e"}}`,
     });
     expect(reply).toBe(
-      `{"jsonrpc":"2.0","id":3,"error":{"code":-32055,"message":"no","data":{"n":${NUMBERS},"k":"[redacted]","u":"https://x.example/?k=[redacted]\\\\u{202E}"}}}`,
+      `{"jsonrpc":"2.0","id":3,"error":{"code":-32055,"message":"no","data":{"n":${NUMBERS},` +
+        '"k":"[redacted]","u":"https://x.example/?k=[redacted]\\\\u{202E}"}}}',
     );
   });
 
-  it('stay as they are written in content, structuredContent and _meta, where a part is redacted', async () => {
+  it('stay as written in content, structuredContent and _meta, if a part is redacted', async () => {
     const { reply } = await heard({
-      raw: `{"content":[{"type":"text","text":"${KEY} 9007199254740993"},{"type":"x","n":${NUMBERS}}],"structuredContent":{"k":"${KEY}","n":${NUMBERS}},"_meta":{"k":"${KEY}","n":${NUMBERS}}}`,
+      raw:
+        `{"content":[{"type":"text","text":"${KEY} 9007199254740993"},{"type":"x","n":${NUMBERS}}],` +
+        `"structuredContent":{"k":"${KEY}","n":${NUMBERS}},"_meta":{"k":"${KEY}","n":${NUMBERS}}}`,
     });
     expect(reply.split(NUMBERS)).toHaveLength(4);
     expect(reply).toContain('[redacted] 9007199254740993');
     expect(reply).not.toContain('number-');
   });
 
-  it('stay as they are written in what is cut and spilled', async () => {
+  it('stay as written in what is cut and spilled', async () => {
     const reply = await call({
       raw: `{"content":[],"structuredContent":{"n":${NUMBERS},"rows":[${`${NUMBERS},`.repeat(2000)}0]}}`,
     });
@@ -261,55 +269,61 @@ describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => 
   });
 });
 
-describe('attack, a spill that nobody can read' + verifies('TR-83'), () => {
+describe('attack, a spill that no one can read' + verifies('TR-83'), () => {
   it.each([
     ['without read', { primitives: {}, tools: ['one.*'] }, ['one'], 'read_spill'],
     ['with read', { tools: ['one.*'] }, ['one'], 'read'],
-  ])('at the smallest cap, %s, the calls that the notes name reach its end', async (_name, expose, servers, reader) => {
-    const small = await startRaw(
-      { one: { tools: [ACT] } },
-      { caps: { bytes: 1024 }, profiles: { all: { servers, expose } }, rules: [allow('one', 'workspace')] },
-    );
-    try {
-      const own = small.open('me');
-      expect((await small.list(own)).map(({ name }) => name)).not.toContain('read_spill');
-      const whole = '\u{1F600}'.repeat(1500) + '\n' + 'x\n'.repeat(400);
-      const first = await small.call(own, 'one_act', {
-        raw: JSON.stringify({ content: [{ type: 'text', text: whole }] }),
-      });
-      expect((await small.list(own)).some(({ name }) => name === 'read_spill')).toBe(reader === 'read_spill');
-      const next = /Next: (\w+) path="(spill:[^"]+)" offset=(\d+)\]$/.exec(first.text);
-      expect(next?.[1]).toBe(reader);
-      let text = '';
-      for (let offset: number | undefined = 1, turns = 0; offset !== undefined && turns < 500; turns++) {
-        const page: Awaited<ReturnType<typeof small.call>> = await small.call(own, reader, { path: next?.[2], offset });
-        expect(page.code).toBe('');
-        const footer: string = page.result?.content?.at(-1)?.text ?? '';
-        text += page.result?.content?.[0]?.text ?? '';
-        offset =
-          /Next: \w+ path="[^"]+" offset=(\d+)\]$/.exec(footer)?.[1] === undefined
-            ? undefined
-            : Number(/offset=(\d+)\]$/.exec(footer)?.[1]);
+  ])(
+    'does not exist: at the smallest cap, %s, the calls that the notes name reach its end',
+    async (_name, expose, servers, reader) => {
+      const small = await startRaw(
+        { one: { tools: [ACT] } },
+        { caps: { bytes: 1024 }, profiles: { all: { servers, expose } }, rules: [allow('one', 'workspace')] },
+      );
+      try {
+        const own = small.open('me');
+        expect((await small.list(own)).map(({ name }) => name)).not.toContain('read_spill');
+        const whole = '\u{1F600}'.repeat(1500) + '\n' + 'x\n'.repeat(400);
+        const first = await small.call(own, 'one_act', {
+          raw: JSON.stringify({ content: [{ type: 'text', text: whole }] }),
+        });
+        expect((await small.list(own)).some(({ name }) => name === 'read_spill')).toBe(reader === 'read_spill');
+        const next = /Next: (\w+) path="(spill:[^"]+)" offset=(\d+)\]$/.exec(first.text);
+        expect(next?.[1]).toBe(reader);
+        let text = '';
+        for (let offset: number | undefined = 1, turns = 0; offset !== undefined && turns < 500; turns++) {
+          const page: Awaited<ReturnType<typeof small.call>> = await small.call(own, reader, {
+            path: next?.[2],
+            offset,
+          });
+          expect(page.code).toBe('');
+          const footer: string = page.result?.content?.at(-1)?.text ?? '';
+          text += page.result?.content?.[0]?.text ?? '';
+          offset =
+            /Next: \w+ path="[^"]+" offset=(\d+)\]$/.exec(footer)?.[1] === undefined
+              ? undefined
+              : Number(/offset=(\d+)\]$/.exec(footer)?.[1]);
+        }
+        expect(text).toBe(whole);
+        if (reader === 'read') return;
+        const refused = [
+          { path: 'a.txt' },
+          { path: '/etc/passwd' },
+          { path: 'spill://../../etc/passwd' },
+          { path: `spill://${'0'.repeat(32)}` },
+          { path: next?.[2], action: 'list' },
+          { path: 'tollgate.yaml', file_path: next?.[2] },
+        ];
+        for (const args of refused) expect((await small.call(own, 'read_spill', args)).code).toBe('ARGS_INVALID');
+        expect((await small.call(small.open('me'), 'read_spill', { path: next?.[2] })).code).toBe('ARGS_INVALID');
+      } finally {
+        await small.close();
       }
-      expect(text).toBe(whole);
-      if (reader === 'read') return;
-      const refused = [
-        { path: 'a.txt' },
-        { path: '/etc/passwd' },
-        { path: 'spill://../../etc/passwd' },
-        { path: `spill://${'0'.repeat(32)}` },
-        { path: next?.[2], action: 'list' },
-        { path: 'tollgate.yaml', file_path: next?.[2] },
-      ];
-      for (const args of refused) expect((await small.call(own, 'read_spill', args)).code).toBe('ARGS_INVALID');
-      expect((await small.call(small.open('me'), 'read_spill', { path: next?.[2] })).code).toBe('ARGS_INVALID');
-    } finally {
-      await small.close();
-    }
-  });
+    },
+  );
 });
 
-/** A real HTTP server whose answers to calls are given as text; `$N` stands for the numbers. */
+/** Starts a real HTTP server whose answers to calls are given as text. */
 describe.each([
   ['JSON answers', 'application/json', 'http'],
   ['event streams', 'text/event-stream', 'http'],
@@ -323,7 +337,9 @@ describe.each([
     outputSchema: { type: 'object', properties: { n: { type: 'integer', maximum: 9007199254740992 } } },
   };
   const ANSWERS: Readonly<Record<string, string>> = {
-    numbers: `"result":{"content":[{"type":"x","n":${NUMBERS}}],"structuredContent":{"n":${NUMBERS}},"_meta":{"n":${NUMBERS}}}`,
+    numbers:
+      `"result":{"content":[{"type":"x","n":${NUMBERS}}],` +
+      `"structuredContent":{"n":${NUMBERS}},"_meta":{"n":${NUMBERS}}}`,
     error: `"error":{"code":-32055,"message":"no","data":{"n":${NUMBERS}}}`,
     twice: '"result":{"content":[],"content":[{"type":"text","text":"evil"}]}',
     typed: '"result":{"content":[],"structuredContent":{"n":9007199254740993}}',
@@ -354,12 +370,16 @@ describe.each([
           params: { name: string; protocolVersion: string };
         };
         if (id === undefined) return response.writeHead(202).end();
-        const init = `"result":{"protocolVersion":"${params?.protocolVersion}","capabilities":{"tools":{}},"serverInfo":{"name":"far","version":"1\\u202e"}}`;
-        const list = `"result":{"tools":${JSON.stringify([...['numbers', 'error', 'twice'].map((name) => tool(name)), TYPED])}}`;
-        const body = `{"jsonrpc":"2.0","id":${id},${method === 'initialize' ? init : method === 'tools/list' ? list : ANSWERS[params.name]}}`;
+        const init =
+          `"result":{"protocolVersion":"${params?.protocolVersion}","capabilities":{"tools":{}},` +
+          '"serverInfo":{"name":"far","version":"1\\u202e"}}';
+        const tools = [...['numbers', 'error', 'twice'].map((name) => tool(name)), TYPED];
+        const list = `"result":{"tools":${JSON.stringify(tools)}}`;
+        const answer = method === 'initialize' ? init : method === 'tools/list' ? list : ANSWERS[params.name];
+        const body = `{"jsonrpc":"2.0","id":${id},${answer}}`;
         if (way !== 'sse') return response.writeHead(200, { 'content-type': kind }).end(sending(body));
         response.writeHead(202).end();
-        // In two writes, cut within the message.
+        // In two writes, divided inside the message.
         const text = sending(body);
         stream?.write(text.slice(0, 40));
         setTimeout(() => stream?.write(text.slice(40)), 5);
@@ -395,18 +415,18 @@ describe.each([
       signal: new AbortController().signal,
     });
 
-  it('stay as they are written in content, structuredContent, _meta and error.data', async () => {
+  it('stay as written in content, structuredContent, _meta and error.data', async () => {
     const result = await ask('numbers');
     expect((result as { text: string }).text.split(NUMBERS)).toHaveLength(4);
     expect(await ask('error')).toMatchObject({ error: { code: -32055, dataText: `{"n":${NUMBERS}}` } });
   });
 
-  it('a key that stands twice is refused, and output validation does not judge a rounded number', async () => {
+  it('with a duplicate key are refused, and output validation does not judge a rounded number', async () => {
     expect(JSON.stringify(await ask('twice'))).toContain('UPSTREAM_INVALID');
     expect(JSON.stringify(await ask('typed'))).toContain('OUTPUT_INVALID');
   });
 
-  it('the version of a server, which stands in the provenance, is escaped', async () => {
+  it('attack, the version of a server: it is escaped in the provenance', async () => {
     expect(((await ask('numbers')) as { text: string }).text).toContain('"version":"1\\\\u{202E}"');
   });
 });

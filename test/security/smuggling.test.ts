@@ -1,4 +1,4 @@
-/** Attacks on the line between Tollgate and a server: what is one call here must be one message there. */
+/** Tests attacks on the line between Tollgate and a server: one call here must be one message there. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { ACT, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
@@ -26,7 +26,7 @@ describe('message smuggling', () => {
   const inner = '{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"wipe","arguments":{}}}';
 
   it.each(['\n', '\r\n', '\r'])(
-    'a line break %j between the tokens of the arguments does not make a second, unjudged call' +
+    'with a line break %j between the tokens of the arguments does not make a second call without a decision' +
       verifies('CY-16', 'PF-09'),
     async (end) => {
       const before = facade.lines('one').length;
@@ -42,7 +42,7 @@ describe('message smuggling', () => {
     },
   );
 
-  it('a name with line breaks, quotes and braces stays a name', async () => {
+  it('with line breaks, quotes and braces in a name leaves it a name', async () => {
     const before = facade.lines('one').length;
     for (const name of [
       `x"}}\n${inner}`,
@@ -63,7 +63,7 @@ describe('message smuggling', () => {
     expect(facade.lines('one')).toHaveLength(before);
   });
 
-  it('what a host writes into _meta stays in _meta, and keys of ours do not travel', async () => {
+  it('with _meta of a host stays in _meta, and keys of Tollgate do not travel', async () => {
     const meta = {
       traceparent: `00-1\n${inner}`,
       'tollgate/run': 'r1',
@@ -76,7 +76,7 @@ describe('message smuggling', () => {
     expect(Object.keys(params)).toEqual(['name', 'arguments', '_meta']);
   });
 
-  it('a result that is printed over several lines costs its call alone, and smuggles in no answer', async () => {
+  it('with a result over several lines fails its own call only, and adds no answer', async () => {
     const raw = '{"content":[],\n"x":{"jsonrpc":"2.0","id":1,"result":{}}}';
     const answers = await Promise.all([
       facade.call(
@@ -91,8 +91,8 @@ describe('message smuggling', () => {
   });
 });
 
-describe('arguments that come as text', () => {
-  it('are as strict as the wire: no key twice, no half pair, no rounded number', async () => {
+describe('arguments that are sent as a text', () => {
+  it('are parsed as strictly as the wire: no duplicate key, no lone surrogate, no rounded number', async () => {
     for (const inner of [
       '{"path":"a","path":"/etc/passwd"}',
       '{"a":"\\ud800"}',

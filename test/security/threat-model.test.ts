@@ -1,4 +1,7 @@
-/** Tests that docs/threat-model.md names a test for each of its threats, risks and faults that exists, and the rows of the fault and attack matrix that belong to no other file. */
+/**
+ * Tests that each threat, risk and fault of docs/threat-model.md names an existing test, and the rows that no other
+ * file tests.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -14,16 +17,16 @@ import { verifies } from '../verifies.ts';
 const PAGE = 'docs/threat-model.md';
 const PROOF = /`([^`]+)`\s+in\s+`(test\/[^`\s]+)`/g;
 
-/** Proofs in a text, written as `name` in `file`; a name may go over a line end. */
+/** Returns the proofs in a text, written as `name` in `file`. A name may continue on the next line. */
 function proofsIn(text: string): readonly (readonly [name: string, file: string])[] {
   return [...text.matchAll(PROOF)].map(([, name = '', file = '']) => [name.replace(/\s+/g, ' '), file] as const);
 }
 
-const stands = (name: string, file: string): boolean =>
+const exists = (name: string, file: string): boolean =>
   existsSync(path.join(ROOT, file)) && readFileSync(path.join(ROOT, file), 'utf8').includes(name);
 
-describe('a sandbox with a way out', () => {
-  it('leaves a server no word about its proxy but where it is: no password, no command line, no folder of the host', async () => {
+describe('the environment of a sandbox with a network', () => {
+  it('tells a server only the address of its proxy: no password, no command line, no folder of the host', async () => {
     const egress = await openEgress(
       { server: 'tracker', allowedDomains: ['api.example.org'] },
       { onBlocked: () => undefined },
@@ -39,7 +42,7 @@ describe('a sandbox with a way out', () => {
   });
 });
 
-describe('the file of a server', () => {
+describe('the TOML file of a server', () => {
   const words = fc.oneof(
     fc.string(),
     fc.constantFrom(
@@ -54,7 +57,7 @@ describe('the file of a server', () => {
     ),
   );
 
-  it('whatever a file says of a server, nothing of it becomes program, arguments or variables', () => {
+  it('never turns its texts into program, arguments or variables', () => {
     let loaded = 0;
     fc.assert(
       fc.property(words, fc.oneof(fc.constant('internal'), words), (description, label) =>
@@ -103,20 +106,20 @@ describe('faults of docs/threat-model.md', () => {
 });
 
 describe('the proofs of docs/threat-model.md', () => {
-  it('stand, each under its name in its file', () => {
+  it('exist under their names in their files', () => {
     const proofs = proofsIn(proseOf(PAGE));
     expect(proofs.length).toBeGreaterThan(70);
-    expect(proofs.filter(([name, file]) => !stands(name, file))).toEqual([]);
+    expect(proofs.filter(([name, file]) => !exists(name, file))).toEqual([]);
   });
 
-  it('are there for T1 to T10, in a part of their own' + verifies('HA-25'), () => {
+  it('include at least four for each of T1 to T10, in its own part' + verifies('HA-25'), () => {
     const parts = sectionOf(PAGE, '## T1 to T10').split(/^### /m).slice(1);
     expect(parts).toHaveLength(10);
     for (const part of parts)
       expect(proofsIn(part.split('**Tests.** ')[1] ?? '').length, part).toBeGreaterThanOrEqual(4);
   });
 
-  it('are there for the ten risks of OWASP, with a severity, what is done and what remains', () => {
+  it('cover the ten risks of OWASP, with a severity, what is done and what remains', () => {
     const rows = rowsOf(sectionOf(PAGE, '## The OWASP MCP Top 10'));
     expect(rows.map(([id]) => id)).toEqual(
       Array.from({ length: 10 }, (_, index) => `MCP${String(index + 1).padStart(2, '0')}:2025`),

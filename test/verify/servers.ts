@@ -1,4 +1,7 @@
-/** Owns the verification of the catalog of known servers: each is installed and asked for its tools in a sandbox, as `connect` does it; writes what it found into the catalog. */
+/**
+ * Verifies the catalog of known servers: installs each one, probes it in a sandbox as `connect` does, and writes the
+ * result into the catalog.
+ */
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -17,7 +20,7 @@ import { giveAway } from '../servers/system.ts';
 const ROOT = path.join(import.meta.dirname, '..', '..').replace(/\/dist$/, '');
 const TIMEOUT_MS = 90_000;
 
-/** What was found of one server. `why`: one line, where something failed. */
+/** The result for one server. `why`: one line, if something failed. */
 export interface Finding {
   readonly name: string;
   readonly installs: boolean;
@@ -25,7 +28,7 @@ export interface Finding {
   readonly why?: string;
 }
 
-/** Installs one server into a place of its own, and lists its tools without network and secrets. Never throws. */
+/** Installs one server into a new folder, and lists its tools without network and secrets. Never throws. */
 export async function verify(known: KnownServer, say: (line: string) => void): Promise<Finding> {
   const root = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-verify-')));
   const { name } = known;
@@ -49,11 +52,11 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     const state = openState(config.state);
     const audit = openAudit(config.audit);
     try {
-      const look: ConsentProbe = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
+      const probe: ConsentProbe = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
       const { tools } = await probeForConsent(
         { ...server, connectTimeoutMs: 60_000 },
         {},
-        { probe: look, signal: AbortSignal.timeout(TIMEOUT_MS) },
+        { probe, signal: AbortSignal.timeout(TIMEOUT_MS) },
       );
       return { name, installs, tools: tools.length };
     } finally {
@@ -79,10 +82,11 @@ function makePlace(root: string): {
   return { file, places: { state: path.join(root, 'state'), folder } };
 }
 
-/** Writes into the file of a server what was found. */
+/** Writes the result into the file of a server. */
 function note({ name, tools }: Finding, date: string): void {
   const file = path.join(ROOT, 'catalogs', 'servers', `${name}.yaml`);
-  const line = `verified: {date: ${date}, installs: true, lists: ${tools !== undefined}${tools === undefined ? '' : `, tools: ${tools}`}}`;
+  const lists = tools === undefined ? 'false' : `true, tools: ${tools}`;
+  const line = `verified: {date: ${date}, installs: true, lists: ${lists}}`;
   writeFileSync(file, readFileSync(file, 'utf8').replace(/^verified: .*$/m, line));
 }
 
@@ -96,7 +100,12 @@ if (process.argv[1]?.endsWith('verify/servers.js') === true) {
     const began = Date.now();
     const found = await verify(known, say);
     say(
-      `${found.name.padEnd(16)} ${found.installs ? 'installs' : 'DOES NOT INSTALL'}  ${found.tools === undefined ? `lists nothing: ${found.why ?? ''}` : `lists ${found.tools}`}  ${Math.round((Date.now() - began) / 1000)} s`,
+      [
+        found.name.padEnd(16),
+        found.installs ? 'installs ' : 'DOES NOT INSTALL ',
+        found.tools === undefined ? `lists nothing: ${found.why ?? ''} ` : `lists ${found.tools} `,
+        `${Math.round((Date.now() - began) / 1000)} s`,
+      ].join(' '),
     );
     if (found.installs) note(found, new Date().toISOString().slice(0, 10));
     else process.exitCode = 1;
