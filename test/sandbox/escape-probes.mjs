@@ -1,4 +1,4 @@
-/** Attempts to get out of a sandbox, each by name, run by a real process; true means that it got out. Plain, as it runs from outside of the build too. */
+/** Runs the named escape probes and prints their results; true: it got out. Plain JavaScript that needs no build. */
 import { spawnSync } from 'node:child_process';
 import dgram from 'node:dgram';
 import dns from 'node:dns/promises';
@@ -7,7 +7,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 
-/** What the test planted on the host, from stdin, so that no list of processes shows it: see probe-targets.ts. */
+/** The targets of probe-targets.ts. They come from stdin, so that no process list shows them. */
 const plant = JSON.parse(fs.readFileSync(0, 'utf8'));
 const workspace = plant.workspace;
 
@@ -21,7 +21,7 @@ const can = (act) => {
 const reads = (file) => can(() => fs.readFileSync(file).length > 0);
 const lists = (folder) => can(() => fs.readdirSync(folder).length > 0);
 const opens = (file, flags) => can(() => fs.closeSync(fs.openSync(file, flags)));
-/** Writes a file that was not there and takes it away again. */
+/** Creates a new file and removes it. */
 const creates = (folder) =>
   can(() => {
     const file = path.join(folder, `.tollgate-probe-${process.pid}`);
@@ -41,7 +41,7 @@ const anyProcess = (part, found) =>
     (pid) => pid !== `${process.pid}` && can(() => fs.readFileSync(`/proc/${pid}/${part}`, 'latin1').includes(found)),
   );
 
-/** Numbers by processor; 0 where it has no such call. */
+/** Numbers of calls on x64 and arm64; 0 if the processor does not have the call. */
 const CALLS = {
   ptrace: [101, 117],
   mount: [165, 40],
@@ -90,7 +90,7 @@ const CALLS = {
 };
 const number = (name) => CALLS[name][process.arch === 'arm64' ? 1 : 0];
 
-/** Makes a system call in a process of its own: its errno, 0 for success, 'killed' when the filter ended it. Arguments are numbers or texts. */
+/** Makes a system call in its own process. Returns its errno, 0 for success, or 'killed' if the filter killed it. */
 function errnoOf(nr, ...args) {
   const texts = args.filter((arg) => typeof arg === 'string');
   const words = args.map((arg) => (typeof arg === 'number' ? arg : `$t[${texts.indexOf(arg)}]`));
@@ -103,11 +103,11 @@ function errnoOf(nr, ...args) {
 const EPERM = 1;
 const ENOSYS = 38;
 const UNKNOWN = 'shmget semget msgget memfd_create memfd_secret'.split(' ');
-/** With arguments that mean nothing, a call that reaches the kernel complains of them; a filtered one is EPERM, or not there at all. */
+/** The kernel rejects meaningless arguments. A filtered call fails with EPERM, or as if it did not exist. */
 const reaches = (name, ...args) =>
   number(name) !== 0 && errnoOf(number(name), ...args) !== (UNKNOWN.includes(name) ? ENOSYS : EPERM);
 
-/** Whether 272 MB can be had in pieces of 8 MB, each made by the Perl `take` and left by `give`, in one process; it reads zeros into a piece at `$at`. */
+/** Returns true if one process gets 272 MB in parts of 8 MB. Perl code `take` makes a part, and `give` frees it. */
 const holds = (take, give = '') =>
   says(
     'perl',
@@ -118,7 +118,7 @@ for (1..34) { my ($name, $id, $fd, $to) = ('x'); ${take} or last; $sum++ } print
   ) === '34';
 const maps = (flags, file = '-1') => `fill(syscall(${number('mmap')}, 0, $size, 3, ${flags}, ${file}, 0))`;
 
-/** How many of `wanted` processes live at once. */
+/** Returns how many of `wanted` processes run at once. */
 const forks = (wanted) =>
   Number(
     says(
@@ -127,7 +127,7 @@ const forks = (wanted) =>
       `my @p; for (1..${wanted}) { my $p = fork; last unless defined $p; if (!$p) { sleep 60; exit } push @p, $p } print scalar @p; kill 9, @p;`,
     ),
   );
-/** Megabytes of ${folder} that files of 8 MB fill before an error; at most 320. */
+/** Returns how many megabytes files of 8 MB fill in a folder before an error, at most 320. */
 const fills = (folder) => {
   const block = Buffer.alloc(8 * 1024 * 1024, 1);
   const files = [];
