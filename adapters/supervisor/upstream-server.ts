@@ -1,13 +1,19 @@
 /** One external server as the facade uses it: its calls, tools, users and health. It never repeats a call. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import type { Health, InvalidDefinition, ServerAdapter, ServerInfo, UpstreamCall } from '../port.ts';
+import {
+  type Health,
+  type InvalidDefinition,
+  refusedState,
+  type ServerAdapter,
+  type ServerInfo,
+  type UpstreamCall,
+} from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import type { ServerEventDetails } from './server-events.ts';
-import { judgeHealth } from './server-health.ts';
 import { type ServerLifetime, type ServerSettings, serverUnavailable, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
@@ -290,4 +296,38 @@ export class UpstreamServer implements ServerAdapter {
   private report(event: ServerEventDetails, id: string): void {
     this.options.onEvent?.({ ...event, server: this.name, id });
   }
+}
+
+/** The facts about a server at one moment. */
+interface HealthFacts {
+  /** Why it may not start: not approved, killed, disabled after too many crashes, or something a person must fix. */
+  readonly refusal: TollgateError | undefined;
+  readonly connected: boolean;
+  readonly restarts: number;
+  readonly badLines: number;
+  /** Why it was lost or did not start, if it is not connected. */
+  readonly loss: string | undefined;
+  /** True for a lost remote server to which Tollgate connects again. */
+  readonly reconnecting: boolean;
+}
+
+/** Skipped messages after which a server counts as degraded. A few are common: greetings on stdout do no harm. */
+const TOLERATED_BAD = 10;
+
+/** Returns the state with its reason. If several apply, the worst one. */
+export function judgeHealth({ refusal, connected, restarts, badLines, loss, reconnecting }: HealthFacts): Health {
+  const facts = { restarts, badLines };
+  if (refusal !== undefined)
+    return {
+      state: OWNER_CORRECTABLE.has(refusal.code) ? 'unavailable' : refusedState(refusal),
+      reason: `${refusal.message} ${refusal.next}`,
+      ...facts,
+    };
+  if (!connected)
+    return loss === undefined
+      ? { state: 'idle', ...facts }
+      : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
+  if (badLines >= TOLERATED_BAD)
+    return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
+  return { state: 'healthy', ...facts };
 }

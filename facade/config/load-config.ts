@@ -8,7 +8,6 @@ import type { Config, OtherWorkspaces, PrincipalConfig, ServerConfig } from './c
 import { fileProblem, type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
 import { checkReferences } from './config-references.ts';
 import { checkShape } from './config-schema.ts';
-import { FrozenMap, freezeDeep } from './freeze.ts';
 import { checkHostProfiles } from './host-profiles.ts';
 import { buildPrincipals } from './principals.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
@@ -367,5 +366,39 @@ class Loader {
   #keysOf(section: 'servers' | 'profiles'): readonly string[] {
     const value: unknown = (this.#raw as Record<string, unknown> | null)?.[section];
     return typeof value === 'object' && value !== null ? Object.keys(value) : [];
+  }
+}
+
+/** Freezes a plain value and everything in it, in place, and returns it. */
+function freezeDeep<T>(value: T): T {
+  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value;
+  Object.freeze(value);
+  const inner: Iterable<unknown> =
+    value instanceof Map ? (value as Map<unknown, unknown>).values() : Object.values(value);
+  for (const item of inner) freezeDeep(item);
+  return value;
+}
+
+/** A map that cannot change. Object.freeze alone does not prevent `set`. */
+class FrozenMap<K, V> extends Map<K, V> {
+  readonly #sealed: boolean = false;
+
+  constructor(entries: Iterable<readonly [K, V]>) {
+    super();
+    for (const [key, value] of entries) super.set(key, value);
+    this.#sealed = true;
+  }
+
+  override set(key: K, value: V): this {
+    if (this.#sealed) throw new TypeError('this map is frozen');
+    return super.set(key, value);
+  }
+
+  override delete(): boolean {
+    throw new TypeError('this map is frozen');
+  }
+
+  override clear(): void {
+    throw new TypeError('this map is frozen');
   }
 }

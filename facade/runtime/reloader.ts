@@ -1,11 +1,14 @@
 /** Reloads a running facade when its configuration changes. A configuration that does not load changes nothing. */
+import path from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { acceptedMarker } from '../config/accepted-config.ts';
 import { differenceNote, differingFiles, type InForce } from '../config/config-in-force.ts';
-import { mentionedFiles } from '../config/named-files.ts';
+import { readText } from '../config/reading/text-files.ts';
+import { readYaml } from '../config/reading/yaml-document.ts';
+import { resolver } from '../config/work-folders.ts';
 import type { AssembledFacade } from './assembled-facade.ts';
 import { FileWatch } from './file-watch.ts';
 
@@ -148,4 +151,35 @@ export class Reloader {
       },
     });
   }
+}
+
+const MAX_BYTES = 1024 * 1024;
+
+/**
+ * Returns the configuration file, and the files and folders under `include` and `policies` whose names contain no
+ * variable; absolute. Never throws.
+ */
+export function mentionedFiles(file: string, home: string): readonly string[] {
+  const absolute = path.resolve(file);
+  const read = readText(absolute, MAX_BYTES);
+  const value: unknown = read.ok ? readYaml(path.basename(file), read.text).value : undefined;
+  const named = [
+    ...listIn(value, 'include'),
+    ...listIn(value, 'policies').flatMap((entry) => [
+      entry,
+      field(entry, 'path'),
+      ...listIn(field(entry, 'verify'), 'keys'),
+    ]),
+  ];
+  const plain = named.filter((name): name is string => typeof name === 'string' && name !== '' && !name.includes('$'));
+  return [absolute, ...plain.map(resolver(path.dirname(absolute), home))];
+}
+
+function field(value: unknown, key: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined;
+}
+
+function listIn(value: unknown, key: string): readonly unknown[] {
+  const list = field(value, key);
+  return Array.isArray(list) ? list : [];
 }

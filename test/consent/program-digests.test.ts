@@ -11,7 +11,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { DigestStore } from '../../adapters/port.ts';
 import { digestStartFile } from '../../adapters/stdio/file-digests.ts';
-import { createDigestStore } from '../../facade/consent/servers/program-digests.ts';
+import { createDigestStore } from '../../facade/consent/servers/server-consents.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import { verifies } from '../verifies.ts';
 

@@ -35,8 +35,7 @@ import { isLiteralCommand } from '../../catalogs/programs/literal-programs.ts';
 import { parseText } from '../../catalogs/projection/argument-lifting.ts';
 import { projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { parseAuthority, parseHost } from '../../catalogs/readers/hosts.ts';
-import { locate } from '../../catalogs/readers/path-location.ts';
-import { otherReadings } from '../../catalogs/readers/path-readings.ts';
+import { locate, otherReadings } from '../../catalogs/readers/path-location.ts';
 import { readUrl } from '../../catalogs/readers/urls.ts';
 import { canonicalize } from '../../catalogs/schemas/canonical-schema.ts';
 import { cleanDescription, escapeHostile, toolDescription } from '../../catalogs/text/hostile-text.ts';
@@ -60,7 +59,7 @@ import { shapeResult, withMeta } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
 import { cutText, fitsCap } from '../../facade/output/text-cut.ts';
-import { LineWriter } from '../../facade/serve/line-writer.ts';
+import { LineWriter } from '../../facade/serve/stdio-transport.ts';
 import { callInputText } from '../../policies/engine/policy-input.ts';
 import type { CallInput } from '../../policies/port.ts';
 

@@ -16,8 +16,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { mentionedFiles } from '../../facade/config/named-files.ts';
 import { FileWatch } from '../../facade/runtime/file-watch.ts';
+import { mentionedFiles } from '../../facade/runtime/reloader.ts';
 
 let folder: string;
 let watch: FileWatch;

@@ -4,8 +4,7 @@ import { PassThrough, Writable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Reply } from '../../facade/serve/facade-port.ts';
-import { LineWriter } from '../../facade/serve/line-writer.ts';
-import { type StdioOptions, serveStdio } from '../../facade/serve/stdio-transport.ts';
+import { LineWriter, type StdioOptions, serveStdio } from '../../facade/serve/stdio-transport.ts';
 import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, initialize, request, until, untilAborted } from './fake-facade.ts';
 

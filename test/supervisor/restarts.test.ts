@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { ConnectionSlots, type SlotHolder } from '../../adapters/supervisor/connection-cap.ts';
 import { type RestartDecision, type RestartMode, Restarts } from '../../adapters/supervisor/restarts.ts';
-import { judgeHealth } from '../../adapters/supervisor/server-health.ts';
+import { judgeHealth } from '../../adapters/supervisor/upstream-server.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { chaos, codeOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';

@@ -8,8 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { OpenFolder, openFolder } from '../../adapters/primitives/workspace/open-folder.ts';
 import { bindPath } from '../../adapters/primitives/workspace/path-binding.ts';
 import { openPathHandle } from '../../catalogs/readers/path-handles.ts';
-import { isPathWithin, locate } from '../../catalogs/readers/path-location.ts';
-import { otherReadings } from '../../catalogs/readers/path-readings.ts';
+import { isPathWithin, locate, otherReadings } from '../../catalogs/readers/path-location.ts';
 import { verifies } from '../verifies.ts';
 import { type Bench, makeBench } from './workspace-harness.ts';
 

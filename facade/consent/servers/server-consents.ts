@@ -2,6 +2,7 @@
  * People's consent to servers: which may start, with which settings, and with which tools. A server that differs from
  * what was shown is refused.
  */
+import type { DigestStore } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import type { Awaitable, State } from '../../state/state-port.ts';
@@ -16,7 +17,6 @@ import {
   type ToolConsent,
   type ToolConsentAct,
 } from './consent-store.ts';
-import { createDigestStore } from './program-digests.ts';
 import {
   changedRefusal,
   damagedRefusal,
@@ -256,4 +256,31 @@ function markOf({ consent, damaged }: StoredConsent, disabled?: ConsentAct): str
 
 function refused(refusal: TollgateError): Admission {
   return { mark: `refused: ${refusal.message}`, refusal };
+}
+
+/** In the shared state, one row per path. */
+const SPACE = 'file-digest';
+
+/** Returns the cache. `digest` is keyed. If the state cannot be used, the file itself is read. */
+export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (text: string) => string): DigestStore {
+  const pathOf = (identity: string): string => identity.slice(0, identity.indexOf('\0'));
+  const sealed = (identity: string, sha256: string): string => `${sha256} ${digest(`file\0${identity}\0${sha256}`)}`;
+  return {
+    get: async (identity) => {
+      const row = await quietly(() => state.get(SPACE, pathOf(identity)));
+      const sha256 = row?.slice(0, 64);
+      return sha256 !== undefined && row === sealed(identity, sha256) ? sha256 : undefined;
+    },
+    put: async (identity, sha256) =>
+      void (await quietly(() => state.put(SPACE, pathOf(identity), sealed(identity, sha256)))),
+  };
+}
+
+/** Ignores errors of the state here: the next check of consent meets them and refuses the start. */
+async function quietly<T>(work: () => T | Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch {
+    return undefined;
+  }
 }
