@@ -19,6 +19,7 @@ describe('the source tree', () => {
 const OPENING = '/** Says what this file is for. */\n';
 const CALL = 'facade/call/call.ts';
 const PATH_PAGE = 'docs/request-path.md';
+const GLOSSARY = 'docs/glossary.md';
 const ROOMS_PAGE = 'docs/architecture.md';
 
 /** Each rule by its first words, and files that break it: a path, and its text or a change of the text it has. */
@@ -55,6 +56,14 @@ const VIOLATIONS: readonly (readonly [string, Readonly<Record<string, string | (
   ['has at most 15 imports', { [CALL]: (text) => `import 'node:fs';\n${text}` }],
   ['has at most 15 imports', { [CALL]: (text) => `${text}// ${'x'.repeat(120)}\n` }],
   ['passes at most 12', { [PATH_PAGE]: (text) => `${text}\n| 13 | \`facade/call/planted.ts\` | \`planted\` | \n` }],
+  ['has no line wider', { 'facade/call/planted.ts': `${OPENING}// ${'x'.repeat(120)}\n` }],
+  [
+    'folds files under',
+    { 'facade/call/planted.ts': OPENING, 'facade/call/caller.ts': `${OPENING}import './planted.ts';\n` },
+  ],
+  ['uses no word', { 'facade/call/planted.ts': '/** Reads the file anew. */\n' }],
+  ['uses no word', { [PATH_PAGE]: (text) => `${text}\nWhoever calls is asked.\n` }],
+  ['names folders that exist', { [GLOSSARY]: (text) => `${text}\n| planted | nothing | \`facade/planted\` |\n` }],
   ['exports only', { 'facade/call/planted.ts': `${OPENING}\nexport function planted(): void {}\n` }],
 ];
 

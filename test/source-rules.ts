@@ -18,7 +18,7 @@ interface SyntaxNode {
 
 const FOLDERS = ['facade', 'policies', 'adapters', 'catalogs'] as const;
 const NO_SOURCE = new Set(['node_modules', 'dist', 'coverage']);
-const READ = /^(facade|policies|adapters|catalogs|docs)\/.*\.(ts|md)$/;
+const READ = /^(facade|policies|adapters|catalogs|docs|test)\/.*\.(ts|md)$/;
 
 /** Reads the tree of a checkout. */
 export function readTree(root: string): Tree {
@@ -91,6 +91,31 @@ const PROGRAM_STARTERS = new Set([
   'policies/rego/opa-program.ts',
 ]);
 const CALL_FILE = 'facade/call/call.ts';
+const GLOSSARY = 'docs/glossary.md';
+/** These quote words that the glossary replaces. */
+const QUOTES_OLD_WORDS = new Set([GLOSSARY, 'docs/decisions/0064-rooms-and-a-formatter.md']);
+/** Lines of tests that are read as text. Data of tests may have any word. */
+const TITLE_OR_COMMENT = /: (?:\/\*|\*|\/\/|(?:it|describe)\b)/;
+/** Files under 60 lines with one caller that stay, because their name is an idea that a reader looks for. */
+const NAMED_IDEAS = new Set([
+  'client-channel.ts',
+  'client-commands.ts',
+  'connect-commands.ts',
+  'connect-undo.ts',
+  'control-file-precondition.ts',
+  'host-profiles.ts',
+  'multi-string-search.ts',
+  'origin-check.ts',
+  'pinned-arguments.ts',
+  'policy-check-command.ts',
+  'process-log.ts',
+  'recording-sample.ts',
+  'resolve.ts',
+  'rule-faults.ts',
+  'run-expiry.ts',
+  'server-log.ts',
+  'tool-description.ts',
+]);
 
 /** Every rule, by the sentence that it checks. Biome checks the rest. */
 export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
@@ -141,6 +166,43 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
         [...text.matchAll(EXPORTED)].map(([, kind, name]) => `${TYPES.has(kind ?? '') ? 'type' : 'value'} ${name}`),
       ),
     ),
+
+  'has no line wider than 120 columns': (tree) =>
+    sourcesOf(tree).flatMap(([file, text]) =>
+      text.split('\n').flatMap((line, index) => ([...line].length > 120 ? [`${file}:${index + 1}`] : [])),
+    ),
+
+  'folds files under 60 lines into their only caller, unless they name an idea': (tree) => {
+    const callers = callersOf(tree);
+    return sourcesOf(tree).flatMap(([file, text]) =>
+      text.split('\n').length < 60 && callers.get(file)?.size === 1 && !NAMED_IDEAS.has(path.basename(file))
+        ? [`${file} <- ${[...(callers.get(file) ?? [])]}`]
+        : [],
+    );
+  },
+
+  'uses no word that docs/glossary.md replaces': (tree) => {
+    const rows = matches((tree.get(GLOSSARY) ?? '').split('## Words that are not used')[1], /^\| ([a-z][^|]*?) \|/gm);
+    const words = rows.flatMap((row) => row.split(', ')).filter((word) => word !== 'instead of');
+    const pattern = new RegExp(
+      `\\b(?:${words.map((word) => `[${word[0]?.toUpperCase()}${word[0]}]${word.slice(1)}`).join('|')})\\b`,
+    );
+    return [...tree].flatMap(([file, text]) =>
+      QUOTES_OLD_WORDS.has(file)
+        ? []
+        : text
+            .split('\n')
+            .map((line, at) => `${file}:${at + 1}: ${line.trim()}`)
+            .filter((line) => pattern.test(line) && (!file.startsWith('test/') || TITLE_OR_COMMENT.test(line))),
+    );
+  },
+
+  'names folders that exist in docs/glossary.md': (tree) => {
+    const folders = new Set([...tree.keys()].flatMap(ancestors));
+    return matches(tree.get(GLOSSARY), /\| `([a-z][\w./-]*)` \|$/gm).filter(
+      (place) => !tree.has(place) && !folders.has(place),
+    );
+  },
 
   'has a room for every folder of tests, besides the suites that belong to no room': (tree) => {
     const rooms = new Set(sourcesOf(tree).flatMap(([file]) => path.posix.dirname(file).split('/')));
@@ -312,6 +374,14 @@ function specifiersOf(text: string): readonly string[] {
   });
   specifiers.set(text, found);
   return found;
+}
+
+/** The files that import each file of source, by path. */
+function callersOf(tree: Tree): ReadonlyMap<string, ReadonlySet<string>> {
+  const callers = new Map<string, Set<string>>();
+  for (const [file, text] of sourcesOf(tree))
+    for (const to of importsOf(file, text)) callers.set(to, (callers.get(to) ?? new Set()).add(file));
+  return callers;
 }
 
 function importsWhere(tree: Tree, found: (from: string, to: string) => boolean): readonly string[] {

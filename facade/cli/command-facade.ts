@@ -125,8 +125,8 @@ export function readDecider(
 }
 
 /**
- * As `readPrincipal`, for a question that makes no call: whoever may ask about the policy may ask for every principal
- * in it. Throws IDENTITY.
+ * As `readPrincipal`, for a question that makes no call. A person who may ask about the policy may ask for every
+ * principal in it. Throws IDENTITY.
  */
 export function askedPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
   if (as === undefined) return readPrincipal(config, {}, io);

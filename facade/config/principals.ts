@@ -71,7 +71,7 @@ function hashFault(hash: string): string | undefined {
 function tokenFault(token: string, raw: string): string | undefined {
   if (!raw.includes('${'))
     return (
-      'the token is in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as ' +
+      'the token is in the file in clear: anyone who reads the file could call; write ${env:NAME}, or its hash as ' +
       'sha256:<64 hex digits>'
     );
   if (token.length >= MIN_TOKEN) return undefined;

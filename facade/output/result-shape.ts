@@ -190,7 +190,7 @@ function cutOthers(
     ...(structuredContent === undefined ? {} : { structuredContent }),
     ...(isError === undefined ? {} : { isError }),
   };
-  const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
+  const line = `members besides the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
   return { result: kept, notices: [{ line, bytes, spill: handle, offset: 1 }] };
 }
 

@@ -50,7 +50,7 @@ No rule in warn or shadow has fired in the last 7 days.
     expect(dataOf((await cli(project, ['policy', 'mode', 'soon.yaml', '--json'])).out)).toEqual({
       sources: [{ source: 'policies/soon.yaml', mode: 'enforce', modes: [{ profile: 'ci', mode: 'shadow' }] }],
       days: 7,
-      beside: [],
+      fired: [],
     });
   });
 
@@ -98,7 +98,7 @@ No rule in warn or shadow has fired in the last 7 days.
       /\nFired in warn or shadow in the last 7 days\nRULE +MODE +WOULD +TIMES +LAST \(UTC\)\nsoon +warn +deny +3 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$/,
     );
     expect(
-      dataOf<{ beside: unknown }>((await cli(project, ['policy', 'mode', '--json', '--days', '1'])).out).beside,
+      dataOf<{ fired: unknown }>((await cli(project, ['policy', 'mode', '--json', '--days', '1'])).out).fired,
     ).toMatchObject([{ id: 'soon', mode: 'warn', would: 'deny', times: 3 }]);
   });
 

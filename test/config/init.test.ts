@@ -2,7 +2,7 @@
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { besideProject, type InitOptions, writeProject } from '../../facade/cli/configuration/init-command.ts';
+import { type InitOptions, placeInProject, writeProject } from '../../facade/cli/configuration/init-command.ts';
 import { type ClientPlace, clientPlaces } from '../../facade/clients/client-places.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { verifies } from '../verifies.ts';
@@ -32,7 +32,7 @@ function init(
     platform,
   };
   const { config = 'tollgate.yaml' } = options;
-  const exit = writeProject(besideProject(path.resolve(project.folder, config)), { ...options, config }, io);
+  const exit = writeProject(placeInProject(path.resolve(project.folder, config)), { ...options, config }, io);
   return { exit, out, err };
 }
 

@@ -55,7 +55,7 @@ async function perform(turn: Turn, kind: 'console' | 'agent'): Promise<string> {
   hash = /--yes ([\da-f]{64})/.exec(shown)?.[1] ?? hash;
   if (agent !== undefined && CHANGES.test(turn.asked))
     await expect.poll(reloads, { timeout: 30_000 }).toBeGreaterThan(before);
-  // The page has no setting for the wait of nobody (see below).
+  // The test adds the setting approvals, which the page does not have (see below).
   return turn.asked.startsWith('tollgate reload')
     ? shown.replaceAll(hash, 'HASH').replace(/^.*approvals.*\n/m, '')
     : shown;
@@ -79,7 +79,7 @@ describe('the tutorial', () => {
   )(
     '%s. %s',
     async (_number, _name, step) => {
-      // Nobody is there to approve: the page says what is answered after the wait.
+      // No one approves here, so calls do not wait. The page shows the answer after a wait.
       if (step.kind === 'file')
         return void project.write(
           step.name,

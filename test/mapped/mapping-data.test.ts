@@ -106,7 +106,7 @@ describe('a mapping that contradicts itself', () => {
     '{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, ' +
     `actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
 
-  it('is refused when an action or a step uses a tool that nobody classified', () => {
+  it('is refused when an action or a step uses an unclassified tool', () => {
     expect(codeOf(() => parseMapping(text('{strategy: info, tool: other, arguments: {}}')))).toBe('CONFIG_INVALID');
     expect(codeOf(() => parseMapping(text('{missing: it cannot}', '{info: {tool: other, arguments: {}}}')))).toBe(
       'CONFIG_INVALID',

@@ -144,8 +144,8 @@ export interface InitPlace {
 
 /** Next to the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
 async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
-  const beside = besideProject(path.resolve(io.cwd, options.config));
-  const { workspace } = beside;
+  const inProject = placeInProject(path.resolve(io.cwd, options.config));
+  const { workspace } = inProject;
   const base = io.env.XDG_CONFIG_HOME ?? '';
   const folder = realPath(
     path.join(
@@ -159,11 +159,11 @@ async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
     `Keep the configuration in ${folder}, where no agent can write it? ` +
     'If not, it is written here, and edits take effect when you run tollgate reload.';
   const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
-  return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : beside;
+  return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : inProject;
 }
 
 /** A configuration in the folder in which agents work. */
-export function besideProject(file: string): InitPlace {
+export function placeInProject(file: string): InitPlace {
   const workspace = realPath(path.dirname(file));
   return { file, folder: workspace, workspace, isOutside: false };
 }
@@ -198,10 +198,10 @@ function keptFiles(
   planned: readonly PlannedFile[],
 ): readonly string[] {
   if (force === true || starter !== undefined || !occupied(path.join(folder, 'policies', 'rules.yaml'))) return [];
-  const beside = planned
+  const policyFiles = planned
     .map(({ path: target }) => target)
     .filter((target) => path.dirname(target) === path.join(folder, 'policies'));
-  return beside.filter((target) => occupied(target) || path.basename(target) === 'rules_suite.yaml');
+  return policyFiles.filter((target) => occupied(target) || path.basename(target) === 'rules_suite.yaml');
 }
 
 interface PlannedFile {

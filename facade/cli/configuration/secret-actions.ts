@@ -22,7 +22,7 @@ export const KEY_WORDS = {
     'Without it, the secrets are lost.',
   keychain: 'The key of the vault is in the keychain of this user.',
   file:
-    'The key of the vault is the file vault.key next to it: whoever can read your files can read your secrets. ' +
+    'The key of the vault is the file vault.key next to it: anyone who can read your files can read your secrets. ' +
     'To have a key that is not on the disk, remove both files, set TOLLGATE_VAULT_PASSPHRASE, ' +
     'and store the secrets again.',
 } as const;

@@ -51,7 +51,7 @@ function show(config: Config, { days, json }: ModeOptions, io: Io): number {
   }));
   const counts = countTrials(config, new Date(Date.now() - days * DAY_MS).toISOString());
   if (json === true) {
-    io.stdout(`${JSON.stringify({ sources, days, beside: counts })}\n`);
+    io.stdout(`${JSON.stringify({ sources, days, fired: counts })}\n`);
     return EXIT.ok;
   }
   if (sources.length > 0) {

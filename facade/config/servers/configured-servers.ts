@@ -140,7 +140,7 @@ function registerLiterals(name: string, definition: ServerDefinition, context: S
       if (literal)
         context.report.warn(
           ['servers', name, part, key],
-          `${key} is in the file in clear: whoever reads the file has it; write ` +
+          `${key} is in the file in clear: anyone who reads the file has it; write ` +
             `\${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
         );
     }

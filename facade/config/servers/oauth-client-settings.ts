@@ -58,7 +58,7 @@ export function buildOAuth(
   if (isLiteral(raw, name))
     report.warn(
       ['servers', name, 'oauth', 'clientSecret'],
-      'clientSecret is in the file in clear: whoever reads the file has it; store it with tollgate secret set, ' +
+      'clientSecret is in the file in clear: anyone who reads the file has it; store it with tollgate secret set, ' +
         'and write ${secret:NAME}',
     );
   return { ...oauth, grant };

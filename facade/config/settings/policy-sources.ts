@@ -138,7 +138,7 @@ function placeBundle(
   if (entry.token !== undefined && !rawToken(context.raw, at).includes('${')) {
     report.refuse(
       [...at, 'token'],
-      'the token is in the file in clear: whoever reads the file has it; write ${env:NAME}',
+      'the token is in the file in clear: anyone who reads the file has it; write ${env:NAME}',
     );
   }
   const keys = verify?.keys.map(resolve);

@@ -150,7 +150,7 @@ function nameOf(key: string): string {
   return key.slice(key.indexOf('/') + 1);
 }
 
-/** Returns the limit of the run itself. It counts by the run, whoever opened it. */
+/** Returns the limit of the run itself. It counts by the run, no matter who opened it. */
 function budgetsOf(run: HostRun): readonly KeyedBudget[] {
   return run.maxCalls === undefined
     ? []

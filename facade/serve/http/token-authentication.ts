@@ -19,7 +19,7 @@ export interface AuthSources {
 }
 
 /** The origin of a caller without a token and without an Origin header. */
-const ANYBODY = 'anonymous';
+const ANONYMOUS = 'anonymous';
 
 /**
  * Returns a principal as the pipeline knows it. The origin is the token's client until a request brings a checked
@@ -43,10 +43,10 @@ export function createAuthenticator(sources: AuthSources): Authenticate {
       : [{ hash: Buffer.from(config.tokenHash, 'hex'), principal: asPrincipal(config) }],
   );
   const fallback = asPrincipal(sources.fallback);
-  const anybody = Object.freeze({ ...fallback, origin: ANYBODY, owner: false });
+  const anonymous = Object.freeze({ ...fallback, origin: ANONYMOUS, owner: false });
   if (sources.accessToken !== undefined) known.push({ hash: sha256(sources.accessToken), principal: fallback });
   return (token) => {
-    if (token === undefined) return sources.auth === 'none' ? anybody : undefined;
+    if (token === undefined) return sources.auth === 'none' ? anonymous : undefined;
     const hash = sha256(token);
     let found: Principal | undefined;
     for (const one of known)
