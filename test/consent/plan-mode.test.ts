@@ -141,7 +141,7 @@ describe('plan mode', () => {
       expect(await outcomes(session, [['save', {}]])).toEqual([['save', 'DENIED']]);
       expect(tollgate('approve', session.id, '--as', 'boss')).toMatchObject({
         status: 0,
-        stderr: expect.stringContaining('Approved: agent may now do') as string,
+        stderr: expect.stringContaining('Approved: in this run, agent may now do') as string,
       });
       expect(
         await outcomes(session, [

@@ -105,7 +105,7 @@ describe('tollgate init at a terminal', () => {
       code: EXIT.ok,
       asked: 1,
       text: expect.stringMatching(
-        /Keep the configuration in\s.*\.config\/tollgate\/[^]*where no agent can write it\?/,
+        /Keep the configuration in\s.*\.config\/tollgate\/[^]*where no agent can\s+write it\?/,
       ) as string,
     });
     expect([outside().length, existsSync(project.file)]).toEqual([1, false]);

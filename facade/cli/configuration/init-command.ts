@@ -112,14 +112,22 @@ export function writeProject(
           : ['--config', options.config]),
     ]),
   );
-  const written = files.map(({ path: target }) => (place.isOutside ? target : path.relative(folder, target)));
   const left = kept.filter(occupied).map((target) => path.relative(folder, target));
   if (options.json === true)
-    io.stdout(`${JSON.stringify({ written, kept: left, found: found.map(asData), warnings, next })}\n`);
+    io.stdout(
+      `${JSON.stringify({
+        written: files.map(({ path: target }) => (place.isOutside ? target : path.relative(folder, target))),
+        kept: left,
+        found: found.map(asData),
+        warnings,
+        next,
+      })}\n`,
+    );
   else
     io.stderr(
       report({
-        written,
+        place,
+        written: files.map(({ path: target }) => path.relative(folder, target)),
         left,
         found,
         next,
@@ -287,6 +295,7 @@ function asData({ client, path: shown, servers, unread }: InitClientFile): unkno
 }
 
 interface Report {
+  readonly place: InitPlace;
   readonly written: readonly string[];
   readonly left: readonly string[];
   readonly found: readonly InitClientFile[];
@@ -294,7 +303,7 @@ interface Report {
   readonly warnings: string;
 }
 
-function report({ written, left, found, next, warnings }: Report): string {
+function report({ place, written, left, found, next, warnings }: Report): string {
   const clients = found.map(({ client, path: shown, servers, unread }) => {
     const names = servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ');
     return `  ${client} (${shown}): ${unread ?? names}\n`;
@@ -303,7 +312,7 @@ function report({ written, left, found, next, warnings }: Report): string {
     clients.length === 0
       ? 'No client files were found. Only the workspace serves read, write, edit and bash.\n'
       : `Found:\n${clients.join('')}`,
-    `Wrote ${written.join(', ')}.\n`,
+    `Wrote ${place.isOutside ? `in ${place.folder}: ` : ''}${written.join(', ')}.\n`,
     left.length === 0 ? '' : `Unchanged: ${left.join(', ')}.\n`,
     warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
     `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
