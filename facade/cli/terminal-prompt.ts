@@ -43,7 +43,12 @@ function readLine({ stdin, stopped }: PromptIo): Promise<string> {
     };
     const giveUp = (): void =>
       finish(() =>
-        reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })),
+        reject(
+          new TollgateError('CANCELLED', {
+            detail: 'You cancelled the prompt, so nothing was done.',
+            next: 'Run it again.',
+          }),
+        ),
       );
     // Outside raw mode, Ctrl-C arrives as a signal.
     void stopped?.then(giveUp);

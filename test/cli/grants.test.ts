@@ -79,7 +79,7 @@ describe('tollgate grants', () => {
     });
     expect(await asBoss('revoke', grant.id)).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('There is no such grant.'),
+      err: expect.stringContaining('There is no grant with the id'),
     });
     expect(
       (await cli(project, ['audit', 'export', '--type', 'grant'])).out

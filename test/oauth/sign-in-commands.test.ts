@@ -75,7 +75,7 @@ describe('tollgate login and logout', () => {
     expect(out.err).toBe('Signed out of tracker. The issuer has revoked the tokens.\n');
     const again = await cli(project, ['logout', 'tracker', '--json']);
     expect(again.code).not.toBe(0);
-    expect(again.err).toContain('There is no sign-in');
+    expect(again.err).toContain('You are not signed in');
     for (const { out: said, err } of [signedIn, list, out])
       for (const token of tokens()) expect(said + err).not.toContain(token);
   });
@@ -108,7 +108,7 @@ describe('tollgate login and logout', () => {
 
   it.each([
     ['a server that is not there', ['login', 'traker'], 2, 'did you mean "tracker"?'],
-    ['a program', ['login', 'local'], 2, 'signs in by itself'],
+    ['a program', ['login', 'local'], 2, 'login is for servers with a url'],
     ['a server with a header', ['logout', 'written'], 2, 'header Authorization'],
     ['a server that nobody approved', ['login', 'stranger'], 5, '`tollgate approve stranger`'],
     ['no server', ['login'], 2, 'USAGE'],

@@ -170,7 +170,9 @@ function grantNamed(grants: readonly Grant[], id: string): Grant {
   if (one !== undefined && found.length === 1) return one;
   throw new TollgateError('USAGE', {
     detail:
-      found.length === 0 ? 'There is no such grant.' : `${printable(id)} is the beginning of ${found.length} grants.`,
+      found.length === 0
+        ? `There is no grant with the id ${printable(id)}.`
+        : `${printable(id)} is the beginning of ${found.length} grants. Give more characters.`,
     next: '`tollgate grants list` shows all of them.',
   });
 }

@@ -61,7 +61,7 @@ function foldersOf(file: string, { env, home }: Io): GuessedFolders {
   const places = guessFolders(file, { env, home });
   if (places === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'The state folder cannot be read from the configuration.',
+      detail: 'The state folder is unknown: the line `state` names an unset variable or an invalid path.',
       next: 'Correct the line `state` in it, or set the variable that it names.',
     });
   return places;

@@ -76,8 +76,8 @@ function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
       throw new TollgateError('CONFIG_NOT_ACCEPTED', {
         detail:
           `${shownIn(config.folder, unread)} is named by the configuration and was not read with it: ` +
-          'a file changed meanwhile, or an unaccepted file is named.',
-        next: 'Read the configuration, then accept it with: tollgate reload',
+          'a file changed during the read, or is outside of what can be accepted.',
+        next: 'Run tollgate reload again. If this repeats, correct the entry that names the file.',
       });
     const old = accepted === undefined ? undefined : loadBefore(file, accepted, io);
     const changes =

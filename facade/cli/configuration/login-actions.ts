@@ -63,8 +63,8 @@ export async function runLogout(options: Named, io: Io, { signIns, inspect }: Lo
     const { removed, revoked } = await signIns.signOut(opened);
     if (!removed)
       throw new TollgateError('SECRET_MISSING', {
-        detail: `There is no sign-in to server "${options.server}".`,
-        next: '`tollgate secret list` shows all of them.',
+        detail: `You are not signed in to server "${options.server}", so there is nothing to sign out of.`,
+        next: '`tollgate secret list` shows all sign-ins.',
       });
     const tokens = revoked
       ? 'The issuer has revoked the tokens.'
@@ -108,7 +108,7 @@ function serverOf(config: Config, name: string): SignInParts['settings'] {
     });
   if (server.transport === 'stdio')
     throw new TollgateError('USAGE', {
-      detail: `Server "${name}" is a program on this machine: it signs in by itself.`,
+      detail: `Server "${name}" is a program on this machine. login is for servers with a url.`,
       next: 'Pass it a token in env, from the vault: `tollgate secret set NAME`.',
     });
   const isWritten = Object.keys(server.headers).some((header) => header.toLowerCase() === 'authorization');

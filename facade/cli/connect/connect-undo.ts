@@ -24,7 +24,10 @@ export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): 
     const names = connectedNames(places);
     throw new TollgateError('USAGE', {
       detail: `${quote(name)} was not connected here, so there is nothing to undo.`,
-      next: names.length === 0 ? 'Remove servers of tollgate.yaml there.' : `Connected servers: ${names.join(', ')}.`,
+      next:
+        names.length === 0
+          ? '`connect` has added no server. Remove other servers by hand in tollgate.yaml.'
+          : `Connected servers: ${names.join(', ')}.`,
     });
   }
   // The consent goes first, so that no call reaches the server even if a later step fails.

@@ -61,7 +61,8 @@ function expected(value: unknown, index: number, mode: Mode): unknown {
 
 function unclear(): TollgateError {
   return new TollgateError('USAGE', {
-    detail: 'The mode cannot be set: the entry has a form that this command does not change.',
+    detail:
+      'The mode cannot be set, because the entry under `policies` is neither a path nor a map with `path` or `url`.',
     next: 'Write the mode into tollgate.yaml by hand.',
   });
 }
