@@ -306,8 +306,9 @@ describe('a threshold', () => {
     expect([code, out]).toEqual([
       EXIT.unexpected,
       expect.stringContaining(
-        'FAIL YAML rules: 33.3 % covered, 50 % required. Not covered: no-secrets ' +
-          '(policies/rules.yaml:7), night (policies/rules.yaml:11)\n',
+        `FAIL YAML rules: 33.3 % covered, 50 % required. Not covered: no-secrets (policies/rules.yaml:7),
+  night (policies/rules.yaml:11)
+`,
       ),
     ]);
     expect((await suite([`name: a, ${READ}, expect: allow`], '--threshold', '33')).code).toBe(EXIT.ok);

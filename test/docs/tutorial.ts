@@ -14,7 +14,7 @@ export interface Turn {
 
 /** The allowed differences, each with its placeholder. */
 const VARYING: readonly (readonly [RegExp, string])[] = [
-  [/\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/g, 'ID'],
+  [/\b[0-9a-f]{8}-[0-9a-f]{4}(?:-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\b/g, 'ID'],
   [/\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?/g, 'TIME'],
   [/\b(revision|Version) [0-9a-f]{12}\b/g, '$1 HASH'],
   [/\b[0-9a-f]{64}\b/g, 'HASH'],

@@ -272,6 +272,7 @@ describe('the commands for recordings', () => {
     const away = path.join(project.root, 'away');
     renameSync(recordingFolder(state), away);
     const found = await run('policy', 'why', byTool.get('read') ?? '');
+    expect((await run('policy', 'why', (byTool.get('read') ?? '').slice(0, 13))).out).toBe(found.out);
     expect(found.out).toContain('no-secrets  rules.yaml:3  reads path');
     expect(found.out).toMatch(/^DENY {2}read {2}\(dev, /);
     expect(found.err).toContain('recording: {mode: on}');

@@ -19,7 +19,6 @@ describe(PAGE, () => {
     const thrown = [
       'cli/serving/kill-command.ts',
       'cli/connect/connect-command.ts',
-      'cli/connect/connect-undo.ts',
       'cli/knowledge-commands/knowledge-access.ts',
       'serve/host/event-feed.ts',
       'runtime/servers/server-refresh.ts',

@@ -65,7 +65,8 @@ export function readLast(from: Recordings): Recording | undefined {
 
 /** Returns the recording of a decision id. Throws STATE_FAILED. */
 export function findRecording(from: Recordings, id: string): Recording | undefined {
-  for (const line of readRecordings(from)) if ('recording' in line && line.recording.id === id) return line.recording;
+  for (const line of readRecordings(from))
+    if ('recording' in line && line.recording.id.startsWith(id)) return line.recording;
   return undefined;
 }
 

@@ -15,9 +15,16 @@ import { readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
-import { commandLine, json, printable } from '../print.ts';
+import { commandLine, json, printable, printResult } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
-import { approveConnected, type ConnectOptions, type Consented, reachLines, reachOf } from './connect-consent.ts';
+import {
+  approveConnected,
+  type ConnectOptions,
+  type Consented,
+  reachLines,
+  reachOf,
+  withdraw,
+} from './connect-consent.ts';
 import {
   collectCredentials,
   openConnectVault,
@@ -27,10 +34,9 @@ import {
   unusualCredentials,
 } from './connect-credentials.ts';
 import { findTarget } from './connect-target.ts';
-import { runUndo } from './connect-undo.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
-import { readJournal, readServerFile } from './connection-journal.ts';
-import { carryOut, type Done, serverFileText, textFor } from './connection-steps.ts';
+import { connectedNames, readJournal, readServerFile } from './connection-journal.ts';
+import { carryOut, type Done, removePackages, serverFileText, takeBack, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
 
 /** One run. */
@@ -76,8 +82,7 @@ export async function runConnect(
   const preview = previewOf(readServerFile(places, draft.name), text);
   if (options.json !== true) io.stderr(planText(draft, preview, { known: vault.names, former }));
   if (!(await confirmWrite(options, io, 'Do this?'))) {
-    if (options.json === true) io.stdout(json({ server: draft.name, written: false, preview, text }));
-    else io.stderr('Nothing was done.\n');
+    printResult({ io, options }, { server: draft.name, written: false, preview, text }, 'Nothing was done.');
     return EXIT.ok;
   }
   const values = await collectCredentials({ secrets: draft.secrets, sources, known: vault.names }, io);
@@ -193,14 +198,11 @@ function unapprovedText(
 
 function awaitLogin({ options, io }: Run, { name }: ConnectionDraft, done: Done): number {
   const next = [commandLine([...io.self, 'login', name]), commandLine([...io.self, 'approve', name, '--with-secrets'])];
-  if (options.json === true) io.stdout(json({ server: name, ...done, approved: false, next }));
-  else {
-    const lines = [
-      `${name} is configured, and needs a sign-in before it lists its tools:`,
-      ...next.map((one) => `  ${one}`),
-    ];
-    io.stderr(`${lines.join('\n')}\n`);
-  }
+  const lines = [
+    `${name} is configured, and needs a sign-in before it lists its tools:`,
+    ...next.map((one) => `  ${one}`),
+  ];
+  printResult({ io, options }, { server: name, ...done, approved: false, next }, lines.join('\n'));
   return EXIT.approval;
 }
 
@@ -219,4 +221,43 @@ function previewOf(before: string | undefined, after: string): readonly string[]
     ...fresh.slice(head, fresh.length - tail).map((line) => `+ ${line}`),
     ...same(old.slice(old.length - tail)),
   ];
+}
+
+const REVOKE = 'Revoke them at the provider too if no one else uses them.';
+
+/**
+ * Removes consent, file, secrets and package of a connected server, in this order. Throws USAGE, IDENTITY,
+ * VAULT_FAILED, STATE_FAILED.
+ */
+async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
+  const config = readConfig(options, io);
+  const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
+  const name = options.name ?? options.service;
+  const places = { state: config.state, folder: config.folder };
+  const journal = /^[a-z][a-z0-9-]*$/.test(name) ? readJournal(places, name) : undefined;
+  if (journal === undefined) {
+    const names = connectedNames(places);
+    throw new TollgateError('USAGE', {
+      detail: `${quote(name)} was not connected here, so there is nothing to undo.`,
+      next:
+        names.length === 0
+          ? '`connect` has added no server. Remove other servers by hand in tollgate.yaml.'
+          : `Connected servers: ${names.join(', ')}.`,
+    });
+  }
+  // The consent goes first, so that no call reaches the server even if a later step fails.
+  await withdraw(options, name, { io, wiring });
+  const { places: secrets } = await openConnectVault(config, io);
+  await takeBack(journal, { ...places, vault: secrets.vault });
+  const removed = removePackages(config.state, name);
+  await recordActs(config.audit, [
+    signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
+  ]);
+  const deleted = journal.secrets.length === 0 ? '' : ` Deleted: ${journal.secrets.join(', ')}. ${REVOKE}`;
+  printResult(
+    { io, options },
+    { undone: name, secrets: journal.secrets, package: removed },
+    `Undone: ${name} is no longer connected.${deleted}`,
+  );
+  return EXIT.ok;
 }

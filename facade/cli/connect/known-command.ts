@@ -1,7 +1,7 @@
 /** Runs `tollgate known`: prints the catalog of known servers, or one of them completely. */
 import { type KnownServer, loadAllKnown, loadKnown } from '../../../catalogs/servers/known-server.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, table } from '../print.ts';
+import { json, MAX_COLUMNS, printList, wrapWords } from '../print.ts';
 
 /** Options of the command. */
 export interface KnownOptions {
@@ -10,22 +10,23 @@ export interface KnownOptions {
 }
 
 /** Prints the catalog. Throws USAGE for a name that is not in it. */
-export function runKnown({ name, json: asJson }: KnownOptions, io: Io): number {
-  if (name !== undefined) {
-    const known = loadKnown(name);
-    io.stdout(asJson === true ? json(known) : knownText(known));
+export function runKnown(options: KnownOptions, io: Io): number {
+  if (options.name !== undefined) {
+    const known = loadKnown(options.name);
+    io.stdout(options.json === true ? json(known) : knownText(known));
     return EXIT.ok;
   }
-  const all = loadAllKnown();
-  if (asJson === true) io.stdout(json({ servers: all }));
-  else
-    io.stdout(
-      table(
-        io,
-        ['NAME', 'NEEDS', 'WHAT IT IS'],
-        all.map((known) => [known.name, needsText(known), known.description]),
-      ),
-    );
+  const servers = loadAllKnown();
+  printList(
+    { io, options },
+    {
+      data: { servers },
+      columns: ['NAME', 'NEEDS', 'WHAT IT IS'],
+      rows: servers.map((known) => [known.name, needsText(known), known.description]),
+      empty: 'The catalog is empty.',
+      summary: `${servers.length} known servers. To connect one: tollgate connect NAME`,
+    },
+  );
   return EXIT.ok;
 }
 
@@ -69,7 +70,8 @@ function knownText(known: KnownServer): string {
     ...(login === true ? [['sign-in', `tollgate login ${known.name}, in a browser`] as const] : []),
     ['verified', verifiedText(verified)],
   ];
-  return lines.map(([key, value]) => `${key.padEnd(12)}  ${value}\n`).join('');
+  const column = ' '.repeat(14);
+  return lines.map(([key, value]) => `${wrapWords(`${key.padEnd(12)}  ${value}`, MAX_COLUMNS, column)}\n`).join('');
 }
 
 function reachText({ domains = [], choices = [], url }: KnownServer): string {

@@ -6,7 +6,7 @@ import { quote } from '../../config/config-problems.ts';
 import { readText } from '../../config/reading/text-files.ts';
 import type { Selection } from '../../internal-servers/knowledge-collection.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, table } from '../print.ts';
+import { printList, printResult } from '../print.ts';
 import { readPiped } from '../terminal-prompt.ts';
 import {
   type KnowledgeOptions,
@@ -43,8 +43,7 @@ export async function runSet(options: SetOptions, io: Io): Promise<number> {
     const kept = context.collection.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
     if (kept !== 'unchanged') context.record('knowledge.set', { count: 1, whose: recordedScope(owner) });
     const verb = { unchanged: 'Not changed', added: 'Stored', replaced: 'Replaced' }[kept];
-    if (options.json === true) io.stdout(json({ key, kept, ...recordedScope(owner) }));
-    else io.stderr(`${verb}: ${quote(key)}.\n`);
+    printResult({ io, options }, { key, kept, ...recordedScope(owner) }, `${verb}: ${quote(key)}.`);
     return EXIT.ok;
   });
 }
@@ -61,20 +60,24 @@ export async function runList(options: KnowledgeOptions, io: Io): Promise<number
       labels: labels === '' ? [] : labels.split(','),
       at: new Date(at).toISOString(),
     }));
-    if (options.json === true) io.stdout(json({ entries }));
-    else if (entries.length === 0) io.stderr('Nothing is stored. To store documents: tollgate knowledge load PATH\n');
-    else {
-      const rows = entries.map((entry) => [
-        entry.kind,
-        entry.space,
-        entry.user === '' ? 'all' : entry.user,
-        entry.conversation === '' ? entry.name : `${entry.name} (${entry.conversation})`,
-        String(entry.bytes),
-        entry.labels.join(', '),
-        entry.at.slice(0, 16),
-      ]);
-      io.stdout(table(io, ['KIND', 'SPACE', 'USER', 'NAME', 'BYTES', 'LABELS', 'SINCE'], rows));
-    }
+    printList(
+      { io, options },
+      {
+        data: { entries },
+        columns: ['KIND', 'SPACE', 'USER', 'NAME', 'BYTES', 'LABELS', 'SINCE'],
+        rows: entries.map((entry) => [
+          entry.kind,
+          entry.space,
+          entry.user === '' ? 'all' : entry.user,
+          entry.conversation === '' ? entry.name : `${entry.name} (${entry.conversation})`,
+          String(entry.bytes),
+          entry.labels.join(', '),
+          entry.at.slice(0, 16),
+        ]),
+        empty: 'Nothing is stored. To store documents: tollgate knowledge load PATH',
+        summary: entries.length === 1 ? '1 entry.' : `${entries.length} entries.`,
+      },
+    );
     const isListed = [...config.profiles.values()].some(({ servers }) => servers.includes(KNOWLEDGE));
     if (entries.length > 0 && !isListed)
       io.stderr(
@@ -119,8 +122,7 @@ export async function runForget(options: ForgetOptions, io: Io): Promise<number>
         next: 'Write a name exactly as `tollgate knowledge list` shows it.',
       });
     if (count > 0) context.record('knowledge.forgotten', { count, whose: recordedScope({ space, user: user ?? '' }) });
-    if (options.json === true) io.stdout(json({ forgotten: count }));
-    else io.stderr(`Deleted ${count === 1 ? '1 entry' : `${count} entries`}.\n`);
+    printResult({ io, options }, { forgotten: count }, `Deleted ${count === 1 ? '1 entry' : `${count} entries`}.`);
     return EXIT.ok;
   });
 }

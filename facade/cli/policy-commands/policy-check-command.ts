@@ -3,7 +3,7 @@ import type { PolicyFinding } from '../../../policies/authoring/authoring-port.t
 import { ignoredRego } from '../../config/settings/policy-sources.ts';
 import { approvedDefinitions } from '../../consent/servers/approved-tools.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { paint, plural, printable } from '../print.ts';
+import { MAX_COLUMNS, paint, plural, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { type PathOptions, partsOf } from './written-policy.ts';
 
@@ -40,5 +40,7 @@ export async function runPolicyCheck(
 
 function findingText({ file, line, column, severity, message }: PolicyFinding, io: Io): string {
   const word = paint(io, severity === 'error' ? 'red' : 'yellow', severity);
-  return `${printable(file)}:${line}:${column}: ${word}: ${printable(message)}`;
+  const text = `${printable(file)}:${line}:${column}: ${word}: ${printable(message)}`;
+  // Editors read one line for each finding.
+  return io.isTTY ? wrapWords(text, MAX_COLUMNS, '    ') : text;
 }

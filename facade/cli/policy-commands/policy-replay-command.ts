@@ -9,9 +9,8 @@ import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type Colour, json, plural, printable, table } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
-import { asEnforced } from './enforced-policy.ts';
-import { noTraffic, readTraffic } from './recorded-traffic.ts';
-import { partsAgainst } from './written-policy.ts';
+import { noTraffic, readTraffic, shortDecisionId } from './recorded-traffic.ts';
+import { asEnforced, partsAgainst } from './written-policy.ts';
 
 /** Options of `policy replay`. */
 export interface ReplayOptions extends CommonOptions {
@@ -145,7 +144,7 @@ function headOf(name: ChangeClass): readonly string[] {
 function rowOf(one: ChangedCall): readonly string[] {
   const rules = (decided: Replayed['before']): string =>
     `${decided?.outcome ?? ''} ${(decided?.reasons ?? []).map(({ id }) => id).join(', ')}`;
-  const start = [one.id, printable(one.exposed)];
+  const start = [shortDecisionId(one.id), printable(one.exposed)];
   if (one.class === 'not-replayable') return [...start, one.why ?? ''];
   if (one.obligations === undefined) return [...start, one.principal, rules(one.before), rules(one.after)];
   const changes = Object.entries(one.obligations).map(

@@ -9,9 +9,9 @@ import { controlRule, policyParts } from '../../runtime/policy-parts.ts';
 import { asPrincipal } from '../../serve/http/token-authentication.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { paint, plural, printable } from '../print.ts';
+import { MAX_COLUMNS, paint, plural, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
-import { asEnforced } from './enforced-policy.ts';
+import { asEnforced } from './written-policy.ts';
 
 interface TestOptions extends CommonOptions {
   /** Relative to the current folder. */
@@ -130,10 +130,13 @@ function reportText(
       : [`These rules wait for external servers, and there are none: ${placeList(rules.waiting.slice(0, SHOWN))}`]),
   ];
   const lines = [
-    ...[...failed, ...missed].map((text) => `${fail} ${text}`),
+    ...failed.map((text) => `${fail} ${text}`),
+    ...missed.map((text) => `${fail} ${wrapWords(text, MAX_COLUMNS - 5, '  ')}`),
     `${counts.join(', ')}. ${covered.join(', ')}${covered.length === 0 ? '' : '.'}`.trimEnd(),
-    ...(isPart ? [] : hints.map((text) => paint(io, 'dim', text))),
-    ...(notCompared === undefined ? [] : [`The cases ran in WebAssembly only. ${notCompared}`]),
+    ...(isPart ? [] : hints.map((text) => paint(io, 'dim', wrapWords(text, MAX_COLUMNS, '  ')))),
+    ...(notCompared === undefined
+      ? []
+      : [wrapWords(`The cases ran in WebAssembly only. ${notCompared}`, MAX_COLUMNS, '  ')]),
   ];
   return lines.map((line) => `${line}\n`).join('');
 }

@@ -23,7 +23,7 @@ import { auditText, explanationText } from './policy-why-view.ts';
 
 /** Options of `policy why`. */
 export interface WhyOptions extends CommonOptions {
-  /** The name of a tool, `last`, or a decision id. */
+  /** The name of a tool, `last`, or a decision id, which may be short. */
   readonly call: string;
   readonly args?: string;
   readonly as?: string;
@@ -38,7 +38,8 @@ interface WhyRun {
   readonly wiring: Wiring;
 }
 
-const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+/** A decision id, or the part of it that screens show. */
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?$/i;
 
 /**
  * Exit code 0 for every decision, 1 if there is no decision with this id. Throws as `try`, and STATE_FAILED if the key
@@ -161,7 +162,7 @@ async function whyAudited(run: WhyRun): Promise<number> {
 function findRecords(config: Config, id: string): readonly IndexedRecord[] {
   const reader = openAuditReader(config.audit.folder, join(config.state, AUDIT_INDEX));
   try {
-    return [...reader.all({ id })];
+    return [...reader.all({ idPrefix: id })];
   } finally {
     reader.close();
   }

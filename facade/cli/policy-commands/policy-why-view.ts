@@ -8,7 +8,8 @@ import type {
   RuleWhy,
 } from '../../../policies/authoring/authoring-port.ts';
 import type { IndexedRecord } from '../../audit/audit-index.ts';
-import { type CliIo, paint, plural, printable } from '../print.ts';
+import { type CliIo, MAX_COLUMNS, paint, plural, printable, wrapWords } from '../print.ts';
+import { shortDecisionId } from './recorded-traffic.ts';
 
 const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;
 /** The length to which a value is cut, in UTF-16 units. */
@@ -31,7 +32,8 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
   const deciding = rules.filter(({ fired, id }) => fired && ids.has(id));
   const overruled = rules.filter(({ fired, mode, id }) => fired && mode === 'enforce' && !ids.has(id));
   const near = rules.filter(({ fired }) => !fired);
-  const known = [call.id, call.principal, call.time].filter((part) => part !== undefined);
+  const id = call.id === undefined ? undefined : shortDecisionId(call.id);
+  const known = [id, call.principal, call.time].filter((part) => part !== undefined);
   // Text from outside is made printable before it is coloured, so that it cannot bring its own colour.
   const outcome = paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase());
   const about = known.length === 0 ? '' : `  (${printable(known.join(', '))})`;
@@ -61,7 +63,7 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
     ...(flips.length === 0 ? ['', 'No change of up to three facts changes the decision.'] : []),
     ...(others > 0 ? ['', `${plural(others, 'other YAML rule')} did not fire.`] : []),
   ];
-  return `${[`${outcome}  ${printable(call.call)}${about}`, ...lines.map(printable)].join('\n')}\n`;
+  return `${[`${outcome}  ${printable(call.call)}${about}`, ...lines.map(wrapped)].join('\n')}\n`;
 }
 
 /** Codes that repeat the outcome. */
@@ -93,7 +95,11 @@ export function auditText(
     ),
     ...(rules.length === 0 ? ['  No rule decided this: the call ended before or after the policy.'] : []),
   ];
-  return `${lines.map(printable).join('\n')}\n`;
+  return `${lines.map(wrapped).join('\n')}\n`;
+}
+
+function wrapped(line: string): string {
+  return wrapWords(printable(line), MAX_COLUMNS, '      ');
 }
 
 function placeOf({ file, line }: { readonly file?: string; readonly line?: number }): string {

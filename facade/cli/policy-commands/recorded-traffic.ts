@@ -42,6 +42,11 @@ export function readTraffic(config: Config, since: string | undefined, io: Io): 
   };
 }
 
+/** Returns the part of a decision id that screens show. `policy why` and `audit show` accept it. */
+export function shortDecisionId(id: string): string {
+  return id.slice(0, 13);
+}
+
 /** Returns the message for a command that finds no recordings. */
 export function noTraffic(config: Config): string {
   return config.recording.mode === 'off'

@@ -100,8 +100,12 @@ export function serverNamed({ servers }: Config, name: string): ServerConfig {
 
 /** Returns the error for a name that no server has. */
 export function noServer(name: string, known: Iterable<string>): TollgateError {
+  const names = [...known];
   return new TollgateError('USAGE', {
     detail: `There is no server ${quote(name)}.`,
-    next: `Name one of tollgate.yaml; ${didYouMean(name, known)}`,
+    next:
+      names.length === 0
+        ? 'tollgate.yaml has no servers. `tollgate connect` and `tollgate import` add some.'
+        : `Name one of tollgate.yaml; ${didYouMean(name, names)}`,
   });
 }

@@ -7,7 +7,7 @@ import { type ConsentSummary, consentSummary } from '../../consent/servers/conse
 import type { PendingItem } from '../../consent/servers/pending-tools.ts';
 import { Stops } from '../../state/stop-file.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, printable } from '../print.ts';
+import { json, printable, printResult } from '../print.ts';
 import { inRows } from '../terminal-rows.ts';
 import { startScreen } from './consent-screens.ts';
 import {
@@ -39,7 +39,7 @@ export async function runRevoke(options: NamedOptions, io: Io, wiring: ConsentWi
       throw noServer(options.name, owner.config.servers.keys());
     const revoked = await owner.consents.revoke(options.name);
     if (revoked) owner.record({ event: 'revoked', server: options.name, outcome: 'deny' });
-    tell(
+    printResult(
       { io, options },
       { server: options.name, revoked },
       revoked ? `${options.name} is no longer approved. ${STOPPED}` : `${options.name} was not approved.`,
@@ -65,7 +65,7 @@ export async function runServerSwitch(
       const { state } = owner.consents.statusOf(name);
       const advice =
         state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
-      tell(
+      printResult(
         { io, options },
         { server: name, enabled, consent: state },
         `${name} ${enabled ? 'is enabled.' : 'was not disabled. If Tollgate gave it up, it starts it again.'}${advice}`,
@@ -74,7 +74,7 @@ export async function runServerSwitch(
     }
     await owner.consents.disable(name, { by: owner.by, at: owner.now() });
     owner.record({ event: 'disabled', server: name, outcome: 'deny' });
-    tell(
+    printResult(
       { io, options },
       { server: name, disabled: true },
       `${name} is disabled. ${STOPPED} Its approval stays. Undo it with: tollgate servers enable ${name}`,
@@ -179,9 +179,4 @@ export async function consentSummaries({
       ),
     ),
   );
-}
-
-function tell({ io, options }: { io: Io; options: NamedOptions }, data: unknown, message: string): void {
-  if (options.json === true) io.stdout(json(data));
-  else io.stderr(`${message}\n`);
 }

@@ -1,14 +1,14 @@
 /** Runs `kill`: stops one server or all in every process of a state folder, lists the stops, and lifts them. */
 import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type Kill, KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
 import { Stops } from '../../state/stop-file.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type CommandState, findCommandState, recordActs, withState } from '../command-state.ts';
-import { json, table } from '../print.ts';
+import { printList, printResult } from '../print.ts';
+import { noServer } from '../server-consent/owner-context.ts';
 
 /** Options of `kill`. */
 export interface KillOptions extends CommonOptions {
@@ -41,7 +41,7 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     killSwitch.throw(kill);
-    tell(
+    printResult(
       { io, options },
       { killed: [kill] },
       server === undefined
@@ -77,31 +77,26 @@ async function liftKills(
     lifted.length === 0
       ? `${options.server ?? 'No server'} was not stopped. To see what is stopped: tollgate kill`
       : `Lifted for ${names}.`;
-  tell({ io, options }, { lifted, killed: remaining }, `${result}${still}`);
+  printResult({ io, options }, { lifted, killed: remaining }, `${result}${still}`);
   return EXIT.ok;
 }
 
 function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): number {
   const killed = killSwitch.list();
-  if (options.json === true) io.stdout(json({ killed }));
-  else if (killed.length > 0)
-    io.stdout(
-      table(
-        io,
-        ['SERVER', 'SINCE', 'BY'],
-        killed.map(({ server, since, by }) => [server ?? 'all', since, by]),
-      ),
-    );
-  else io.stderr('No server is stopped. To stop one: tollgate kill SERVER\n');
+  printList(
+    { io, options },
+    {
+      data: { killed },
+      columns: ['SERVER', 'SINCE', 'BY'],
+      rows: killed.map(({ server, since, by }) => [server ?? 'all', since, by]),
+      empty: 'No server is stopped. To stop one: tollgate kill SERVER',
+    },
+  );
   return EXIT.ok;
 }
 
 function checkName(server: string, { servers }: CommandState): void {
-  if (servers === undefined || servers.includes(server)) return;
-  throw new TollgateError('USAGE', {
-    detail: `There is no server ${quote(server)}.`,
-    next: `Name one of tollgate.yaml; ${didYouMean(server, servers)}`,
-  });
+  if (servers !== undefined && !servers.includes(server)) throw noServer(server, servers);
 }
 
 async function record(
@@ -117,9 +112,4 @@ async function record(
         : { type: 'server', server, event, outcome, by },
     ),
   );
-}
-
-function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, message: string): void {
-  if (options.json === true) io.stdout(json(data));
-  else io.stderr(`${message}\n`);
 }

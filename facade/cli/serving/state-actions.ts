@@ -4,7 +4,7 @@ import { backUp, checkState, type DatabaseCondition, repair, restore } from '../
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { findCommandState, recordSetup } from '../command-state.ts';
-import { json, plural, printable } from '../print.ts';
+import { plural, printable, printResult } from '../print.ts';
 
 /** Options of the state commands. */
 export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
@@ -16,8 +16,7 @@ export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
 export async function runStateCheck(options: StateOptions, io: Io): Promise<number> {
   const { state } = findCommandState(options, io);
   const found = checkState(state);
-  if (options.json === true) io.stdout(json({ state, ...found }));
-  else io.stderr(`${conditionLines(found).map(printable).join('\n')}\n`);
+  printResult({ io, options }, { state, ...found }, conditionLines(found).map(printable).join('\n'));
   return found.database === 'damaged' || found.database === 'lost' ? EXIT.unexpected : EXIT.ok;
 }
 
@@ -26,12 +25,12 @@ export async function runStateBackup(options: StateOptions & { readonly file: st
   const { state } = findCommandState(options, io);
   const file = path.resolve(io.cwd, options.file);
   const { bytes } = backUp(state, file);
-  if (options.json === true) io.stdout(json({ file, bytes }));
-  else
-    io.stderr(
-      `Backed up to ${printable(options.file)} (${bytes} bytes).\n` +
-        'The backup contains approvals and grants. Keep it where no agent can write.\n',
-    );
+  printResult(
+    { io, options },
+    { file, bytes },
+    `Backed up to ${printable(options.file)} (${bytes} bytes).\n` +
+      'The backup contains approvals and grants. Keep it where no agent can write.',
+  );
   return EXIT.ok;
 }
 
@@ -43,14 +42,14 @@ export async function runStateRestore(options: StateOptions & { readonly file: s
   const { state, audit } = findCommandState(options, io);
   await recordSetup({ event: 'state-restored' }, { audit, user: io.user });
   const { kept } = restore(state, path.resolve(io.cwd, options.file));
-  if (options.json === true) io.stdout(json({ restored: true, ...(kept !== undefined && { kept }) }));
-  else
-    io.stderr(
-      `Restored.${oldDatabase(kept)}\n` +
-        'Decisions and spending since the backup are lost, including revocations.\n' +
-        'Check tollgate servers, tollgate grants list and tollgate upgrades list.\n' +
-        'What is stopped stays stopped.\n',
-    );
+  printResult(
+    { io, options },
+    { restored: true, ...(kept !== undefined && { kept }) },
+    `Restored.${oldDatabase(kept)}\n` +
+      'Decisions and spending since the backup are lost, including revocations.\n' +
+      'Check tollgate servers, tollgate grants list and tollgate upgrades list.\n' +
+      'What is stopped stays stopped.',
+  );
   return EXIT.ok;
 }
 
@@ -62,22 +61,22 @@ export async function runStateRepair(options: StateOptions & { readonly startEmp
   const { state, audit } = findCommandState(options, io);
   const startEmpty = options.startEmpty === true;
   if (!startEmpty && checkState(state).database === 'sound') {
-    if (options.json === true) io.stdout(json({ repaired: false }));
-    else io.stderr('The database is undamaged. Nothing was changed.\n');
+    printResult({ io, options }, { repaired: false }, 'The database is undamaged. Nothing was changed.');
     return EXIT.ok;
   }
   await recordSetup({ event: 'state-repaired' }, { audit, user: io.user });
   const { kept, complete, old } = repair(state, { startEmpty });
-  if (options.json === true) io.stdout(json({ repaired: true, kept, complete, ...(old !== undefined && { old }) }));
-  else {
-    const result = startEmpty
-      ? 'The state is empty: servers must be approved again, and budgets start again.'
-      : `Kept ${plural(kept.value ?? 0, 'value')} and ${plural(kept.counter ?? 0, 'counter')}.`;
-    const lost =
-      'Others could not be read. Check whether a denied grant or a disabled server is missing ' +
-      '(tollgate grants list, tollgate servers).\n';
-    io.stderr(`${result}${oldDatabase(old)}\n${startEmpty || complete ? '' : lost}`);
-  }
+  const result = startEmpty
+    ? 'The state is empty: servers must be approved again, and budgets start again.'
+    : `Kept ${plural(kept.value ?? 0, 'value')} and ${plural(kept.counter ?? 0, 'counter')}.`;
+  const lost =
+    '\nOthers could not be read. Check whether a denied grant or a disabled server is missing ' +
+    '(tollgate grants list, tollgate servers).';
+  printResult(
+    { io, options },
+    { repaired: true, kept, complete, ...(old !== undefined && { old }) },
+    `${result}${oldDatabase(old)}${startEmpty || complete ? '' : lost}`,
+  );
   return EXIT.ok;
 }
 

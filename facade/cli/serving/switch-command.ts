@@ -7,7 +7,7 @@ import { Stops } from '../../state/stop-file.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { findCommandState, recordActs } from '../command-state.ts';
-import { json } from '../print.ts';
+import { printResult } from '../print.ts';
 
 /** Options of `off` and `on`. */
 export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
@@ -36,9 +36,11 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
     // A stop file that was created again is trusted from now on, because a person has decided what is stopped.
     if (to === 'on' && existsSync(path.join(place.state, DATABASE_FILE))) stops.hasDatabase = true;
     const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
-    if (options.json === true)
-      io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
-    else io.stderr(`${to === 'off' ? offText(before) : onText(changed, killed)}\n`);
+    printResult(
+      { io, options },
+      { switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed },
+      to === 'off' ? offText(before) : onText(changed, killed),
+    );
     if (to === 'off' && changed) await record();
     return EXIT.ok;
   } finally {

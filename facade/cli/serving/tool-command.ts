@@ -8,7 +8,7 @@ import { mergeProfiles } from '../../config/profiles.ts';
 import { type ExposedTool, serversBehind } from '../../exposure/exposed-tool.ts';
 import type { NameTable } from '../../exposure/name-table.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
-import { json, printable } from '../print.ts';
+import { json, MAX_COLUMNS, printable, wrapWords } from '../print.ts';
 
 /** In milliseconds and bytes. Rules may set less for one call, which `tollgate try` shows. */
 interface Limits {
@@ -140,7 +140,8 @@ const VERDICTS: Readonly<Record<ListDecision['verdict'], string>> = {
 
 function readable({ name, server, servers = [server], tool, verdict, limits, reasons, definition }: ToolFacts): string {
   const { budgets, ...rest } = limits;
-  const row = (key: string, value: string): string => `${key.padEnd(12)}${printable(value)}`;
+  const row = (key: string, value: string): string =>
+    wrapWords(`${key.padEnd(12)}${printable(value)}`, MAX_COLUMNS, ' '.repeat(12));
   const lines = [
     row('name', name),
     row('behind it', servers.map((one) => `${one}.${tool}`).join(', ')),
@@ -156,7 +157,7 @@ function readable({ name, server, servers = [server], tool, verdict, limits, rea
     ),
     ...budgets.map((budget) => row('budget', JSON.stringify(budget))),
     '',
-    ...(definition.description ?? '').split('\n').map(printable),
+    ...(definition.description ?? '').split('\n').map((line) => wrapWords(printable(line), MAX_COLUMNS, '')),
     '',
     'inputSchema',
     json(definition.inputSchema).trimEnd(),

@@ -1,10 +1,11 @@
 /** Runs `tools` and `servers`: shows what an agent sees, and the servers with their state and quarantined tools. */
 import { refusedState, type ServerAdapter } from '../../../adapters/port.ts';
-import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { NameCollision } from '../../../catalogs/tools/exposed-names.ts';
 import { isNamed, TOOL_CAPABILITIES } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
+import { nameFault } from '../../config/servers/server-names.ts';
 import type { Preconditions } from '../../consent/preconditions.ts';
 import type { ConsentSummary } from '../../consent/servers/consent-summary.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
@@ -15,11 +16,11 @@ import { isFinal, readReports, type ServerReport } from '../../runtime/servers/s
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
-import { plural, table } from '../print.ts';
+import { json, plural, table } from '../print.ts';
+import { serverNamed } from '../server-consent/owner-context.ts';
 import { consentSummaries } from '../server-consent/server-consent-commands.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import { runServerLog } from './server-log.ts';
 import { toolText } from './tool-command.ts';
 
 /**
@@ -239,4 +240,23 @@ function remarksOn(row: Row): readonly string[] {
     ...others,
     ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`),
   ];
+}
+
+/** Prints the log, oldest line first. Throws USAGE, CONFIG_INVALID. */
+function runServerLog(options: CommonOptions & { readonly log: string }, io: Io): number {
+  const fault = nameFault(options.log);
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `No server can have this name: ${fault}.`,
+      next: 'Use a name that `tollgate servers` shows.',
+    });
+  const config = readForOwner(options, io);
+  const text = readServerLog(config.state, options.log);
+  // A server that is no longer configured may have left a log.
+  if (text === undefined) serverNamed(config, options.log);
+  const lines = (text ?? '').split('\n').filter((line) => line !== '');
+  if (options.json === true) io.stdout(json({ server: options.log, lines }));
+  else if (text === undefined) io.stderr(`${options.log} has written nothing to stderr.\n`);
+  else io.stdout(text);
+  return EXIT.ok;
 }

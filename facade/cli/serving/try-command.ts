@@ -8,6 +8,7 @@ import { bindArguments } from '../../call/validate.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { MAX_COLUMNS, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 
 interface TryOptions extends CommonOptions {
@@ -116,6 +117,8 @@ function readable({ decision, target, notes, explain }: TryResult): string {
   const place = ({ file, line }: { file?: string; line?: number }): string =>
     file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`;
   const row = (key: string, value: string): string => `${key.padEnd(11)}${value}`;
+  const text = (rows: readonly string[]): string =>
+    rows.map((line) => `${wrapWords(printable(line), MAX_COLUMNS, '    ')}\n`).join('');
   const lines = [
     decision.outcome.toUpperCase(),
     ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
@@ -123,7 +126,7 @@ function readable({ decision, target, notes, explain }: TryResult): string {
       (reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`,
     ),
   ];
-  if (!explain) return `${lines.join('\n')}\n`;
+  if (!explain) return text(lines);
   const { effect } = target;
   lines.push('', row('effect', `${effect.verb} ${effect.server}.${effect.tool}`));
   for (const fact of effect.paths)
@@ -138,7 +141,7 @@ function readable({ decision, target, notes, explain }: TryResult): string {
   lines.push(
     row('caps', JSON.stringify(decision.obligations.caps)),
     row('budgets', decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'),
-    ...notes.map((text) => row('note', text)),
+    ...notes.map((note) => row('note', note)),
   );
-  return `${lines.join('\n')}\n`;
+  return text(lines);
 }
