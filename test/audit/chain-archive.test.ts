@@ -17,11 +17,14 @@ import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { TIMES } from '../faults/fault-seed.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDeadChain } from './sample-log.ts';
 
 const DAY = 86_400_000;
+/** Pairs of steps at which a move stops. Each pair syncs files to the disk, so `npm run faults` tries more of them. */
+const STRIDE = TIMES > 1 ? 2 : 6;
 const NEW_YEAR = Date.UTC(2026, 0, 1);
 const at = (day: number): string => new Date(NEW_YEAR + day * DAY).toISOString();
 const YOUNG_CHAIN = `20260401T000000000Z-${DEAD_PID}`;
@@ -305,8 +308,8 @@ describe('a move to an archive', () => {
       let isFirstDone = false;
       for (let first = 0; !isFirstDone; first += 1) {
         let isSecondDone = false;
-        // Each second step is tried with every fourth first step.
-        for (let second = first % 4; !isSecondDone; second += 4) {
+        // Each second step is tried with every STRIDE-th first step.
+        for (let second = first % STRIDE; !isSecondDone; second += STRIDE) {
           const { folders, archive, verify, remove } = copyOf(place);
           const check = (): void => {
             for (const archives of subsets(folders.filter(existsSync)))
@@ -328,6 +331,7 @@ describe('a move to an archive', () => {
         }
       }
     },
+    240_000,
   );
 
   it(

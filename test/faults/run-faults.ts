@@ -9,6 +9,12 @@ const TIMES = '5';
 
 runRounds({
   name: 'faults',
-  tests: ['killed-gateways', 'stops-under-load', 'archive-kills'].map((name) => `test/faults/${name}.test.ts`),
+  tests: [
+    'faults/killed-gateways',
+    'faults/stops-under-load',
+    'faults/archive-kills',
+    'supervisor/killed-facade',
+    'audit/chain-archive',
+  ].map((name) => `test/${name}.test.ts`),
   env: (seed) => ({ TOLLGATE_FAULT_SEED: seed, TOLLGATE_FAULT_TIMES: process.env.TOLLGATE_FAULT_TIMES ?? TIMES }),
 });
