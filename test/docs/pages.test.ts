@@ -1,7 +1,7 @@
 /**
  * Checks every page: links and files exist, decisions have one form, threats and attacks name their tests.
  */
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
@@ -148,5 +148,28 @@ describe('docs/request-path.md', () => {
     const named = readPage('docs/request-path.md') + readPage('docs/configuration.md');
     expect(keys.size).toBeGreaterThan(5);
     expect([...keys].filter((key) => !named.includes(key))).toEqual([]);
+  });
+});
+
+describe('docs/stories.md', () => {
+  const page = 'docs/stories.md';
+  const named = codeIn(readPage(page)).filter((text) => text.endsWith('.yaml'));
+  /** YAML files of tests that hold no cases. */
+  const OTHER = ['demo/rules.yaml', 'demo/tollgate.yaml', 'requirements.yaml', 'stories/pipeline/rules.yaml'];
+
+  it('lists every file of cases', () => {
+    const files = readdirSync(path.join(ROOT, 'test'), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.yaml') && !name.includes('node_modules') && !OTHER.includes(name))
+      .map((name) => (name.startsWith('config/cases/') ? 'test/config/cases/*.yaml' : `test/${name}`));
+    expect([...new Set(files)].filter((file) => !named.includes(file))).toEqual([]);
+  });
+
+  it('shows stories as they are in their files', () => {
+    const files = named
+      .filter((file) => !file.includes('*'))
+      .map((file) => readFileSync(path.join(ROOT, file), 'utf8'));
+    const shown = blocksOf(page).filter(({ text }) => text.startsWith('- name:'));
+    expect(shown.length).toBeGreaterThan(2);
+    for (const { text } of shown) expect(files.some((file) => file.includes(text.trimEnd()))).toBe(true);
   });
 });
