@@ -147,7 +147,9 @@ describe('connecting a known server' + verifies('PF-11', 'HA-29'), () => {
     const { code, err } = await running.ended;
     expect([code, err]).toEqual([
       EXIT.unexpected,
-      expect.stringMatching(/Do this\? \[y\/N\] \nCANCELLED: Nothing was done\.\nRun it again when you want it\.\n$/),
+      expect.stringMatching(
+        /Do this\? \[y\/N\] \nCANCELLED: You cancelled the prompt, so nothing was done\.\nRun it again\.\n$/,
+      ),
     ]);
     expect([project(), existsSync(path.join(place.state, 'packages'))]).toEqual([before, false]);
   });

@@ -138,7 +138,7 @@ describe('the master switch' + verifies('HA-19'), () => {
 
   it('is set by kill --all, and leaves named stops in force', async () => {
     await cli(project, ['kill', 'chaos']);
-    expect((await cli(project, ['kill', '--all'])).err).toMatch(/as by `tollgate off`.*Lift it with: tollgate on\n$/);
+    expect((await cli(project, ['kill', '--all'])).err).toMatch(/as by `tollgate off`.*\nLift it with: tollgate on\n$/);
     expect(dataOf((await cli(project, ['kill', '--json'])).out)).toMatchObject({
       killed: [{ by: 'somebody' }, { server: 'chaos' }],
     });

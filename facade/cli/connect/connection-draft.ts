@@ -116,19 +116,18 @@ function sandboxEntry(
   fill: (text: string) => string,
 ): Readonly<Record<string, unknown>> {
   const { choices = [], memoryMb, processes } = known;
-  const folders = choices.filter(({ kind }) => kind === 'folder');
+  const folders = (isReadOnly: boolean): readonly string[] =>
+    choices
+      .filter(({ kind, access }) => kind === 'folder' && (access === 'read') === isReadOnly)
+      .map(({ name }) => chosen.get(name) ?? '');
   const domains = [
     ...(known.domains ?? []).map(fill),
     ...choices.flatMap(({ kind, name }) => (kind === 'url' ? [hostOf(chosen.get(name) ?? '')] : [])),
   ];
-  const limits = { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) };
-  const read = folders.filter(({ access }) => access === 'read');
-  const write = folders.filter(({ access }) => access !== 'read');
-  const filesystem = { ...listOf('allowRead', read, chosen), ...listOf('allowWrite', write, chosen) };
   return {
-    ...(Object.keys(filesystem).length > 0 && { filesystem }),
-    ...(domains.length > 0 && { network: { allowedDomains: [...new Set(domains)] } }),
-    ...(Object.keys(limits).length > 0 && { limits }),
+    ...filled('filesystem', { ...filled('allowRead', folders(true)), ...filled('allowWrite', folders(false)) }),
+    ...filled('network', filled('allowedDomains', [...new Set(domains)])),
+    ...filled('limits', { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) }),
   };
 }
 
@@ -281,14 +280,6 @@ function urlFault(value: string): string | undefined {
 function hostOf(address: string): string {
   const { hostname, port } = new URL(address);
   return `${hostname}${port === '' ? '' : `:${port}`}`;
-}
-
-function listOf(
-  key: 'allowRead' | 'allowWrite',
-  choices: readonly KnownChoice[],
-  chosen: ReadonlyMap<string, string>,
-): Partial<Record<'allowRead' | 'allowWrite', readonly string[]>> {
-  return choices.length === 0 ? {} : { [key]: choices.map(({ name }) => chosen.get(name) ?? '') };
 }
 
 function secretName(server: string, { env, header }: KnownCredential): string {

@@ -137,18 +137,9 @@ function npmProgram(): string {
 }
 
 function npmArguments(asOf: string): string[] {
+  const quiet = ['--no-fund', '--no-audit', '--no-update-notifier', '--loglevel=error'];
   const before = /^\d{4}-\d\d-\d\d$/.test(asOf) ? [`--before=${asOf}T23:59:59Z`] : [];
-  return [
-    'install',
-    '--ignore-scripts',
-    '--save-exact',
-    '--no-fund',
-    '--no-audit',
-    '--no-update-notifier',
-    '--prefer-offline',
-    '--loglevel=error',
-    ...before,
-  ];
+  return ['install', '--ignore-scripts', '--save-exact', '--prefer-offline', ...quiet, ...before];
 }
 
 function runNpm(

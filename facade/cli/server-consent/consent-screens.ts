@@ -14,6 +14,8 @@ import { plural, printable } from '../print.ts';
 import { letterMarks } from '../terminal-rows.ts';
 import { definitionLines, MAX_TEXT } from './definition-texts.ts';
 
+/** A longer list of tools ends with a summary. */
+const MANY = 10;
 /** A longer text is shown with its length. */
 const LONG = 200;
 
@@ -80,6 +82,7 @@ export function toolsScreen(
       ...(change === undefined ? [] : diff(change)),
     ]),
     ...legend([...tools, ...texts].map(({ audit }) => audit)),
+    ...(tools.length > MANY ? [`  in total    ${countsText(tools)}`] : []),
     `  tools hash  ${hash}`,
   ]);
 }
@@ -154,6 +157,7 @@ function changeText(field: string, before: StartFacts | undefined, after: StartF
 }
 
 function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hints: boolean): readonly string[] {
+  const isNews = state === 'new' || state === 'changed';
   const mark = state === 'new' ? '+' : state === 'changed' ? '~' : ' ';
   const meaning =
     semantics.byArgument === undefined
@@ -164,7 +168,7 @@ function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hin
       ? ' (says read-only, which does not count without trustHints)'
       : '';
   return [
-    `${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === undefined ? '' : `  ${state.toUpperCase()}`}`,
+    `${mark} ${quoted(tool.name)}  ${meaning}${claim}${isNews ? `  ${state.toUpperCase()}` : ''}`,
     ...body(tool.description ?? ''),
     ...definitionLines(tool),
     ...findings(audit),
@@ -189,6 +193,17 @@ function findings({ quarantine, notes }: AuditFinding): readonly string[] {
     ...(quarantine === undefined ? [] : [`    ! ${QUARANTINED}: ${printable(quarantine)}`]),
     ...notes.map(({ id, where, text }) => `    ? ${printable(`${id} in ${where}: ${text}`)}`),
   ];
+}
+
+function countsText(tools: readonly ReviewedTool[]): string {
+  const counts = new Map<string, number>();
+  const words = tools.flatMap(({ semantics, state, audit }) => [
+    semantics.verb,
+    ...(state === 'new' || state === 'changed' ? [state] : []),
+    ...(audit.quarantine === undefined ? [] : ['in quarantine']),
+  ]);
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return `${plural(tools.length, 'tool')}: ${[...counts].map(([word, count]) => `${count} ${word}`).join(', ')}`;
 }
 
 /** Explains each kind of note once. */

@@ -27,10 +27,8 @@ export async function findOrProbe(
   const earlier = start.approved === undefined ? undefined : owner.consents.statusOf(name).consent?.seen;
   // The start hash alone asks for a new probe. Together with the tools hash, it refers to the earlier one.
   if (earlier !== undefined && options.yes?.length !== 1 && opened.every((flag) => earlier.opened.includes(flag))) {
-    tell(
-      dialogue,
-      `Result of the probe at ${earlier.at}. To probe again: tollgate approve ${name} --yes ${start.hash}`,
-    );
+    const again = `tollgate approve ${name} --yes ${start.hash}`;
+    tell(dialogue, `Result of the probe at ${earlier.at}. To probe again:\n  ${again}`);
     return earlier.looked;
   }
   // An approved server starts at the next call anyway.

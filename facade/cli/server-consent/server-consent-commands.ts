@@ -77,7 +77,7 @@ export async function runServerSwitch(
     printResult(
       { io, options },
       { server: name, disabled: true },
-      `${name} is disabled. ${STOPPED} Its approval stays. Undo it with: tollgate servers enable ${name}`,
+      `${name} is disabled. ${STOPPED} Its approval stays.\nUndo it with: tollgate servers enable ${name}`,
     );
     return EXIT.ok;
   });

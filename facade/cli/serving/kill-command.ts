@@ -46,8 +46,8 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
       { killed: [kill] },
       server === undefined
         ? 'Every server is stopped, as by `tollgate off`: every list is empty and every call is refused. ' +
-            'Running servers end within a second. Lift it with: tollgate on'
-        : `${server} is stopped: no call reaches it from now on, and its processes end within a second. ` +
+            'Running servers end within a second.\nLift it with: tollgate on'
+        : `${server} is stopped: no call reaches it from now on, and its processes end within a second.\n` +
             `Lift it with: tollgate kill --lift ${server}`,
     );
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });

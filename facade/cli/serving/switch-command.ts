@@ -53,7 +53,7 @@ function offText(before: { readonly since: string; readonly by: string } | undef
     return `It was already off, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
   return (
     'Off: every list is empty and every call is refused from now on, in every process. ' +
-    'Running servers end within a second. Turn it on with: tollgate on'
+    'Running servers end within a second.\nTurn it on with: tollgate on'
   );
 }
 
