@@ -101,7 +101,6 @@ const NAMED_IDEAS = new Set([
   'client-channel.ts',
   'client-commands.ts',
   'connect-commands.ts',
-  'connect-undo.ts',
   'control-file-precondition.ts',
   'host-profiles.ts',
   'multi-string-search.ts',
@@ -113,7 +112,6 @@ const NAMED_IDEAS = new Set([
   'resolve.ts',
   'rule-faults.ts',
   'run-expiry.ts',
-  'server-log.ts',
   'tool-description.ts',
 ]);
 
