@@ -11,7 +11,7 @@ describe('killMarked' + verifies('PF-15'), () => {
     [
       'call execve repeatedly, and have no environment in between',
       10,
-      `again='exec sh -c "$again"'; export again; for count in $(seq 40); do setsid sh -c "$again" & done; wait`,
+      `ulimit -t 60; again='exec sh -c "$again"'; export again; for count in $(seq 40); do setsid sh -c "$again" & done; wait`,
     ],
   ])('kills marked processes that %s', { timeout: 60_000 }, async (_title, rounds, script) => {
     for (let round = 0; round < rounds; round += 1) {
