@@ -226,7 +226,7 @@ class Teller {
   }
 
   end(): number {
-    if (this.#failures.length === 0) this.#say('\nAll of it went as it should.');
+    if (this.#failures.length === 0) this.#say('\nThe demo worked as expected.');
     else this.#say(`\nNot as it should be:\n${this.#failures.map((failure) => `  - ${failure}`).join('\n')}`);
     return this.#failures.length === 0 ? 0 : 1;
   }
