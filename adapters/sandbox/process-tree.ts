@@ -26,8 +26,8 @@ function walkTree(first: number, childrenOf: (pid: number) => readonly number[])
 }
 
 /**
- * Returns true if `first`, its descendants and their threads have reached the limit, and at least half of the limit are
- * processes. Otherwise a program with many threads, which works well at its limit, would count as full.
+ * Returns true if the processes and threads of `first` and its descendants have reached the limit, and the processes
+ * alone are at least half of it. A program with many threads, which works well at its limit, does not count as full.
  */
 export function isProcessLimitReached(first: number, limit: number): boolean {
   const pids = [first, ...descendantsOf(first)];

@@ -79,7 +79,10 @@ export const ERRORS = {
     'The call may have run: check before you repeat it.',
   ),
   SERVER_UNAVAILABLE: retryable(
-    result('The server cannot be reached now.', 'Call again later. If it stays unavailable, an owner looks at `tollgate servers`.'),
+    result(
+      'The server cannot be reached now.',
+      'Call again later. If it stays unavailable, an owner looks at `tollgate servers`.',
+    ),
   ),
   SWITCHED_OFF: result(
     'Everything is switched off, so nothing runs.',

@@ -16,8 +16,8 @@ import { uniteSchemas } from './schema-merging.ts';
 import { joinBranches } from './union-branches.ts';
 
 /**
- * Returns the node with its union reduced as the rendering asks; `text: true` marks a value that is written as JSON
- * text.
+ * Returns the node with its union replaced by what the profile can show. `text: true` marks a schema whose values are
+ * written as JSON text.
  */
 export function chooseUnion(node: JsonSchema, rendering: Rendering): JsonSchema {
   const branches = schemasOf(node.anyOf);

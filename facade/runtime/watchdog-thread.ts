@@ -10,8 +10,9 @@ import { KillSwitch } from '../consent/switch/kill-switch.ts';
 import { Stops } from '../state/stop-file.ts';
 import { BEAT_MS, type WatchdogData } from './watchdog.ts';
 
-/** Milliseconds of CPU time without a turn, in general and with a reason to stop. */
+/** Milliseconds of CPU time that the main thread may use without a turn of its event loop. */
 const LIMIT_MS = 5_000;
+/** The same, if the process has been told to stop. */
 const STOP_LIMIT_MS = 2_000;
 /** How long the record and the message may take before the process ends without them. */
 const REPORT_MS = 1_000;

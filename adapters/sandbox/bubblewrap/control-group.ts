@@ -29,8 +29,8 @@ export interface ControlGroups {
 /** One sandbox's control group. */
 export interface ControlGroup {
   /**
-   * Arguments before a program: they enter the group and become the program. Empty in version 2, where a process cannot
-   * move itself.
+   * Arguments to put before a program: they run a shell that enters the group and then executes the program. Empty in
+   * version 2, where a process cannot move itself.
    */
   readonly commandPrefix: readonly string[];
   /**

@@ -15,7 +15,7 @@ import { type FolderEntries, NO_FOLDER_ENTRIES, readFolderEntries, repositoryKey
 /** Closed paths: absolute, outermost first. The map has no path below a hidden one. */
 export type ClosedPaths = ReadonlyMap<string, PathClosure>;
 
-/** The result of a search. */
+/** The result of a search for closed paths. */
 export interface ClosedPathSearch {
   readonly closed: ClosedPaths;
   /** Literal names that rules close. A missing one needs a placeholder, or the program could create it. */
@@ -158,7 +158,7 @@ class Walk {
     return { position, closure };
   }
 
-  /** Takes an entry. Returns it if the search has to continue below it, should it be a folder. */
+  /** Records one entry of a folder. Returns the entry if it may be a folder that the search must continue in. */
   #step(folder: Folder, name: string): Folder | undefined {
     this.#entries += 1;
     if (this.#entries > MAX_ENTRIES)
@@ -221,7 +221,7 @@ class Walk {
   }
 }
 
-/** Returns the closed files with several names, by `keyOf`: closed files, and files directly in a closed folder. */
+/** Returns closed files, and files directly in closed folders, that have several names (hard links), by `keyOf`. */
 function linkedFiles(closed: readonly (readonly [string, PathClosure])[]): ReadonlyMap<string, PathClosure> {
   const linked = new Map<string, PathClosure>();
   for (const [at, closure] of closed) {

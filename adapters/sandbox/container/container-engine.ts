@@ -25,7 +25,7 @@ export interface ContainerEngine {
   readonly isPodman: boolean;
   /** Runs as an ordinary user. Inside, the user's id then means another user unless the engine keeps it. */
   readonly isRootless: boolean;
-  /** Runs on another machine, with the files of that machine: `podman machine`. */
+  /** Runs on another machine (`podman machine`), so paths of this machine may not exist there. */
   readonly isRemote: boolean;
 }
 
