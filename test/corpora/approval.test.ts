@@ -66,16 +66,20 @@ const ELSEWHERE: readonly { readonly about: RegExp; readonly file: string; reado
     file: 'corpora/approval.test.ts',
     test: 'a link is refused, and what it leads to is left alone',
   },
-  { about: /revoked|withdrawn/i, file: 'consent/running-facade-attacks.test.ts', test: 'while it runs' },
+  {
+    about: /revoked|withdrawn/i,
+    file: 'consent/running-facade-attacks.test.ts',
+    test: 'refuses the next call (c043)',
+  },
   {
     about: /(config|file|binary|script|program).*(swapped|changed|replaced)|between hash and spawn/i,
     file: 'consent/digest-start-race.test.ts',
-    test: 'while its secrets are fetched',
+    test: 'is refused if the file changes while secrets are fetched (c045)',
   },
   {
     about: /tools?\/list|tool (set|definition)/i,
     file: 'consent/running-facade-attacks.test.ts',
-    test: 'without a word of the server',
+    test: 'are found at the next start (c046), even without a notification of the server',
   },
 ];
 const isHashed = ({ change }: Case): boolean => change._store === undefined && change._race === undefined;
