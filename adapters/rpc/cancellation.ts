@@ -3,6 +3,7 @@
  * decision.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 
 /** Tells a call that its caller cancelled it. Every AbortSignal is one. */
 export interface CancelSignal {
@@ -51,9 +52,18 @@ export function abortSignalOf(signal: CancelSignal): AbortSignal {
   return real.signal;
 }
 
-/** Settles as the work does, or throws the signal's reason (see `cancelReason`) when it aborts. */
-export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
+/**
+ * Settles as the work does, or throws or rejects with the signal's reason (see `cancelReason`) when it aborts. A value
+ * that is present is returned at once.
+ */
+export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T>;
+export function abortable<T>(work: Awaitable<T>, signal: CancelSignal | undefined): Awaitable<T>;
+export function abortable<T>(work: Awaitable<T>, signal: CancelSignal | undefined): Awaitable<T> {
   if (signal === undefined) return work;
+  if (!(work instanceof Promise)) {
+    if (signal.aborted) throw cancelReason(signal);
+    return work;
+  }
   if (signal.aborted) {
     // The work reports its own failure. Without a handler, a rejection would end the process.
     work.catch(() => undefined);

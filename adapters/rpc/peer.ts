@@ -37,6 +37,8 @@ export interface PeerEvents {
 }
 
 const LIST_CHANGED_MS = 200;
+/** The longest delay that setTimeout supports. Longer delays would fire immediately. */
+const MAX_DELAY = 2 ** 31 - 1;
 /** The most bytes that are held for a server that does not read. */
 const MAX_BACKLOG = 64 * 1024 * 1024;
 /** Answers to a server that does not read are dropped much earlier, because no call waits for them. */
@@ -57,6 +59,9 @@ export class Peer {
   private readonly abandoned = new Set<number>();
   private lastId = 0;
   private listTimer: NodeJS.Timeout | undefined;
+  /** One timer for all requests: it fires at the first deadline. A request that ends leaves it alone. */
+  private deadlineTimer: NodeJS.Timeout | undefined;
+  private firesAt = Infinity;
   private ended: TollgateError | undefined;
   private readonly refused: RefusedRequests;
 
@@ -83,6 +88,7 @@ export class Peer {
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));
     this.pending.set(id, call);
+    if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
     void this.link.send(
       `{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`,
       id,
@@ -134,8 +140,29 @@ export class Peer {
     if (this.ended !== undefined) return;
     this.ended = error;
     clearTimeout(this.listTimer);
+    clearTimeout(this.deadlineTimer);
     this.refused.end();
     for (const id of [...this.pending.keys()]) this.fail(id, error);
+  }
+
+  private setDeadline(at: number): void {
+    clearTimeout(this.deadlineTimer);
+    this.firesAt = at;
+    if (at === Infinity) return;
+    const delay = Math.min(Math.max(1, Math.ceil(at - performance.now())), MAX_DELAY);
+    // The process waits for the link to its server, not for this timer.
+    this.deadlineTimer = setTimeout(() => this.expire(), delay).unref();
+  }
+
+  /** Gives up the requests whose deadline has passed. */
+  private expire(): void {
+    const now = performance.now();
+    let next = Infinity;
+    for (const [id, call] of this.pending) {
+      if (call.expiresAt <= now) this.giveUp(id, call.timeout(now));
+      else next = Math.min(next, call.expiresAt);
+    }
+    this.setDeadline(next);
   }
 
   private settle(id: string | number | null, conclude: (call: PendingCall) => void): void {

@@ -1,4 +1,4 @@
-/** One request that waits for its answer, with its deadlines, its progress and the signal of its caller. */
+/** One request that waits for its answer, with its deadline, its progress and the signal of its caller. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type CancelSignal, cancelReason } from './cancellation.ts';
 import type { JsonObject } from './message-parser.ts';
@@ -17,20 +17,16 @@ export interface PeerRequest {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** The longest delay that setTimeout supports. Longer delays would fire immediately. */
-const MAX_DELAY = 2 ** 31 - 1;
-
-/** A request in flight. `release` removes its timer and its listener. */
+/** A request in flight. Its peer ends it at `expiresAt`. `release` removes its listener. */
 export class PendingCall {
   readonly method: string;
   readonly result: Promise<JsonDoc<JsonObject>>;
   resolve!: (result: JsonDoc<JsonObject>) => void;
   reject!: (error: Error) => void;
   private readonly request: PeerRequest;
-  private readonly giveUp: (error: TollgateError) => void;
   private readonly hardAt: number;
-  private expiresAt: number;
-  private timer: NodeJS.Timeout;
+  /** Monotonic milliseconds. Progress moves it to later. */
+  expiresAt: number;
   private lastProgress = Number.NEGATIVE_INFINITY;
   private readonly onAbort: (() => void) | undefined;
 
@@ -42,14 +38,12 @@ export class PendingCall {
       this.reject = reject;
     });
     this.request = request;
-    this.giveUp = giveUp;
     const now = performance.now();
     this.hardAt = now + request.hardTimeoutMs;
     this.expiresAt = Math.min(now + request.timeoutMs, this.hardAt);
-    this.timer = this.arm(now);
     if (request.signal !== undefined) {
       const { signal } = request;
-      this.onAbort = () => this.giveUp(cancelReason(signal));
+      this.onAbort = () => giveUp(cancelReason(signal));
       signal.addEventListener('abort', this.onAbort, { once: true });
     }
   }
@@ -60,30 +54,20 @@ export class PendingCall {
     const { onProgress, timeoutMs } = this.request;
     if (onProgress === undefined || typeof progress !== 'number' || progress <= this.lastProgress) return false;
     this.lastProgress = progress;
-    // The timer is not restarted. When it fires, it sees the later deadline and waits for the rest.
     this.expiresAt = Math.min(performance.now() + timeoutMs, this.hardAt);
     onProgress(params);
     return true;
   }
 
   release(): void {
-    clearTimeout(this.timer);
     if (this.onAbort !== undefined) this.request.signal?.removeEventListener('abort', this.onAbort);
   }
 
-  private arm(now: number): NodeJS.Timeout {
-    return setTimeout(() => this.expire(), Math.min(Math.max(1, Math.ceil(this.expiresAt - now)), MAX_DELAY));
-  }
-
-  private expire(): void {
-    const now = performance.now();
-    if (now < this.expiresAt) {
-      this.timer = this.arm(now);
-      return;
-    }
+  /** Returns the error for a call whose deadline has passed at `now`. */
+  timeout(now: number): TollgateError {
     const { timeoutMs, hardTimeoutMs } = this.request;
     const why =
       now >= this.hardAt ? `took longer than ${hardTimeoutMs} ms in all` : `did not answer within ${timeoutMs} ms`;
-    this.giveUp(new TollgateError('TOOL_TIMEOUT', { detail: `The tool ${why} and was cancelled.` }));
+    return new TollgateError('TOOL_TIMEOUT', { detail: `The tool ${why} and was cancelled.` });
   }
 }

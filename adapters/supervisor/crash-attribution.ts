@@ -28,18 +28,28 @@ export class CrashAttribution {
     return this.running.size > 0;
   }
 
-  /** Runs work for a session. A loss in the meantime counts for it. Throws what `refusal` returns. */
-  async runFor<T>(session: string, work: () => Promise<T>): Promise<T> {
-    const refusal = this.refusal(session, performance.now());
+  /** Notes that work begins for a session. A loss before `end` counts for it. Throws what `refusal` returns. */
+  begin(session: string): void {
+    const refusal = this.losses.size === 0 ? undefined : this.refusal(session, performance.now());
     if (refusal !== undefined) throw refusal;
     this.running.set(session, (this.running.get(session) ?? 0) + 1);
     this.lastCaller = session;
+  }
+
+  /** Notes that work of a session has ended. */
+  end(session: string): void {
+    const left = (this.running.get(session) ?? 0) - 1;
+    if (left > 0) this.running.set(session, left);
+    else this.running.delete(session);
+  }
+
+  /** Runs work for a session, between `begin` and `end`. */
+  async runFor<T>(session: string, work: () => Promise<T>): Promise<T> {
+    this.begin(session);
     try {
       return await work();
     } finally {
-      const left = (this.running.get(session) ?? 0) - 1;
-      if (left > 0) this.running.set(session, left);
-      else this.running.delete(session);
+      this.end(session);
     }
   }
 

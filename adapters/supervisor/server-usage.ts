@@ -31,14 +31,14 @@ export class ServerUsage {
     return this.uses > 0 || this.lifetime === 'keep-alive' || this.holds();
   }
 
-  /** Runs work. The server does not count as idle until it ends. */
-  async during<T>(work: () => Promise<T>): Promise<T> {
+  /** Notes that work begins. The server does not count as idle until `end`. */
+  begin(): void {
     this.uses += 1;
-    try {
-      return await work();
-    } finally {
-      this.uses -= 1;
-    }
+  }
+
+  /** Notes that work has ended. */
+  end(): void {
+    this.uses -= 1;
   }
 
   demand(session: string, lifetime: ServerLifetime = this.setting): void {

@@ -1,5 +1,6 @@
 /** Keeps one server running: starts it on demand, and restarts it after a loss. */
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { startFailure } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
@@ -25,8 +26,8 @@ export interface AdapterOptions extends ProcessConnectionOptions {
   readonly admits?: (
     name: string,
     tool: string,
-    list: () => readonly RawTool[] | Promise<readonly RawTool[]>,
-  ) => Promise<TollgateError | undefined>;
+    list: () => Awaitable<readonly RawTool[]>,
+  ) => Awaitable<TollgateError | undefined>;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

@@ -1,6 +1,7 @@
 /** One external server as the facade uses it: its calls, tools, users and health. It never repeats a call. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import {
   type Health,
@@ -108,34 +109,44 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    this.checkHalted();
+    this.crashAttribution.begin(call.scope);
+    this.usage.begin();
+    let session: UpstreamSession | undefined;
     let timedOut: UpstreamSession | undefined;
     try {
-      this.checkHalted();
-      return await this.whileInUse(() =>
-        this.crashAttribution.runFor(call.scope, () => this.send(call, (session) => (timedOut = session))),
-      );
+      session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
+      const admitting = this.admit(call);
+      if (admitting !== undefined) await admitting;
+      this.usage.noteCall(call.scope);
+      return await session.call(call);
+    } catch (thrown) {
+      if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
+      throw thrown;
     } finally {
+      this.crashAttribution.end(call.scope);
+      this.usage.end();
+      this.noteIdle();
       if (timedOut !== undefined) void this.checkAfterTimeout(timedOut);
     }
   }
 
-  private async send(call: UpstreamCall, onTimeout: (session: UpstreamSession) => void): Promise<JsonDoc<ToolResult>> {
-    const session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
-    if (this.settings.trust === 'internal') {
-      const offered = await this.listTools(call.signal);
-      if (!offered.some(({ name }) => name === call.tool)) throw new TollgateError('UNKNOWN_TOOL');
-    }
-    const refusal = await this.options.admits?.(
-      this.name,
-      call.tool,
-      () => this.tools.known ?? this.listTools(call.signal),
+  /** Throws or rejects if the tool may not be called with its present definition. */
+  private admit({ tool, signal }: UpstreamCall): Awaitable<void> {
+    const listed = this.settings.trust === 'internal' ? this.requireListed(tool, signal) : undefined;
+    return andThen(listed, () =>
+      andThen(
+        this.options.admits?.(this.name, tool, () => this.tools.known ?? this.listTools(signal)),
+        (refusal) => {
+          if (refusal !== undefined) throw refusal;
+        },
+      ),
     );
-    if (refusal !== undefined) throw refusal;
-    this.usage.noteCall(call.scope);
-    return session.call(call).catch((thrown: unknown) => {
-      if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') onTimeout(session);
-      throw thrown;
-    });
+  }
+
+  private async requireListed(tool: string, signal: CancelSignal): Promise<void> {
+    const offered = await this.listTools(signal);
+    if (!offered.some(({ name }) => name === tool)) throw new TollgateError('UNKNOWN_TOOL');
   }
 
   health(): Health {
@@ -259,9 +270,11 @@ export class UpstreamServer implements ServerAdapter {
 
   /** Runs work for a caller. Afterwards, the connection may be given to another server. */
   private async whileInUse<T>(work: () => Promise<T>): Promise<T> {
+    this.usage.begin();
     try {
-      return await this.usage.during(work);
+      return await work();
     } finally {
+      this.usage.end();
       this.noteIdle();
     }
   }

@@ -21,3 +21,16 @@ export function groupBy<K, T>(items: Iterable<T>, keyOf: (item: T) => K): Map<K,
   }
   return groups;
 }
+
+/** Returns a function that makes a value once for each object, and keeps it as long as the object. */
+export function memoize<K extends object, V>(make: (key: K) => V): (key: K) => V {
+  const known = new WeakMap<K, { readonly value: V }>();
+  return (key) => {
+    let found = known.get(key);
+    if (found === undefined) {
+      found = { value: make(key) };
+      known.set(key, found);
+    }
+    return found.value;
+  };
+}

@@ -1,6 +1,6 @@
 /**
- * Writes the chain of this process: one record after the other, with a new file by size and by day. What cannot be
- * written throws AUDIT_FAILED.
+ * Writes the chain of this process, with a new file by size and by day. The records of calls of one turn of the event
+ * loop are written together. What cannot be written throws AUDIT_FAILED.
  */
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
@@ -15,6 +15,7 @@ import {
   isoTime,
   NO_HASH,
   type Sealable,
+  type SealedRecord,
   sealRecord,
 } from './audit-chain.ts';
 import type { AuditEntry } from './audit-entry.ts';
@@ -28,8 +29,12 @@ export interface AuditLog {
    * the next append tries again.
    */
   append(entry: AuditEntry): void;
-  /** The same for a record of a call, with the text of its facts. */
-  appendCall(entry: CallEntry, facts: string): void;
+  /**
+   * Seals a record of a call, with the text of its facts, at once. Resolves when write(2) has taken it together with the
+   * other records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of the records that
+   * would have been written together is in the log.
+   */
+  appendCall(entry: CallEntry, facts: string): Promise<void>;
   /**
    * Hash of the last record. If it is stored elsewhere, it proves later that nothing was cut off (`verify
    * --expect-head`).
@@ -52,6 +57,8 @@ export interface AuditOptions {
   /** ms since 1970. */
   readonly now?: () => number;
   readonly files?: AuditFs;
+  /** Called for each write that failed. Must not throw. */
+  readonly onFault?: () => void;
 }
 
 /**
@@ -59,15 +66,29 @@ export interface AuditOptions {
  * nothing.
  */
 const SYNC_MS = 50;
+/** A batch of this size is written before the next record is sealed. Bytes. */
+const BATCH_BYTES = 256 * 1024;
+
+/** Sealed records that wait for their write, and the place in the chain before them. */
+interface Batch {
+  readonly seq: number;
+  readonly head: string;
+  readonly records: Buffer[];
+  bytes: number;
+  readonly written: Promise<void>;
+  readonly settle: (failure?: unknown) => void;
+}
 
 /** Opens a chain for this process, and cuts the torn ends of dead ones. Throws AUDIT_FAILED. */
 export function openAudit(options: AuditOptions): AuditLog {
-  return guard(() => {
+  try {
     fs.mkdirSync(options.folder, { recursive: true, mode: 0o700 });
     const chain = new Chain(options);
     recoverTorn(options.folder, (entry) => chain.append(entry));
     return chain;
-  });
+  } catch (thrown) {
+    throw auditFailure(thrown);
+  }
 }
 
 class Chain implements AuditLog {
@@ -87,6 +108,7 @@ class Chain implements AuditLog {
   #closed = false;
   /** Records are made here, one after the other. A usual record fits. */
   readonly #room = Buffer.allocUnsafe(8192);
+  #batch: Batch | undefined;
 
   /**
    * Begins the first file. If another log of this process was opened in the same millisecond, its name is taken, so the
@@ -104,7 +126,7 @@ class Chain implements AuditLog {
   }
 
   get head(): string {
-    return this.#head;
+    return this.#batch?.head ?? this.#head;
   }
 
   get file(): string {
@@ -112,25 +134,39 @@ class Chain implements AuditLog {
   }
 
   append(entry: AuditEntry): void {
-    this.#append({ entry });
+    this.#guard(() => {
+      this.#requireUsable();
+      this.#write({ entry });
+    });
   }
 
-  appendCall(entry: CallEntry, facts: string): void {
-    this.#append({ entry, facts });
+  appendCall(entry: CallEntry, facts: string): Promise<void> {
+    return this.#guard(() => {
+      this.#requireUsable();
+      this.#fileForNext();
+      const sealed = this.#seal({ entry, facts });
+      const batch = (this.#batch ??= this.#beginBatch());
+      batch.records.push(Buffer.from(sealed.bytes));
+      batch.bytes += sealed.bytes.length;
+      this.#advance(sealed);
+      return batch.written;
+    });
   }
 
   async flush(): Promise<void> {
+    this.#writeBatch();
     clearTimeout(this.#timer);
     this.#timer = undefined;
     await this.#sync();
     await Promise.all(this.#closing);
-    guard(() => this.#throwSyncFault());
+    this.#guard(() => this.#throwSyncFault());
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     try {
-      guard(() => this.#write({ entry: { type: 'closed' } }));
+      this.#writeBatch();
+      this.#guard(() => this.#write({ entry: { type: 'closed' } }));
     } finally {
       this.#closed = true;
       if (this.#file !== undefined) this.#retire(this.#file);
@@ -139,20 +175,71 @@ class Chain implements AuditLog {
     }
   }
 
-  #append(record: Sealable): void {
-    guard(() => {
-      if (this.#closed) throw new Error('the audit log is closed');
-      this.#throwSyncFault();
-      this.#write(record);
-    });
+  /** Runs work. Throws AUDIT_FAILED for whatever it throws. */
+  #guard<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (thrown) {
+      this.#options.onFault?.();
+      throw auditFailure(thrown);
+    }
+  }
+
+  #requireUsable(): void {
+    if (this.#closed) throw new Error('the audit log is closed');
+    this.#throwSyncFault();
   }
 
   #write(record: Sealable): void {
+    this.#writeBatch();
+    this.#put(this.#fileForNext(), record);
+    this.#syncSoon();
+  }
+
+  #beginBatch(): Batch {
+    let settle!: Batch['settle'];
+    const written = new Promise<void>((resolve, reject) => {
+      settle = (failure) => (failure === undefined ? resolve() : reject(failure));
+    });
+    // The caller of appendCall sees the failure. Without a handler here, a call that has ended would end the process.
+    written.catch(() => undefined);
+    setImmediate(() => this.#writeBatch());
+    return { seq: this.#seq, head: this.#head, records: [], bytes: 0, written, settle };
+  }
+
+  /** Writes the batch, if there is one. After a failure the chain is as it was before the batch. Never throws. */
+  #writeBatch(): void {
+    const batch = this.#batch;
+    if (batch === undefined) return;
+    this.#batch = undefined;
+    const { records, bytes, settle } = batch;
+    try {
+      this.#guard(() =>
+        this.#file?.write(records.length === 1 ? (records[0] as Buffer) : Buffer.concat(records, bytes)),
+      );
+      this.#syncSoon();
+      settle();
+    } catch (failure) {
+      this.#seq = batch.seq;
+      this.#head = batch.head;
+      settle(failure);
+    }
+  }
+
+  /** Returns the file for the next record. After a full file, or one that was removed, the chain goes on in the next. */
+  #fileForNext(): ChainFile {
     const now = this.#now();
+    const waiting = this.#batch?.bytes ?? 0;
+    if (waiting >= BATCH_BYTES) this.#writeBatch();
     const file = this.#file;
     const isFull =
-      file === undefined || file.size >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
-    this.#put(isFull || !file.isInPlace(now) ? this.#rotate() : file, record);
+      file === undefined || file.size + waiting >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
+    if (!isFull && file.isInPlace(now)) return file;
+    this.#writeBatch();
+    return this.#rotate();
+  }
+
+  #syncSoon(): void {
     this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
   }
 
@@ -183,10 +270,18 @@ class Chain implements AuditLog {
   }
 
   #put(file: ChainFile, record: Sealable): void {
-    const sealed = sealRecord(record, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head }, this.#room);
+    const sealed = this.#seal(record);
     file.write(sealed.bytes);
+    this.#advance(sealed);
+  }
+
+  #seal(record: Sealable): SealedRecord {
+    return sealRecord(record, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head }, this.#room);
+  }
+
+  #advance({ hash }: SealedRecord): void {
     this.#seq += 1;
-    this.#head = sealed.hash;
+    this.#head = hash;
   }
 
   async #sync(): Promise<void> {
@@ -215,17 +310,14 @@ class Chain implements AuditLog {
   }
 }
 
-function guard<T>(work: () => T): T {
-  try {
-    return work();
-  } catch (cause) {
-    if (cause instanceof TollgateError) throw cause;
-    const code = (cause as NodeJS.ErrnoException).code;
-    throw new TollgateError(
-      'AUDIT_FAILED',
-      code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause },
-    );
-  }
+/** Returns AUDIT_FAILED for what went wrong. */
+function auditFailure(cause: unknown): TollgateError {
+  if (cause instanceof TollgateError) return cause;
+  const code = (cause as NodeJS.ErrnoException).code;
+  return new TollgateError(
+    'AUDIT_FAILED',
+    code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause },
+  );
 }
 
 /** If no lock can be taken, the process id is used instead. */

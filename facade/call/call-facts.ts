@@ -1,5 +1,6 @@
 /** What every record of a call states, and the intent record. Never a payload. */
-import type { Effect, Reason } from '../../policies/port.ts';
+import { memoize } from '../../catalogs/text/collections.ts';
+import type { CallDecision, Effect, Principal, Reason } from '../../policies/port.ts';
 import type { CallEntry, Unsealed, WithUndefined } from '../audit/audit-chain.ts';
 import type { AuditObligations, AuditReason, CallFacts } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
@@ -7,7 +8,8 @@ import type { AllowedCall, JudgedCall } from './decide.ts';
 import type { Caller, CallStart } from './identify.ts';
 
 /** What the first stages found out, as far as the call came. */
-export interface KnownCall extends CallStart {
+export interface KnownCall {
+  readonly start: CallStart;
   readonly caller?: Caller | undefined;
   readonly exposed?: ExposedTool | undefined;
   readonly judged?: JudgedCall | undefined;
@@ -15,32 +17,41 @@ export interface KnownCall extends CallStart {
 
 /** Returns, as JSON, the facts that every record of a call states. */
 export function callFactsText(call: KnownCall, digest: (text: string) => string): string {
-  const { id, principal, session, caller, exposed, judged } = call;
+  const { start, caller, exposed, judged } = call;
   const { lowered, decision } = judged ?? {};
   const effect = lowered?.effect;
-  const shadow = decision?.shadow ?? [];
-  const facts: WithUndefined<Unsealed<CallFacts>> = {
-    id,
-    principal: { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin },
-    session,
-    run: caller?.run ?? session,
+  const facts: WithUndefined<Unsealed<Omit<CallFacts, 'principal' | 'reasons' | 'shadow'>>> = {
+    id: start.id,
+    session: start.session,
+    run: caller?.run ?? start.session,
     correlation: caller?.correlation,
-    exposed: exposed?.name ?? call.requestedName,
-    revision: call.revision,
+    exposed: exposed?.name ?? start.requestedName,
+    revision: start.revision,
     server: effect?.server,
     tool: effect?.tool,
     verb: effect?.verb,
     effectDigest: effect === undefined ? undefined : effectDigest(effect, lowered?.argsText ?? '', digest),
     consent: judged?.consent,
-    reasons: decision?.reasons.map(reasonPlace),
-    shadow:
-      shadow.length === 0
-        ? undefined
-        : shadow.map((reason) => ({ ...reasonPlace(reason), would: reason.would, mode: reason.mode })),
     parent: undefined,
   };
-  return JSON.stringify(facts);
+  const reasons = decision === undefined ? '' : reasonsText(decision);
+  return `${JSON.stringify(facts).slice(0, -1)},"principal":${principalText(start.principal)}${reasons}}`;
 }
+
+/** Calls share principals and kept decisions, so their texts are made once. */
+const principalText = memoize(({ id, role, profiles, origin }: Principal) =>
+  JSON.stringify({ id, role, profiles, origin } satisfies CallFacts['principal']),
+);
+
+const reasonsText = memoize(({ reasons, shadow }: CallDecision): string => {
+  const members: Pick<CallFacts, 'reasons' | 'shadow'> = {
+    reasons: reasons.map(reasonPlace),
+    ...(shadow.length > 0 && {
+      shadow: shadow.map((reason) => ({ ...reasonPlace(reason), would: reason.would, mode: reason.mode })),
+    }),
+  };
+  return `,${JSON.stringify(members).slice(1, -1)}`;
+});
 
 /** Returns the place of a rule. Its message stays with the policy. */
 export function reasonPlace({ id, file, line }: Reason): AuditReason {
@@ -71,6 +82,6 @@ export function obligationsOf({ decision, preconditions }: Partial<AllowedCall> 
 }
 
 /** Returns the record that is written before the server is reached. */
-export function intentRecord({ judged, argBytes }: KnownCall): CallEntry {
-  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes: { args: argBytes } };
+export function intentRecord({ judged, start }: KnownCall): CallEntry {
+  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes: { args: start.argBytes } };
 }

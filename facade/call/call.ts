@@ -55,16 +55,19 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
   let failure: unknown;
   try {
     caller = identify(session, request, start); // 1 identify
-    resolved = await resolve(deps, caller, request); // 2 resolve
-    const bound = bindArguments(request.args, resolved.exposed.args); // 3 validate
-    judged = await decide(deps, { policy, caller, exposed: resolved.exposed, bound, request }); // 4 decide
+    const resolving = resolve(deps, caller, request); // 2 resolve
+    resolved = resolving instanceof Promise ? await resolving : resolving;
+    const { table, exposed } = resolved;
+    const bound = bindArguments(request.args, exposed.args); // 3 validate
+    const judging = decide(deps, { policy, caller, exposed, bound, request }); // 4 decide
+    judged = judging instanceof Promise ? await judging : judging;
     const allowed = allowedCall(judged);
     const caps = deps.capsOf(caller.principal);
     reserved = await reserve(deps, { start, caller, allowed, caps, signal: request.signal }); // 5 reserve
     const { limits } = reserved;
-    forwarded = await forward(deps, { policy, caller, ...resolved, allowed, limits, request }); // 6 forward
+    forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request }); // 6 forward
     const answer = serverAnswer(forwarded);
-    const shaping = shape(deps, { caller, ...resolved, allowed, answer, caps, limits, request, hidePaths }); // 7 shape
+    const shaping = shape(deps, { caller, table, allowed, answer, caps, limits, request, hidePaths }); // 7 shape
     shaped = shaping instanceof Promise ? await shaping : shaping;
     reply = { kind: 'result', text: shaped.text };
   } catch (thrown) {
@@ -77,13 +80,16 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
   settle(reserved, { outputBytes, wallMs: forwarded?.upstreamMs ?? 0 }); // 8 settle
   judged?.lowered?.pathHandles.close();
   progress?.end();
-  const known = { ...start, caller, exposed: judged?.lowered?.exposed ?? resolved?.exposed, judged };
+  const exposed = judged?.lowered?.exposed ?? resolved?.exposed;
   const end: EndedCall =
     reserved === undefined || forwarded === undefined
-      ? { kind: 'refused', ...known, error: asTollgateError(failure) }
+      ? { kind: 'refused', start, caller, exposed, judged, error: asTollgateError(failure) }
       : {
           kind: 'sent',
-          ...known,
+          start,
+          caller,
+          exposed,
+          judged,
           factsText: reserved.factsText,
           forwarded,
           shaped,

@@ -5,6 +5,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { abortSignalOf } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { CallDecision, CallInput, Policy, ShadowReason } from '../../policies/port.ts';
 import { isoTime } from '../audit/audit-chain.ts';
 import {
@@ -76,66 +77,87 @@ type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] };
  * again with them. Never throws: the refusal is DENIED, POLICY_FAILED, or what lowering, preconditions and approvals
  * throw.
  */
-export async function decide(deps: DecideDependencies, call: DecisionRequest): Promise<JudgedCall> {
+export function decide(deps: DecideDependencies, call: DecisionRequest): Awaitable<JudgedCall> {
   const facts: Facts = { bound: call.bound };
   try {
-    let at = call.caller.startedAt;
-    while (!(await judgeOnce(deps, call, { facts, at }))) at = deps.now();
+    const isAllowed = judgeOnce(deps, call, { facts, at: call.caller.startedAt });
+    return isAllowed === true ? facts : judgeAgain(deps, call, { facts, isAllowed });
+  } catch (refusal) {
+    return { ...facts, refusal };
+  }
+}
+
+/** Waits for the first judgement, and judges the call until it may go on. Never throws. */
+async function judgeAgain(
+  deps: DecideDependencies,
+  call: DecisionRequest,
+  { facts, isAllowed }: { readonly facts: Facts; readonly isAllowed: Awaitable<boolean> },
+): Promise<JudgedCall> {
+  try {
+    for (let judged = await isAllowed; !judged; ) judged = await judgeOnce(deps, call, { facts, at: deps.now() });
     return facts;
   } catch (refusal) {
     return { ...facts, refusal };
   }
 }
 
+/** The facts of a call so far, and the time of this judgement in ms since 1970. */
+interface Judgement {
+  readonly facts: Facts;
+  readonly at: number;
+}
+
 /** Returns true if the call may go on with `facts`, false if it must be judged again. Throws the refusal. */
-async function judgeOnce(
-  deps: DecideDependencies,
-  { policy, caller, exposed: asked, bound: given, request }: DecisionRequest,
-  { facts, at }: { readonly facts: Facts; readonly at: number },
-): Promise<boolean> {
+function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: Judgement): Awaitable<boolean> {
+  const { exposed, bound: given, caller } = call;
   const { principal, run, session } = caller;
-  const { bound = given } = facts;
-  const refreshing = deps.refresh();
-  if (refreshing !== undefined) await refreshing;
-  facts.lowered?.pathHandles.close();
-  const labelsBefore = deps.labels.of(session, run);
-  const owner = { principal: principal.id, run };
-  const lowering = lowerCall(asked, bound, { files: deps.files, spills: deps.spills, owner, labels: labelsBefore });
-  const lowered = lowering instanceof Promise ? await lowering : lowering;
-  facts.lowered = lowered;
+  const { facts } = judgement;
+  return andThen(deps.refresh(), () => {
+    facts.lowered?.pathHandles.close();
+    const labels = deps.labels.of(session, run);
+    const owner = { principal: principal.id, run };
+    const context = { files: deps.files, spills: deps.spills, owner, labels };
+    return andThen(lowerCall(exposed, facts.bound ?? given, context), (lowered) => {
+      facts.lowered = lowered;
+      // Labels only grow: another call added one while the route was chosen.
+      if (exposed.routedServers !== undefined && !isDeepStrictEqual(deps.labels.of(session, run), labels)) return false;
+      return askPolicy(deps, call, { ...judgement, lowered });
+    });
+  });
+}
+
+/** Asks the policy about a lowered call. Returns and throws what `judgeOnce` does. */
+function askPolicy(
+  deps: DecideDependencies,
+  { policy, caller, bound: given, request }: DecisionRequest,
+  { facts, at, lowered }: Judgement & Pick<AllowedCall, 'lowered'>,
+): Awaitable<boolean> {
+  const { principal, run, session } = caller;
   const { exposed, effect, argsText, args } = lowered;
+  const { bound = given } = facts;
+  const recheck = (): CallPreconditions => deps.preconditions.judge({ caller, effect, args });
+  const preconditions = (facts.preconditions = recheck());
   const labels = deps.labels.of(session, run);
-  // Labels only grow: another call added one while the route was chosen.
-  if (asked.routedServers !== undefined && !isDeepStrictEqual(labels, labelsBefore)) return false;
-  const judge = (): CallPreconditions => deps.preconditions.judge({ caller, effect, args });
-  const preconditions = judge();
-  facts.preconditions = preconditions;
-  const plan = await deps.plans.of(principal, run);
-  const input = { effect, argsText, principal, run, labels, time: isoTime(at), plan };
-  facts.input = input;
-  const decision = await policy.call(input);
-  facts.decision = decision;
-  refuse(decision);
-  const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== given });
-  if (pinned !== undefined) {
-    facts.bound = pinned;
-    return false;
-  }
-  if (decision.outcome === 'allow') return true;
-  facts.consent =
-    preconditions.grant ??
-    (await deps.approvals.obtain({
-      caller,
-      effect,
-      argsText,
-      sentText: bound.doc.text,
-      decision,
-      revision: policy.revision,
-      pin: exposed.pin,
-      recheck: judge,
-      ...waiting(request),
-    }));
-  return facts.consent !== undefined;
+  return andThen(deps.plans.of(principal, run), (plan) => {
+    const input = (facts.input = { effect, argsText, principal, run, labels, time: isoTime(at), plan });
+    return andThen(policy.call(input), (decision) => {
+      facts.decision = decision;
+      refuse(decision);
+      const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== given });
+      if (pinned !== undefined) {
+        facts.bound = pinned;
+        return false;
+      }
+      if (decision.outcome === 'allow') return true;
+      const asked = { caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision };
+      const consent =
+        preconditions.grant ?? deps.approvals.obtain({ ...asked, pin: exposed.pin, recheck, ...waiting(request) });
+      return andThen(consent, (given) => {
+        facts.consent = given;
+        return given !== undefined;
+      });
+    });
+  });
 }
 
 function refuse(decision: CallDecision): void {

@@ -80,7 +80,8 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     const identity = lowered.exposed.server.inProcess === true ? await deps.identify(caller, table) : undefined;
     scope = identity?.scope;
     // A stop or a revocation may have come while the call waited for its turn or its budget.
-    await deps.refresh();
+    const refreshing = deps.refresh();
+    if (refreshing !== undefined) await refreshing;
     deps.preconditions.judge({ caller, effect: lowered.effect, args: lowered.args });
     sentAt = deps.now();
     raw = await send(call, { ...readScope, ...(identity !== undefined && { identity }) });

@@ -56,17 +56,17 @@ export interface RecordDependencies {
  * Writes the last record of a call and returns its reply. A reply that cannot be recorded is replaced by a refusal.
  * Never throws.
  */
-export function record(deps: RecordDependencies, ended: EndedCall, reply: Reply): Reply {
+export async function record(deps: RecordDependencies, ended: EndedCall, reply: Reply): Promise<Reply> {
   let end = ended;
   let recorded = reply;
   try {
     const factsText = end.kind === 'sent' ? end.factsText : callFactsText(end, deps.digest);
-    deps.audit.appendCall(finalRecord(end, deps.now()), factsText);
+    await deps.audit.appendCall(finalRecord(end, deps.now()), factsText);
   } catch (cause) {
     const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
     const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });
     end = { ...end, error };
-    recorded = refusalReply(error, { id: end.id, redactor: deps.redactor, correlation: end.caller?.correlation });
+    recorded = refusalReply(error, { id: end.start.id, redactor: deps.redactor, correlation: end.caller?.correlation });
   }
   deps.recorder?.note(end);
   deps.onEnd(end);
@@ -75,7 +75,7 @@ export function record(deps: RecordDependencies, ended: EndedCall, reply: Reply)
 
 /** Returns the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the decision. */
 function finalRecord(end: EndedCall, now: number): CallEntry {
-  const ms = now - end.startedAt;
+  const ms = now - end.start.startedAt;
   if (end.kind === 'sent') return outcomeRecord(end, ms);
   const { code, data } = end.error;
   if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED')
@@ -87,7 +87,7 @@ function finalRecord(end: EndedCall, now: number): CallEntry {
     outcome: outcomeOf(code),
     reasons: end.judged?.decision === undefined ? reasonsOf(end.error) : undefined,
     obligations: obligationsOf(end.judged),
-    sizes: { args: end.argBytes },
+    sizes: { args: end.start.argBytes },
   };
 }
 
@@ -98,7 +98,7 @@ function reasonsOf({ cause, data }: TollgateError): readonly AuditReason[] | und
 }
 
 function outcomeRecord(
-  { forwarded, shaped, argBytes, serverErrorBytes, progress, error }: SentCall,
+  { start, forwarded, shaped, serverErrorBytes, progress, error }: SentCall,
   ms: number,
 ): CallEntry {
   const { executed, upstreamMs, rawBytes, scope, answer } = forwarded;
@@ -111,12 +111,12 @@ function outcomeRecord(
     upstreamMs,
     whose: scope,
     hits: answer?.hits,
-    sizes: { args: argBytes, raw: rawBytes, sent: shaped?.sent, spilled: shaped?.spilled },
+    sizes: { args: start.argBytes, raw: rawBytes, sent: shaped?.sent, spilled: shaped?.spilled },
     cut: shaped?.cut,
     isError: serverErrorBytes !== undefined ? true : shaped?.isError,
     redactions: shaped?.redactions,
     escaped: shaped?.escaped,
-    ...(shaped !== undefined && shaped.links > 0 && { removed: shaped.links }),
+    removed: shaped !== undefined && shaped.links > 0 ? shaped.links : undefined,
     progress: progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined,
   };
 }

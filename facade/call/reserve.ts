@@ -60,10 +60,11 @@ export async function reserve(deps: ReserveDependencies, call: ReserveRequest): 
   const { start, caller, allowed, caps, signal } = call;
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
   const deadline = deps.now() + limits.timeoutMs;
-  const releaseSlot = await deps.concurrencyLimitOf(caller.session).enter({ signal, deadline });
+  const entering = deps.concurrencyLimitOf(caller.session).enter({ signal, deadline });
+  const releaseSlot = entering instanceof Promise ? await entering : entering;
   let lease: Lease | undefined;
   try {
-    lease = await deps.budgets.reserve({
+    const leasing = deps.budgets.reserve({
       budgets: [...allowed.decision.obligations.budgets, ...allowed.preconditions.budgets],
       keys: budgetKeys(deps, allowed.lowered, caller),
       argBytes: start.argBytes,
@@ -72,9 +73,10 @@ export async function reserve(deps: ReserveDependencies, call: ReserveRequest): 
       signal,
       deadline,
     });
-    const known = { ...start, caller, exposed: allowed.lowered.exposed, judged: allowed };
+    lease = leasing instanceof Promise ? await leasing : leasing;
+    const known = { start, caller, exposed: allowed.lowered.exposed, judged: allowed };
     const factsText = callFactsText(known, deps.digest);
-    deps.audit.appendCall(intentRecord(known), factsText);
+    await deps.audit.appendCall(intentRecord(known), factsText);
     return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot };
   } catch (thrown) {
     lease?.settle({ outputBytes: 0, wallMs: 0 });

@@ -1,6 +1,7 @@
 /** Stage 2, resolve: the exposed name becomes the tool that the client was shown. */
 import { abortable } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { NameTables } from '../exposure/name-tables.ts';
@@ -22,13 +23,14 @@ export interface ResolvedTool {
  * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and
  * what `NameTables.resolve` throws.
  */
-export async function resolve(
+export function resolve(
   { nameTables }: ResolveDependencies,
   { principal, session }: Caller,
   { name, signal }: CallRequest,
-): Promise<ResolvedTool> {
-  const resolved = await abortable(nameTables.resolve(principal, name, session), signal);
-  const listedPin = session.listed.get(resolved.exposed.name);
-  if (listedPin !== undefined && listedPin !== resolved.exposed.pin) throw new TollgateError('PIN_MISMATCH');
-  return resolved;
+): Awaitable<ResolvedTool> {
+  return andThen(abortable(nameTables.resolve(principal, name, session), signal), (resolved) => {
+    const listedPin = session.listed.get(resolved.exposed.name);
+    if (listedPin !== undefined && listedPin !== resolved.exposed.pin) throw new TollgateError('PIN_MISMATCH');
+    return resolved;
+  });
 }

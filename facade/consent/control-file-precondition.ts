@@ -25,6 +25,7 @@ export function controlFilePrecondition(
   const control = config.controlFiles.filter((file) => !isPathWithin(file, config.workspace));
   const state = [config.state, config.acceptedFolder, config.audit.folder];
   const judge = ({ verb, paths }: Pick<Effect, 'verb' | 'paths'>): void => {
+    if (paths.length === 0) return;
     const outside = paths.filter(({ inside, path: file }) => !inside && path.isAbsolute(file));
     if (outside.length === 0) return;
     if (outside.some(({ path: file }) => state.some((folder) => isPathWithin(file, folder))))

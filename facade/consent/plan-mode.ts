@@ -3,6 +3,7 @@
  * call. An approval lasts at most a day.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { PlanState, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
@@ -26,7 +27,7 @@ export interface RunPlans {
    * Returns the plan of a run, or `none` outside plan mode. The first call makes a run pending, so that an owner can
    * approve it.
    */
-  of(principal: Principal, run: string): Promise<PlanState>;
+  of(principal: Principal, run: string): Awaitable<PlanState>;
   /** Ends a run and its approval. */
   end(principal: Principal, run: string): Promise<void>;
 }
@@ -41,12 +42,12 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
     profiles.some((name) => config.profiles.get(name)?.plan === true);
   return {
     applies,
-    of: async (principal, run) => {
+    of: (principal, run) => {
       if (!applies(principal)) return 'none';
       const known = readPlan(run, state.get(SPACE, run), now());
       if (known?.principal === principal.id) return known.state;
-      await writePlan(state, { run, principal: principal.id, state: 'pending', since: now() });
-      return 'pending';
+      const pending = { run, principal: principal.id, state: 'pending', since: now() } as const;
+      return writePlan(state, pending).then(() => pending.state);
     },
     end: async (principal, run) => {
       if (applies(principal)) await state.remove(SPACE, run);

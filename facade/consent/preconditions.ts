@@ -70,16 +70,23 @@ export function joinPreconditions(sources: readonly Precondition[]): {
       return last.joined;
     },
     judge: (call) => {
-      const found = sources.map((source) => source.judge(call)).filter((one) => one !== NO_PRECONDITIONS);
-      if (found.length === 0) return NO_BUDGETS;
-      const grant = found.find((one) => one.grant !== undefined)?.grant;
-      const beyond = found.find((one) => one.beyond !== undefined)?.beyond;
-      return {
-        budgets: found.flatMap(({ budgets = [] }) => budgets),
-        ...(grant !== undefined && { grant }),
-        ...(beyond !== undefined && { beyond }),
-      };
+      let joined = NO_BUDGETS;
+      for (const source of sources) {
+        const found = source.judge(call);
+        if (found !== NO_PRECONDITIONS) joined = joinAnswers(joined, found);
+      }
+      return joined;
     },
+  };
+}
+
+function joinAnswers(one: CallPreconditions, other: Partial<CallPreconditions>): CallPreconditions {
+  const grant = one.grant ?? other.grant;
+  const beyond = one.beyond ?? other.beyond;
+  return {
+    budgets: [...one.budgets, ...(other.budgets ?? [])],
+    ...(grant !== undefined && { grant }),
+    ...(beyond !== undefined && { beyond }),
   };
 }
 

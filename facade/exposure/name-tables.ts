@@ -1,6 +1,7 @@
 /** Builds and caches the name table of each principal. It asks servers for their tools when a table needs them. */
 import { startFailure } from '../../adapters/port.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal, Reason } from '../../policies/port.ts';
 import { listToolFacts } from '../call/lowering/call-effect.ts';
@@ -47,6 +48,22 @@ interface CachedTable {
   readonly table: NameTable;
 }
 
+/** A tool, and the table that it is in. */
+interface TableEntry {
+  readonly table: NameTable;
+  readonly exposed: ExposedTool;
+}
+
+/** A name that no table has, or whose tool must be asked for. */
+interface UnresolvedName {
+  readonly principal: Principal;
+  readonly name: string;
+  readonly view: PreconditionView;
+  readonly exposed: ExposedTool | undefined;
+  /** The session that asks. */
+  readonly scope: string;
+}
+
 /** Builds and caches tables. */
 export class NameTables {
   readonly #parts: NameTablesParts;
@@ -79,20 +96,22 @@ export class NameTables {
    * Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed after its approval, and the reason why the
    * tool's server cannot be reached.
    */
-  async resolve(
-    principal: Principal,
-    name: string,
-    from?: RequestSession,
-  ): Promise<{ table: NameTable; exposed: ExposedTool }> {
-    const refreshing = this.#parts.refresh?.();
-    if (refreshing !== undefined) await refreshing;
-    const view = this.#parts.view(principal, from);
-    if (view.off !== undefined) throw view.off;
-    const table = await this.#currentTable(principal, view);
-    const found = findTool(table, name);
-    if (found !== undefined && this.#isCurrent(found)) return { table, exposed: found };
-    if (found === undefined) await this.#askForName(principal, name, view);
-    else await this.#wake(found.server, { view, scope: from?.id ?? '' });
+  resolve(principal: Principal, name: string, from?: RequestSession): Awaitable<TableEntry> {
+    return andThen(this.#parts.refresh?.(), () => {
+      const view = this.#parts.view(principal, from);
+      if (view.off !== undefined) throw view.off;
+      return andThen(this.#currentTable(principal, view), (table) => {
+        const exposed = findTool(table, name);
+        if (exposed !== undefined && this.#isCurrent(exposed)) return { table, exposed };
+        return this.#askServers({ principal, name, view, exposed, scope: from?.id ?? '' });
+      });
+    });
+  }
+
+  /** Asks the servers that the name may belong to, and resolves it again. */
+  async #askServers({ principal, name, view, exposed, scope }: UnresolvedName): Promise<TableEntry> {
+    if (exposed === undefined) await this.#askForName(principal, name, view);
+    else await this.#wake(exposed.server, { view, scope });
     return this.#resolveListed(principal, name, view);
   }
 
@@ -101,11 +120,7 @@ export class NameTables {
     return entry === undefined || (entry.pending === undefined && this.#parts.catalog.isCurrent(server.name));
   }
 
-  async #resolveListed(
-    principal: Principal,
-    name: string,
-    view: PreconditionView,
-  ): Promise<{ table: NameTable; exposed: ExposedTool }> {
+  async #resolveListed(principal: Principal, name: string, view: PreconditionView): Promise<TableEntry> {
     const { catalog, serversOf } = this.#parts;
     const table = await this.#currentTable(principal, view);
     const exposed = findTool(table, name);
@@ -161,13 +176,19 @@ export class NameTables {
     await this.#parts.catalog.refresh([name], 'wake', { scope, ...startsOf(view) });
   }
 
-  async #currentTable(principal: Principal, view: PreconditionView): Promise<NameTable> {
+  #currentTable(principal: Principal, view: PreconditionView): Awaitable<NameTable> {
+    const cached = this.#tables.get(principal);
+    return cached?.policy === this.#parts.policy().revision &&
+      cached.catalog === this.#parts.catalog.revision &&
+      cached.view === view.revision
+      ? cached.table
+      : this.#makeTable(principal, view);
+  }
+
+  async #makeTable(principal: Principal, view: PreconditionView): Promise<NameTable> {
     const { catalog, policy: currentPolicy, serversOf, routesOf, maxArgBytes, tell } = this.#parts;
     const policy = currentPolicy();
     const { revision } = catalog;
-    const cached = this.#tables.get(principal);
-    if (cached?.policy === policy.revision && cached.catalog === revision && cached.view === view.revision)
-      return cached.table;
     const candidates = this.#candidates(serversOf(principal)).filter(({ listTool }) => !view.hides(listTool));
     const decisions = await policy.list(
       principal,

@@ -1,5 +1,6 @@
 /** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
 import { randomUUID } from 'node:crypto';
+import { memoize } from '../../catalogs/text/collections.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import { type AuditLog, appendQuietly } from '../audit/audit-log.ts';
@@ -275,23 +276,13 @@ export class Snapshot {
 
 /** Counts, announces and logs the end of a call. */
 function reportEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
-  const { error, id } = end;
+  const { error, start } = end;
   const event = callEvent(end, Date.now());
   metrics.onEnd(end, Date.now());
   feed.note(event);
   log.debug(event, 'call');
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
-    log.error({ decision: id, correlation: event.correlation, err: error.cause ?? error }, error.code);
-}
-
-/** Caches a result for each object, because principals and sessions live longer than calls. */
-function memoize<K extends object, V>(make: (key: K) => V): (key: K) => V {
-  const known = new WeakMap<K, V>();
-  return (key) => {
-    const value = known.get(key) ?? make(key);
-    known.set(key, value);
-    return value;
-  };
+    log.error({ decision: start.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
 }
 
 function openApprovals(

@@ -53,10 +53,8 @@ export async function openSharedServices(
   const state = countFaults(await followState(config.state), () => void (faults.state += 1));
   let audit: AuditLog | undefined;
   try {
-    audit = countFaults(
-      openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }),
-      () => void (faults.audit += 1),
-    );
+    const { folder, rotateBytes } = config.audit;
+    audit = openAudit({ folder, rotateBytes, onFault: () => void (faults.audit += 1) });
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });

@@ -6,8 +6,8 @@ import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import { interruptionError, isInterrupted } from '../call/refusal.ts';
-import type { Awaitable } from '../state/state-port.ts';
 import type { CallRequest, Facade, Reply, Session } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
@@ -130,45 +130,53 @@ export class LegacyDispatch implements Dispatch {
     });
   }
 
-  async #run(request: RequestMessage, send: SendMessage): Promise<string | undefined> {
+  /**
+   * Returns the answer of a request. If it is cancelled and its work does not end, it returns a replacement: the call
+   * may have run then.
+   */
+  #run(request: RequestMessage, send: SendMessage): Promise<string | undefined> {
+    const { id } = request;
+    const work = request.method === 'tools/call' ? this.#prepareCall(request, send) : this.#prepareList(request);
     const cancel = new Cancellation();
-    this.#running.set(request.id, cancel);
-    try {
-      const reply = await answered(
-        request.method === 'tools/call' ? this.#call(request, cancel, send) : this.#list(request, cancel),
-        cancel,
-      );
-      return isGivenUp(cancel) ? undefined : replyText(request.id, reply);
-    } catch (thrown) {
-      const refusal = this.#refuse(request.id, thrown);
-      return isGivenUp(cancel) ? undefined : refusal;
-    } finally {
-      this.#running.delete(request.id);
-      if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
-    }
+    this.#running.set(id, cancel);
+    return new Promise((resolve) => {
+      let timer: NodeJS.Timeout | undefined;
+      const end = (text: string): void => {
+        if (this.#running.get(id) !== cancel) return;
+        clearTimeout(timer);
+        this.#running.delete(id);
+        resolve(isGivenUp(cancel) ? undefined : text);
+        if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
+      };
+      const fail = (thrown: unknown): void => end(this.#refuse(id, thrown));
+      cancel.addEventListener('abort', () => (timer = setTimeout(() => fail(cancel.reason), SETTLE_MS)));
+      work(cancel).then((reply) => end(replyText(id, reply)), fail);
+    });
   }
 
-  #list(request: RequestMessage, signal: CancelSignal): Promise<Reply> {
+  #prepareList(request: RequestMessage): (signal: CancelSignal) => Promise<Reply> {
     refuseCursor(request.params);
-    return this.#facade.listTools(this.#session, signal);
+    return (signal) => this.#facade.listTools(this.#session, signal);
   }
 
-  #call(request: RequestMessage, signal: CancelSignal, send: SendMessage): Promise<Reply> {
+  #prepareCall(request: RequestMessage, send: SendMessage): (signal: CancelSignal) => Promise<Reply> {
     const { name, meta, token } = readCall(request.params);
-    const onProgress = (params: Readonly<Record<string, unknown>>): void => {
-      // Not after the answer, because another request may have the id then.
-      if (this.#running.get(request.id) === signal && !signal.aborted)
-        send(notificationText('notifications/progress', { ...params, progressToken: token }));
+    return (signal) => {
+      const onProgress = (params: Readonly<Record<string, unknown>>): void => {
+        // Not after the answer, because another request may have the id then.
+        if (this.#running.get(request.id) === signal && !signal.aborted)
+          send(notificationText('notifications/progress', { ...params, progressToken: token }));
+      };
+      const call: CallRequest = {
+        name,
+        args: request.args ?? NO_ARGUMENTS,
+        signal,
+        drained: this.#drained.signal,
+        ...(meta === undefined ? {} : { meta }),
+        ...(token === undefined ? {} : { onProgress }),
+      };
+      return this.#facade.callTool(this.#session, call);
     };
-    const call: CallRequest = {
-      name,
-      args: request.args ?? NO_ARGUMENTS,
-      signal,
-      drained: this.#drained.signal,
-      ...(meta === undefined ? {} : { meta }),
-      ...(token === undefined ? {} : { onProgress }),
-    };
-    return this.#facade.callTool(this.#session, call);
   }
 
   #cancel(id: unknown): void {
@@ -184,21 +192,6 @@ export class LegacyDispatch implements Dispatch {
 /** A cancelled request gets no answer (MCP 2025-11-25, cancellation). */
 function isGivenUp(signal: CancelSignal): boolean {
   return signal.aborted && !isInterrupted(signal);
-}
-
-/**
- * Returns the work's own answer. If it is cancelled and does not end, it returns a replacement: the call may have run
- * then.
- */
-function answered(work: Promise<Reply>, signal: CancelSignal): Promise<Reply> {
-  return new Promise((resolve, reject) => {
-    let timer: NodeJS.Timeout | undefined;
-    const onAbort = (): void => {
-      timer = setTimeout(() => reject(signal.reason), SETTLE_MS);
-    };
-    signal.addEventListener('abort', onAbort, { once: true });
-    work.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }
 
 /** What a `tools/call` names, besides its arguments. */

@@ -6,6 +6,7 @@ import type { Readable, Writable } from 'node:stream';
 import { LineReader, oneLine } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../policies/port.ts';
 import { type Drain, drained } from './drain.ts';
 import type { Facade } from './facade-port.ts';
@@ -49,17 +50,19 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   facade.onToolsChanged(() => dispatch.toolsChanged());
   const reader = new LineReader({
     maxBytes: options.maxBytes,
-    onLine: (line) => void receive(line),
+    onLine: (line) => receive(line),
     onBad: (detail, edges) => writer.write(refusalText(idInEdges(edges), new TollgateError('WIRE_SIZE', { detail }))),
   });
   /** Progress is not essential, so it is dropped, not queued, while the client does not read. */
   const sendProgress = (text: string): void => {
     if (!writer.full) writer.write(text);
   };
-  const receive = async (line: Buffer): Promise<void> => {
-    const reply = await dispatch.handle(readMessage(line, 'client'), sendProgress);
+  const answer = (reply: string | undefined): void => {
     if (reply !== undefined) writer.write(reply);
     regulate(input, writer, dispatch);
+  };
+  const receive = (line: Buffer): void => {
+    void andThen(dispatch.handle(readMessage(line, 'client'), sendProgress), answer);
   };
   const onData = (chunk: Buffer): void => {
     reader.push(chunk);

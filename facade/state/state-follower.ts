@@ -12,7 +12,7 @@ import { needsSettle } from './budget-counter.ts';
 import { isAlive, ownMark } from './process-mark.ts';
 import type { State } from './state-port.ts';
 import type { ValueChange, ValueChanges } from './state-values.ts';
-import { Stops } from './stop-file.ts';
+import { HEADER_MS, Stops } from './stop-file.ts';
 
 /** How long a write waits for the lock of another process, ms. */
 export const BUSY_MS = 5_000;
@@ -154,6 +154,7 @@ class Follower implements State {
   #stamp = '';
   #fault: TollgateError | undefined;
   #renewal: Promise<void> | undefined;
+  #upToDateUntil = Number.NEGATIVE_INFINITY;
 
   constructor(folder: string) {
     this.#folder = path.resolve(folder);
@@ -268,6 +269,7 @@ class Follower implements State {
   receive(id: number, answer: StateResponse): void {
     const waiting = this.#pending.get(id);
     this.#pending.delete(id);
+    if ('changes' in answer || id === 0) this.#upToDateUntil = Number.NEGATIVE_INFINITY;
     if ('changes' in answer) {
       this.#apply(answer.changes);
       this.#stamp = answer.stamp;
@@ -285,6 +287,7 @@ class Follower implements State {
     }),
   ): void {
     this.#fault = fault;
+    this.#upToDateUntil = Number.NEGATIVE_INFINITY;
     const failed = { code: fault.code, message: fault.message, next: fault.next };
     for (const answer of this.#pending.values()) answer({ failed });
     this.#pending.clear();
@@ -305,8 +308,13 @@ class Follower implements State {
   }
 
   #isUpToDate(): boolean {
+    // A call asks several times. The check is valid as long as the stamp that it read.
+    const now = performance.now();
+    if (now < this.#upToDateUntil) return true;
     const age = Number(process.hrtime.bigint() - Atomics.load(this.#proved, 0)) / 1e6;
-    return this.#fault === undefined && age < PROOF_MS && this.#stamp === this.stops.valueStamp();
+    const isUpToDate = this.#fault === undefined && age < PROOF_MS && this.#stamp === this.stops.valueStamp();
+    if (isUpToDate) this.#upToDateUntil = now + HEADER_MS;
+    return isUpToDate;
   }
 
   async #renew(): Promise<void> {

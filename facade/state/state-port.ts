@@ -1,9 +1,7 @@
 /** The port to the state that all processes of one user share, independent of the database behind it. */
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { Instant } from './budget-clock.ts';
 import type { Stops } from './stop-file.ts';
-
-/** A result at once (embedded database), or later (a database behind a thread or network). */
-export type Awaitable<T> = T | Promise<T>;
 
 /**
  * The units of a budget. Calls and argument bytes are known before a call, output bytes and wall time only after it.

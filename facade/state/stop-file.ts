@@ -54,7 +54,7 @@ const OFFSET = { stops: 16, values: 32, made: 48 } as const;
 const HEADER_BYTES = 49;
 
 /** How long a read of the header is valid, ms. */
-const HEADER_MS = 1;
+export const HEADER_MS = 1;
 /** How long a read of the slots is valid, ms, even if the stamp is the same: a writer may die before it writes it. */
 const RENEW_MS = 1_000;
 
@@ -76,6 +76,7 @@ export class Stops {
   readonly #header = Buffer.alloc(HEADER_BYTES);
   #headerReadAt = -Infinity;
   #stamp = '';
+  #valueStamp = '';
   #known: ReadonlyMap<string, Stop> = new Map();
   #knownStamp: string | undefined;
   #knownAt = -Infinity;
@@ -152,7 +153,7 @@ export class Stops {
   /** Returns a stamp that differs after each change of a value in the database, of any process. */
   valueStamp(): string {
     this.#readHeader();
-    return this.#header.toString('latin1', OFFSET.values, OFFSET.values + STAMP_BYTES);
+    return this.#valueStamp;
   }
 
   /** Tells all processes that values have changed. Call it after the commit. */
@@ -190,6 +191,7 @@ export class Stops {
     });
     if (this.#header.toString('latin1', 0, MARK.length) !== MARK) throw new TollgateError('STATE_FAILED', DAMAGED);
     this.#stamp = this.#header.toString('latin1', OFFSET.stops, OFFSET.stops + STAMP_BYTES);
+    this.#valueStamp = this.#header.toString('latin1', OFFSET.values, OFFSET.values + STAMP_BYTES);
     this.#headerReadAt = now;
   }
 

@@ -210,13 +210,13 @@ describe('Metrics', () => {
       revision: 'r',
     };
     const sent = (upstreamMs: number): EndedCall => ({
-      ...start,
+      start,
       kind: 'sent',
       exposed: { name: 'read' } as NonNullable<EndedCall['exposed']>,
       factsText: '{}',
       forwarded: { executed: 'yes', upstreamMs },
     });
-    metrics.onEnd({ ...start, kind: 'refused', error: new TollgateError('UNKNOWN_TOOL') }, 0);
+    metrics.onEnd({ start, kind: 'refused', error: new TollgateError('UNKNOWN_TOOL') }, 0);
     metrics.onEnd(sent(20), 3000);
     metrics.onEnd(sent(900_000), 900_500);
     for (const change of [1, 1, -1] as const) metrics.onWaiting(change);

@@ -32,13 +32,15 @@ export function endedCall(
   const argsText = JSON.stringify(args);
   return {
     kind: 'refused',
-    id,
-    principal,
-    session: 's',
-    requestedName: 'read',
-    argBytes: argsText.length,
-    startedAt: NOON,
-    revision: 'r1',
+    start: {
+      id,
+      principal,
+      session: 's',
+      requestedName: 'read',
+      argBytes: argsText.length,
+      startedAt: NOON,
+      revision: 'r1',
+    },
     judged: {
       input: {
         effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] },

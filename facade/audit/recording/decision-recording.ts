@@ -39,9 +39,9 @@ export function recordingOf(end: EndedCall): Recording | undefined {
   const { argsText, ...rest } = input;
   return {
     version: INPUT_VERSION,
-    id: end.id,
-    exposed: end.exposed?.name ?? end.requestedName,
-    revision: end.revision,
+    id: end.start.id,
+    exposed: end.exposed?.name ?? end.start.requestedName,
+    revision: end.start.revision,
     input: { ...rest, ...(argsText.length > MAX_ARGS ? {} : { argsText }) },
     argChars: argsText.length,
     ...(decision === undefined ? { failed: end.error?.message ?? 'The policy gave no decision.' } : { decision }),

@@ -6,6 +6,7 @@ import type { Primitive, ServerAdapter, ServerAnswer } from '../../../adapters/p
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
 import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
+import { andThen } from '../../../catalogs/text/awaitable.ts';
 import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { ExposedTool, RoutedServers } from '../../exposure/exposed-tool.ts';
@@ -127,21 +128,21 @@ function lowerToServer(
   const { tool, args, semantics } = isPrimitive
     ? backend.lower(primitive, given)
     : { tool: entry?.tool.name ?? exposed.name, args: given, semantics: entry?.semantics ?? UNKNOWN_SEMANTICS };
-  const rest = {
+  const { timeoutMs, hardTimeoutMs } = primitive === 'bash' ? bashTimeouts(given) : server;
+  return andThen(files.resolve({ server: name, tool, semantics, args }), ({ effect, pathHandles }) => ({
     exposed,
+    effect,
     argsText: args === given ? bound.doc.text : JSON.stringify(args),
     args,
     labels: server.labels,
-    ...(primitive === 'bash'
-      ? { ...bashTimeouts(given), headShare: BASH_HEAD_SHARE }
-      : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs, headShare: 1 }),
+    timeoutMs,
+    hardTimeoutMs,
+    headShare: primitive === 'bash' ? BASH_HEAD_SHARE : 1,
+    pathHandles,
     destination: isPrimitive
-      ? ({ kind: 'backend', server: backend, tool: primitive, args: bound.doc } as const)
-      : ({ kind: 'server', server: server.adapter, tool, args: bound.doc } as const),
-  };
-  const resolved = files.resolve({ server: name, tool, semantics, args });
-  // A call without paths is lowered without a promise: this runs for every call.
-  return resolved instanceof Promise ? resolved.then((paths) => ({ ...rest, ...paths })) : { ...rest, ...resolved };
+      ? { kind: 'backend', server: backend, tool: primitive, args: bound.doc }
+      : { kind: 'server', server: server.adapter, tool, args: bound.doc },
+  }));
 }
 
 function lowerSpillRead(exposed: ExposedTool, bound: BoundArguments, { spills, owner }: LoweringContext): LoweredCall {

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { StartInspector } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import type { ServerConsentEntry } from '../../audit/audit-entry.ts';
 import type { AuditLog } from '../../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
@@ -13,7 +14,7 @@ import { dropRequests } from '../../internal-servers/enable-requests.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
-import type { Awaitable, State } from '../../state/state-port.ts';
+import type { State } from '../../state/state-port.ts';
 import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';

@@ -31,9 +31,7 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
     // A call does not wait until all servers have listed their tools. This command does, because it must tell a missing
     // server from a missing tool.
     await deps.nameTables.tableFor(principal);
-    const { exposed } = await deps.nameTables.resolve(principal, options.tool).catch((thrown: unknown) => {
-      throw explainUnknown(thrown, { principal, assembled });
-    });
+    const { exposed } = await resolveTool(assembled, principal, options.tool);
     const bound = bindArguments(args, exposed.args);
     const target = await lowerCall(exposed, bound, {
       files: deps.files,
@@ -144,4 +142,13 @@ function readable({ decision, target, notes, explain }: TryResult): string {
     ...notes.map((note) => row('note', note)),
   );
   return text(lines);
+}
+
+/** Resolves a name as a call does. Throws the same errors; UNKNOWN_TOOL says why the tool is missing. */
+async function resolveTool(assembled: AssembledFacade, principal: Principal, name: string) {
+  try {
+    return await assembled.deps.nameTables.resolve(principal, name);
+  } catch (thrown) {
+    throw explainUnknown(thrown, { principal, assembled });
+  }
 }

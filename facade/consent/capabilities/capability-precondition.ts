@@ -76,8 +76,9 @@ export function upgradePrecondition(
     },
     judge: ({ caller, effect, args }: PreconditionCall) => {
       const crossing = crossesWorkspace(config.otherWorkspaces, effect) ? CROSS_WORKSPACE_CAPABILITIES : NONE;
-      const used = config.servers.has(effect.server) ? [...new Set([...usedBy(effect, args), ...crossing])] : crossing;
-      if (used.length === 0) return NO_PRECONDITIONS;
+      const own = config.servers.has(effect.server) ? usedBy(effect, args) : NONE;
+      if (own.length + crossing.length === 0) return NO_PRECONDITIONS;
+      const used = [...new Set([...own, ...crossing])];
       const added = addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));
       if (missing !== undefined) throw refusal(missing);

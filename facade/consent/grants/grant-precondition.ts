@@ -3,6 +3,7 @@
  * profile only.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { memoize } from '../../../catalogs/text/collections.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
 import {
@@ -33,8 +34,9 @@ type Tool = NonNullable<GrantQuery['tool']>;
 
 /** Returns the precondition for grants (HB-02). */
 export function grantPrecondition({ profiles, grantsOf, isAsleep }: GrantPrecondition): Precondition {
-  const required = (principal: Principal): readonly string[] =>
-    principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
+  const required = memoize((principal: Principal): readonly string[] =>
+    principal.profiles.filter((name) => profiles.get(name)?.grants === 'required'),
+  );
   return {
     view: (principal, from) => {
       const grants = grantsOf(principal.origin);

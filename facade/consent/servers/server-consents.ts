@@ -4,8 +4,9 @@
  */
 import type { DigestStore } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
-import type { Awaitable, State } from '../../state/state-port.ts';
+import type { State } from '../../state/state-port.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import {
   type ConsentAct,
@@ -193,17 +194,17 @@ export class Consents {
   /**
    * Returns why this tool may not be called with its present definition. `list` is called only if one set was approved.
    */
-  async refuseTool(
+  refuseTool(
     server: string,
     tool: string,
     list: () => Awaitable<readonly RawTool[]>,
-  ): Promise<TollgateError | undefined> {
+  ): Awaitable<TollgateError | undefined> {
     const set = this.store.get(server).consent?.tools?.set;
     if (set === undefined) return undefined;
     const approved = this.tools.get(server, set);
     return approved === undefined
       ? damagedRefusal(server)
-      : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
+      : andThen(list(), (now) => refuseDrifted(tool, { server, approved: approved.tools, now }));
   }
 
   /** Returns the refusal of a start. Exactly this start, and tools of it, must be approved. */

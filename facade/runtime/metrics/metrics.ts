@@ -75,7 +75,7 @@ export class Metrics {
     const { forwarded, shaped } = end.kind === 'sent' ? end : {};
     const tool = end.exposed?.name ?? 'unknown';
     const outcome = end.error?.code ?? (shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
-    const { id: principal, origin } = end.principal;
+    const { id: principal, origin } = end.start.principal;
     const key = `${outcome} ${principal} ${origin} ${tool}`;
     const counter = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
     if (counter.count === 0) this.#calls.set(key, counter);
@@ -85,7 +85,7 @@ export class Metrics {
     this.#spilled += shaped?.spilled ?? 0;
     if (ms !== undefined) observe(histogramOf(this.#upstream, principal, tool), ms / 1000);
     // A clock may be set back.
-    observe(histogramOf(this.#whole, principal, tool), Math.max(0, now - end.startedAt) / 1000);
+    observe(histogramOf(this.#whole, principal, tool), Math.max(0, now - end.start.startedAt) / 1000);
   }
 
   /** Notes that a call begins (1) or stops (-1) to wait for a person. */
@@ -204,28 +204,41 @@ function sumByTool(all: ByTool, isIncluded: (principal: string) => boolean): Rea
   return found;
 }
 
-/** Returns a proxy of the port that calls `onFault` for each method call that throws or rejects. */
+/** Returns the port with methods that call `onFault` when they throw or reject. */
 export function countFaults<T extends object>(port: T, onFault: () => void): T {
-  const wrappers = new Map<unknown, unknown>();
-  const counting =
-    (method: (...args: readonly unknown[]) => unknown) =>
-    (...args: readonly unknown[]): unknown => {
-      try {
-        const result = method.apply(port, [...args]);
-        if (result instanceof Promise) result.catch(onFault);
-        return result;
-      } catch (thrown) {
-        onFault();
-        throw thrown;
-      }
-    };
-  return new Proxy(port, {
-    get: (_port, name) => {
-      const member: unknown = Reflect.get(port, name, port);
-      if (typeof member !== 'function') return member;
-      const wrapper = wrappers.get(member) ?? counting(member as (...args: readonly unknown[]) => unknown);
-      wrappers.set(member, wrapper);
-      return wrapper;
-    },
-  });
+  const counting = {} as T;
+  for (const name of memberNames(port)) {
+    const member: unknown = Reflect.get(port, name);
+    Object.defineProperty(
+      counting,
+      name,
+      typeof member === 'function'
+        ? { value: countingMethod(port, member as Method, onFault) }
+        : { get: () => Reflect.get(port, name) as unknown },
+    );
+  }
+  return counting;
+}
+
+type Method = (...args: readonly unknown[]) => unknown;
+
+function countingMethod(port: object, method: Method, onFault: () => void): Method {
+  return (...args) => {
+    try {
+      const result = method.apply(port, args as unknown[]);
+      if (result instanceof Promise) result.catch(onFault);
+      return result;
+    } catch (thrown) {
+      onFault();
+      throw thrown;
+    }
+  };
+}
+
+/** Returns the names of the members of an object and of its class. */
+function memberNames(port: object): ReadonlySet<string> {
+  const names = new Set<string>();
+  for (let one = port; one !== null && one !== Object.prototype; one = Object.getPrototypeOf(one) as object)
+    for (const name of Object.getOwnPropertyNames(one)) if (name !== 'constructor') names.add(name);
+  return names;
 }

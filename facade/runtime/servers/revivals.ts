@@ -1,5 +1,6 @@
 /** Shares the decisions of people that a server that kept failing may start again, between all processes. */
-import type { Awaitable, State } from '../../state/state-port.ts';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
+import type { State } from '../../state/state-port.ts';
 
 const SPACE = 'revived';
 

@@ -53,11 +53,9 @@ export class CallTally {
 
   /** Counts a call. Never throws. */
   count({ tool, origin, outcome, ms }: CallEnd): void {
-    add(this.#own, {
-      ends: new Map([[JSON.stringify([tool, origin, outcome]), 1]]),
-      ms: ms ?? 0,
-      timed: ms === undefined ? 0 : 1,
-    });
+    addEnds(this.#own, JSON.stringify([tool, origin, outcome]), 1);
+    this.#own.ms += ms ?? 0;
+    this.#own.timed += ms === undefined ? 0 : 1;
     this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();
   }
 
@@ -103,12 +101,14 @@ function noCounts(): Counts {
 }
 
 function add(sum: Counts, more: Counts): void {
-  for (const [key, count] of more.ends) {
-    const known = sum.ends.has(key) || sum.ends.size < MAX_ENDS ? key : othersOf(key);
-    sum.ends.set(known, (sum.ends.get(known) ?? 0) + count);
-  }
+  for (const [key, count] of more.ends) addEnds(sum, key, count);
   sum.ms += more.ms;
   sum.timed += more.timed;
+}
+
+function addEnds({ ends }: Counts, key: string, count: number): void {
+  const known = ends.has(key) || ends.size < MAX_ENDS ? key : othersOf(key);
+  ends.set(known, (ends.get(known) ?? 0) + count);
 }
 
 /** Returns the key of the calls that are counted together. It keeps the outcome, because there are few outcomes. */

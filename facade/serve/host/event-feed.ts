@@ -124,7 +124,8 @@ export interface CallEvent {
 
 /** Returns the event of a call that ended at `now` (ms since 1970). */
 export function callEvent(end: EndedCall, now: number): CallEvent {
-  const { id, principal, session, caller, exposed, judged, startedAt, error } = end;
+  const { start, caller, exposed, judged, error } = end;
+  const { id, principal, session, startedAt } = start;
   const { forwarded, shaped, serverErrorBytes } = end.kind === 'sent' ? end : {};
   const { server = exposed?.server.name, tool = exposed?.entry?.tool.name } = judged?.lowered?.effect ?? {};
   const failed = error !== undefined || serverErrorBytes !== undefined || shaped?.isError === true;
