@@ -74,7 +74,7 @@ describe('the audit log of a process', () => {
     },
   );
 
-  it('accepts the facts of a call as text and makes the same record, with the same limits', () => {
+  it('accepts the facts of a call as text and makes the same record, with the same limits', async () => {
     const log = open(temporaryFolder());
     const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
     log.append({ ...facts, type, outcome, sizes });
@@ -83,6 +83,7 @@ describe('the audit log of a process', () => {
       { type, outcome, sizes, obligations: undefined },
       JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }),
     );
+    await log.flush();
     const own = ({ seq: _seq, ts: _ts, prev: _prev, hash: _hash, ...rest }: Record<string, unknown>): unknown => rest;
     const [, whole, parted, long] = readRecords(log.file);
     expect(own(parted ?? {})).toEqual(own(whole ?? {}));
@@ -170,6 +171,112 @@ describe('the audit log of a process', () => {
       { numRuns: 300 },
     );
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 301 });
+  });
+});
+
+describe('the records of calls of one turn of the event loop' + verifies('FP-03'), () => {
+  const facts = JSON.stringify({ id: '1' });
+  const entry = { type: 'intent', outcome: 'allow', obligations: undefined, sizes: { args: 2 } } as const;
+
+  /** Returns node:fs that counts writes, and fails those for which `fails` returns true. */
+  function counting(fails: () => boolean = () => false): { readonly files: AuditFs; writes: number } {
+    const counts = {
+      writes: 0,
+      files: {
+        ...fs,
+        writeSync: ((...given: [number, Buffer, number, number]) => {
+          counts.writes += 1;
+          if (fails()) throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+          return fs.writeSync(...given);
+        }) as typeof fs.writeSync,
+      },
+    };
+    return counts;
+  }
+
+  it('are written by one write, and no promise resolves before it', async () => {
+    const counts = counting();
+    const folder = temporaryFolder();
+    const log = open(folder, { files: counts.files });
+    const opened = counts.writes;
+    let isWritten = false;
+    const written = Array.from({ length: 100 }, () => log.appendCall(entry, facts).then(() => (isWritten = true)));
+    await Promise.resolve();
+    expect([counts.writes, isWritten]).toEqual([opened, false]);
+    await Promise.all(written);
+    expect(counts.writes).toBe(opened + 1);
+    await log.close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 102 });
+  });
+
+  it('are all refused when their write fails, and the chain goes on from the record before them', async () => {
+    let isFull = false;
+    let faults = 0;
+    const folder = temporaryFolder();
+    const log = open(folder, { files: counting(() => isFull).files, onFault: () => void (faults += 1) });
+    await log.appendCall(entry, facts);
+    const { head } = log;
+    isFull = true;
+    const refused = await Promise.allSettled(Array.from({ length: 20 }, () => log.appendCall(entry, facts)));
+    expect(refused.every((one) => one.status === 'rejected' && one.reason.code === 'AUDIT_FAILED')).toBe(true);
+    expect([log.head, faults]).toEqual([head, 1]);
+    isFull = false;
+    await log.appendCall(entry, facts);
+    await log.close();
+    expect(verifyAudit(folder, [head])).toMatchObject({ ok: true, records: 4 });
+  });
+
+  it('leave nothing behind when the disk takes only a part of them', async () => {
+    const folder = temporaryFolder();
+    const { writeSync } = fs;
+    let taken = Infinity;
+    const files = {
+      ...fs,
+      writeSync: ((fd: number, bytes: Buffer, at: number, length: number) => {
+        if (taken === 0) throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+        const done = writeSync(fd, bytes, at, Math.min(length, taken));
+        taken -= done;
+        return done;
+      }) as typeof fs.writeSync,
+    };
+    const log = open(folder, { files });
+    taken = 700;
+    const refused = await Promise.allSettled(Array.from({ length: 9 }, () => log.appendCall(entry, facts)));
+    expect(refused.every(({ status }) => status === 'rejected')).toBe(true);
+    taken = Infinity;
+    await log.appendCall(entry, facts);
+    await log.close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 3 });
+  });
+
+  it('stand before a record that is appended after them in the same turn, and the head counts what is written', async () => {
+    const folder = temporaryFolder();
+    const log = open(folder);
+    const { head } = log;
+    const first = log.appendCall(entry, facts);
+    expect(log.head).toBe(head);
+    log.append(decision('2'));
+    await first;
+    expect(readRecords(log.file).map(({ seq, type }) => [seq, type])).toEqual([
+      [1, 'opened'],
+      [2, 'intent'],
+      [3, 'decision'],
+    ]);
+    expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true, records: 3 });
+  });
+
+  it('keep to the size of a file, and are written before the log closes', async () => {
+    const folder = temporaryFolder();
+    const log = open(folder, { rotateBytes: 2000 });
+    const written = Array.from({ length: 50 }, () => log.appendCall(entry, facts));
+    await log.close();
+    await Promise.all(written);
+    const sizes = readdirSync(folder).flatMap((name) =>
+      name.endsWith('.jsonl') ? statSync(join(folder, name)).size : [],
+    );
+    expect(sizes.length).toBeGreaterThan(3);
+    expect(Math.max(...sizes)).toBeLessThan(2600);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 50 + 1 + sizes.length });
   });
 });
 
