@@ -3,7 +3,6 @@
  * decision.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 
 /** Tells a call that its caller cancelled it. Every AbortSignal is one. */
 export interface CancelSignal {
@@ -56,14 +55,16 @@ export function abortSignalOf(signal: CancelSignal): AbortSignal {
  * Settles as the work does, or throws or rejects with the signal's reason (see `cancelReason`) when it aborts. A value
  * that is present is returned at once.
  */
-export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T>;
-export function abortable<T>(work: Awaitable<T>, signal: CancelSignal | undefined): Awaitable<T>;
-export function abortable<T>(work: Awaitable<T>, signal: CancelSignal | undefined): Awaitable<T> {
+export function abortable<Work>(work: Work, signal: CancelSignal | undefined): Work {
   if (signal === undefined) return work;
   if (!(work instanceof Promise)) {
     if (signal.aborted) throw cancelReason(signal);
     return work;
   }
+  return rejectWhenAborted(work, signal) as Work;
+}
+
+function rejectWhenAborted<T>(work: Promise<T>, signal: CancelSignal): Promise<T> {
   if (signal.aborted) {
     // The work reports its own failure. Without a handler, a rejection would end the process.
     work.catch(() => undefined);

@@ -30,9 +30,9 @@ export interface AuditLog {
    */
   append(entry: AuditEntry): void;
   /**
-   * Seals a record of a call, with the text of its facts, at once. Resolves when write(2) has taken it together with the
-   * other records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of the records that
-   * would have been written together is in the log.
+   * Seals a record of a call, with the text of its facts, at once. Resolves when write(2) has taken it and the other
+   * records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of these records is in the
+   * log.
    */
   appendCall(entry: CallEntry, facts: string): Promise<void>;
   /**
