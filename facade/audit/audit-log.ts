@@ -226,7 +226,7 @@ class Chain implements AuditLog {
     }
   }
 
-  /** Returns the file for the next record. After a full file, or one that was removed, the chain goes on in the next. */
+  /** Returns the file for the next record. After a full or removed file, the chain goes on in the next one. */
   #fileForNext(): ChainFile {
     const now = this.#now();
     const waiting = this.#batch?.bytes ?? 0;
