@@ -2,95 +2,105 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
+import path from 'node:path';
+
+/** How the benchmark talks to a target. */
+export type Transport = 'stdio' | 'http';
 
 /** A running target. */
 export interface Target {
   readonly name: string;
   readonly child: ChildProcess;
-  /** Sends one request; resolves to the bytes of the answer. */
-  ask(method: string, params: unknown): Promise<number>;
+  /** Sends one request; resolves to the bytes of the reply. Rejects if the target ends or refuses the request. */
+  ask(method: string, params: unknown): Promise<Buffer>;
   close(): Promise<void>;
 }
 
-/** Returns the CPU nanoseconds of a process with its threads, without its children (Linux: schedstat). */
-export function cpuOf(child: ChildProcess): number {
-  const folder = `/proc/${child.pid}/task`;
-  return readdirSync(folder).reduce(
-    (sum, task) => sum + Number(readFileSync(`${folder}/${task}/schedstat`, 'utf8').split(' ')[0]),
-    0,
-  );
+/** The circumstances of a process. `counted`: with the counters of counters.mjs. */
+export interface Place {
+  readonly cwd?: string;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly detached?: boolean;
+  readonly counted?: boolean;
 }
 
-/** Returns the peak resident memory, MB. */
-export function peakOf(child: ChildProcess): number {
-  return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
+const here = path.join(import.meta.dirname, '..', '..', import.meta.filename.endsWith('.js') ? '..' : '.');
+
+/** The root of the checkout, also for the built benchmark. */
+export const ROOT = path.resolve(here);
+
+/** Returns the path of a program of the benchmark that is not compiled. */
+export function programOf(name: string): string {
+  return path.join(ROOT, 'test', 'bench', name);
 }
 
 const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'bench', version: '1' } };
+const READY = '{"jsonrpc":"2.0","method":"notifications/initialized"}';
+
+function start(args: readonly string[], place: Place, output: 'pipe' | 'ignore'): ChildProcess {
+  const { counted = false, ...rest } = place;
+  const errors = output === 'pipe' ? 'ignore' : 'pipe';
+  const before = counted ? ['--import', programOf('counters.mjs')] : [];
+  return spawn(process.execPath, [...before, ...args], {
+    stdio: ['pipe', output, errors, ...(counted ? ['ipc' as const] : [])],
+    ...rest,
+  });
+}
 
 /** Starts a target over stdio, and makes its handshake. */
-export async function openStdio(
-  name: string,
-  args: readonly string[],
-  place: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly detached?: boolean } = {},
-): Promise<Target> {
-  const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'pipe', 'ignore'], ...place });
-  const waiting = new Map<number, (bytes: number) => void>();
+export async function openStdio(name: string, args: readonly string[], place: Place = {}): Promise<Target> {
+  const child = start(args, place, 'pipe');
+  const waiting = new Map<number, { resolve: (line: Buffer) => void; reject: (error: Error) => void }>();
   let parts: Buffer[] = [];
-  child.stdout.on('data', (chunk: Buffer) => {
-    let start = 0;
-    for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, start)) {
-      const line =
-        parts.length === 0 ? chunk.subarray(start, end) : Buffer.concat([...parts, chunk.subarray(start, end)]);
+  child.stdout?.on('data', (chunk: Buffer) => {
+    let from = 0;
+    for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, from)) {
+      const rest = chunk.subarray(from, end);
+      const line = parts.length === 0 ? rest : Buffer.concat([...parts, rest]);
       parts = [];
-      start = end + 1;
-      settle(waiting, line);
+      from = end + 1;
+      const id = idOf(line);
+      waiting.get(id)?.resolve(line);
+      waiting.delete(id);
     }
-    if (start < chunk.length) parts.push(chunk.subarray(start));
+    if (from < chunk.length) parts.push(chunk.subarray(from));
+  });
+  child.once('exit', () => {
+    for (const { reject } of waiting.values()) reject(new Error(`${name} ended`));
   });
   let id = 0;
-  const target: Target = {
-    name,
-    child,
-    ask: (method, params) =>
-      new Promise((resolve) => {
-        id += 1;
-        waiting.set(id, resolve);
-        child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
-      }),
-    close: () => ended(child),
-  };
-  await target.ask('initialize', HELLO);
-  child.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n');
-  return target;
+  const ask: Target['ask'] = (method, params) =>
+    new Promise((resolve, reject) => {
+      id += 1;
+      waiting.set(id, { resolve, reject });
+      child.stdin?.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    });
+  await ask('initialize', HELLO);
+  child.stdin?.write(`${READY}\n`);
+  return { name, child, ask, close: () => ended(child) };
 }
 
 /** Returns the id of a reply. It is the first or the last member, never inside the result. */
-function settle(waiting: Map<number, (bytes: number) => void>, line: Buffer): void {
+function idOf(line: Buffer): number {
   const edge =
     line.length < 200
       ? line.toString('latin1')
       : line.toString('latin1', 0, 100) + line.toString('latin1', line.length - 60);
   const found = /"jsonrpc":"2.0","id":(\d+)/.exec(edge) ?? /"id":(\d+)\}?$/.exec(edge) ?? /"id":(\d+)/.exec(edge);
-  const id = Number(found?.[1]);
-  if (edge.includes('"error":{'))
-    throw new Error(`the target answered with an error: ${line.toString('utf8').slice(0, 400)}`);
-  waiting.get(id)?.(line.length);
-  waiting.delete(id);
+  return Number(found?.[1]);
 }
 
 /** Starts a target that prints `listening URL` (and `token …`) on stderr, and makes its handshake over HTTP. */
-export async function openHttp(name: string, args: readonly string[]): Promise<Target> {
-  const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'ignore', 'pipe'] });
+export async function openHttp(name: string, args: readonly string[], place: Place = {}): Promise<Target> {
+  const child = start(args, place, 'ignore');
   const { url, token } = await listening(child);
-  const agent = new http.Agent({ keepAlive: true, maxSockets: 128 });
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: 'application/json, text/event-stream',
     ...(token === '' ? {} : { authorization: `Bearer ${token}` }),
   };
-  let id = 0;
-  const post = (body: string): Promise<number> =>
+  const post = (body: string): Promise<Buffer> =>
     new Promise((resolve, reject) => {
       const request = http.request(
         url,
@@ -98,22 +108,24 @@ export async function openHttp(name: string, args: readonly string[]): Promise<T
         (response) => {
           const session = response.headers['mcp-session-id'];
           if (typeof session === 'string') headers['mcp-session-id'] = session;
-          let bytes = 0;
-          response.on('data', (chunk: Buffer) => (bytes += chunk.length));
+          const parts: Buffer[] = [];
+          response.on('data', (chunk: Buffer) => parts.push(chunk));
+          response.on('error', reject);
           response.on('end', () =>
             (response.statusCode ?? 500) < 300
-              ? resolve(bytes)
-              : reject(new Error(`${name}: HTTP ${response.statusCode}`)),
+              ? resolve(parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts))
+              : reject(new Error(`${name}: HTTP ${response.statusCode} ${Buffer.concat(parts).toString()}`)),
           );
         },
       );
       request.on('error', reject).end(body);
     });
-  const ask = (method: string, params: unknown): Promise<number> =>
+  let id = 0;
+  const ask: Target['ask'] = (method, params) =>
     post(JSON.stringify({ jsonrpc: '2.0', id: (id += 1), method, params }));
   await ask('initialize', HELLO);
-  headers['mcp-protocol-version'] = '2025-11-25';
-  await post('{"jsonrpc":"2.0","method":"notifications/initialized"}');
+  headers['mcp-protocol-version'] = HELLO.protocolVersion;
+  await post(READY);
   return { name, child, ask, close: async () => (agent.destroy(), ended(child)) };
 }
 
@@ -133,9 +145,50 @@ function listening(child: ChildProcess): Promise<{ url: string; token: string }>
 function ended(child: ChildProcess): Promise<void> {
   return new Promise((resolve) => {
     child.on('exit', () => resolve());
-    if (child.exitCode !== null) resolve();
+    if (child.exitCode !== null || child.signalCode !== null) resolve();
     child.stdin?.end();
     setTimeout(() => child.kill('SIGTERM'), 500).unref();
     setTimeout(() => child.kill('SIGKILL'), 8000).unref();
   });
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** Returns the process ids of a target without its backends: none for a backend that is called directly. */
+export function processesOf({ child }: Target): readonly number[] {
+  const found: number[] = [];
+  const queue = [child.pid ?? 0];
+  for (let pid = queue.pop(); pid !== undefined; pid = queue.pop()) {
+    if (read(`/proc/${pid}/cmdline`).split('\0')[1]?.endsWith('backend.mjs') === true) continue;
+    found.push(pid);
+    for (const task of readdirSync(`/proc/${pid}/task`))
+      queue.push(...read(`/proc/${pid}/task/${task}/children`).split(' ').filter(Boolean).map(Number));
+  }
+  return found;
+}
+
+/** Returns the processor time of processes with all their threads, ns (Linux: schedstat). */
+export function cpuOf(pids: readonly number[]): number {
+  let sum = 0;
+  for (const pid of pids) {
+    const folder = `/proc/${pid}/task`;
+    for (const task of readdirSync(folder)) sum += Number(read(`${folder}/${task}/schedstat`).split(' ')[0]);
+  }
+  return sum;
+}
+
+/** Returns the peak resident memory of processes, MB. */
+export function peakOf(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + Number(/VmHWM:\s+(\d+)/.exec(read(`/proc/${pid}/status`))?.[1]) / 1024, 0);
+}
+
+/** Returns the number of calls of write(2) and writev(2) of the main thread of a process (Linux: /proc/PID/io). */
+export function writesOf(pid: number): number {
+  return Number(/syscw: (\d+)/.exec(read(`/proc/${pid}/task/${pid}/io`))?.[1] ?? Number.NaN);
 }

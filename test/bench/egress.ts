@@ -8,11 +8,11 @@ import { openEgress } from '../../adapters/egress/open-egress.ts';
 import { EGRESS_PORT } from '../../adapters/sandbox/sandbox-spec.ts';
 import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
-import { quantile } from './measure.ts';
+import { quantile, takeTurns } from './measure.ts';
+import type { Part } from './tables.ts';
 
-/** Milliseconds of a request: on a new connection, and on a reused one. */
-export interface EgressFigures {
-  readonly way: string;
+/** Milliseconds of requests: on a new connection, and on a reused one. */
+interface EgressTimes {
   readonly fresh: readonly number[];
   readonly kept: readonly number[];
 }
@@ -59,8 +59,32 @@ async function ask(socket) {
 const NAME = 'target.test';
 const OWNER = 1000;
 
+/** The part of the benchmark about the egress proxy. In brackets: the difference to the first row. */
+export const EGRESS_PART: Part = {
+  name: 'egress',
+  tables: [
+    {
+      title: 'What egress adds to a request',
+      head: ['way', 'fresh p50 ms', 'fresh p95 ms', 'kept p50 ms', 'kept p95 ms'],
+      rows: ['direct, on the host', 'sandbox, preload (Node)', 'sandbox, CONNECT (others)'],
+    },
+  ],
+  measure: async ({ quick, say }) => {
+    say('egress: three ways in turns');
+    const [base, ...ways] = await measureEgress(quick ? 2 : 6, quick ? 50 : 200);
+    const figures = ({ fresh, kept }: EgressTimes): readonly number[] =>
+      [fresh, kept].flatMap((times) => [0.5, 0.95].map((q) => quantile(times, q)));
+    const direct = base === undefined ? [] : figures(base);
+    const added = (ms: number, column: number): string => {
+      const difference = ms - (direct[column] ?? 0);
+      return `${ms.toFixed(2)} (${difference < 0 ? '' : '+'}${difference.toFixed(2)})`;
+    };
+    return { cells: [[direct.map((ms) => ms.toFixed(2)), ...ways.map((way) => figures(way).map(added))]] };
+  },
+};
+
 /** Measures `count` requests in each of `rounds`. */
-export async function measureEgress(rounds: number, count: number): Promise<readonly EgressFigures[]> {
+async function measureEgress(rounds: number, count: number): Promise<readonly EgressTimes[]> {
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-egress-bench-')));
   if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
   const server = createServer((_request, response) => response.end('x'.repeat(1000)));
@@ -104,30 +128,21 @@ export async function measureEgress(rounds: number, count: number): Promise<read
       limits: { memoryMb: 512, processes: 128, fileMb: 64 },
     },
   });
-  const ways = [
-    { way: 'direct, on the host', settings: settingsOf('127.0.0.1', '', []) },
-    { way: 'sandbox, preload (Node)', settings: settingsOf(NAME, '', domains) },
-    { way: 'sandbox, CONNECT (others)', settings: settingsOf(NAME, `${EGRESS_PORT}`, domains) },
-  ].map((one) => ({ ...one, fresh: [] as number[], kept: [] as number[] }));
+  const settings = [
+    settingsOf('127.0.0.1', '', []),
+    settingsOf(NAME, '', domains),
+    settingsOf(NAME, `${EGRESS_PORT}`, domains),
+  ];
   try {
-    for (let round = 0; round < rounds; round += 1) {
-      for (const one of round % 2 === 0 ? ways : [...ways].reverse()) {
-        const { fresh, kept } = await runOnce(one.settings, host);
-        one.fresh.push(...fresh);
-        one.kept.push(...kept);
-      }
-    }
-    return ways.map(({ way, fresh, kept }) => ({ way, fresh, kept }));
+    const found = await takeTurns(settings, rounds, (one) => runOnce(one, host));
+    return found.map((all) => ({ fresh: all.flatMap(({ fresh }) => fresh), kept: all.flatMap(({ kept }) => kept) }));
   } finally {
     server.close();
     rmSync(workspace, { recursive: true, force: true });
   }
 }
 
-async function runOnce(
-  settings: ServerSettings,
-  host: LaunchHost,
-): Promise<{ readonly fresh: readonly number[]; readonly kept: readonly number[] }> {
+async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<EgressTimes> {
   const { child, release } = await launch(settings, host);
   let said = '';
   let complaint = '';
@@ -136,23 +151,5 @@ async function runOnce(
   await new Promise((resolve) => child.once('close', resolve));
   await release();
   if (said === '') throw new Error(`the client of the benchmark ended: ${complaint}`);
-  return JSON.parse(said) as { fresh: number[]; kept: number[] };
-}
-
-function signed(ms: number): string {
-  return `${ms < 0 ? '' : '+'}${ms.toFixed(2)}`;
-}
-
-/** Returns a table of p50 and p95, and their difference to the first row. */
-export function formatEgress(figures: readonly EgressFigures[]): string {
-  const [base] = figures;
-  const cells = (kind: 'fresh' | 'kept', one: EgressFigures): readonly string[] =>
-    [0.5, 0.95].map((part) => {
-      const ms = quantile(one[kind], part);
-      return one === base ? ms.toFixed(2) : `${ms.toFixed(2)} (${signed(ms - quantile(base?.[kind] ?? [], part))})`;
-    });
-  const rows = figures.map((one) => `| ${[one.way, ...cells('fresh', one), ...cells('kept', one)].join(' | ')} |`);
-  return ['| way | fresh p50 ms | fresh p95 ms | kept p50 ms | kept p95 ms |', '|---|---|---|---|---|', ...rows]
-    .join('\n')
-    .concat('\n');
+  return JSON.parse(said) as EgressTimes;
 }

@@ -1,19 +1,16 @@
 /** Measures decisions of YAML rules: by number of rules, candidates and size of the arguments; and lists. */
-import { fileURLToPath } from 'node:url';
 import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
 import type { CallInput, ListTool, Principal } from '../../policies/port.ts';
 import { compileSettings } from '../../policies/rules/policy-settings.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
+import { timeRuns } from './measure.ts';
+import { measureRego, REGO_ROWS } from './rego.ts';
+import type { Part } from './tables.ts';
 
-/** Microseconds of a kind of decision. `cpu`: the least processor time of a round, with the least noise. */
-export interface PolicyTiming {
-  readonly what: string;
-  readonly p50: number;
-  readonly p99: number;
-  readonly cpu?: number;
-}
+/** A kind of decision: how often it is made, and what is prepared for it. */
+type DecisionCase = readonly [what: string, rounds: number, prepare: () => () => unknown];
 
 const PRINCIPAL: Principal = { id: 'bench', role: 'developer', groups: ['staff'], profiles: ['work'], origin: 'bench' };
 const SERVERS = Array.from({ length: 50 }, (_, number) => `s${number}`);
@@ -82,70 +79,58 @@ function makeCall(argBytes: number): CallInput {
   };
 }
 
-function measure(what: string, rounds: number, run: () => unknown): PolicyTiming {
-  for (let round = 0; round < rounds / 5; round += 1) run();
-  const times = Array.from({ length: rounds }, () => {
-    const start = process.hrtime.bigint();
-    run();
-    return Number(process.hrtime.bigint() - start) / 1000;
-  }).sort((a, b) => a - b);
-  const at = (share: number): number => times[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0;
-  return { what, p50: at(0.5), p99: at(0.99) };
-}
+const decide = (wasm: WasmPolicy, call: CallInput) => () =>
+  wasm.evaluate(ENTRYPOINTS.call, callInputText(call, { project: true }));
+const LISTED = Array.from(
+  { length: 1000 },
+  (_, number): ListTool => ({ server: `s${number % 50}`, tool: `t${number}`, verb: 'read' }),
+);
 
-function leastCpu(rounds: number, run: () => unknown): number {
-  return Math.min(
-    ...Array.from({ length: rounds }, () => {
-      const before = process.cpuUsage();
-      run();
-      const { user, system } = process.cpuUsage(before);
-      return user + system;
-    }),
-  );
-}
+const CASES: readonly DecisionCase[] = [
+  ...[10, 100, 1000, 10_000].map(
+    (rules): DecisionCase => [`${rules} rules, 8 candidates`, 3000, () => decide(makeWasm(rules, 8), makeCall(100))],
+  ),
+  ['1000 rules, 16 candidates', 3000, () => decide(makeWasm(1000, 16), makeCall(100))],
+  ...[100, 1000].map(
+    (candidates): DecisionCase => [
+      `1000 rules, ${candidates} candidates`,
+      300,
+      () => decide(makeWasm(1000, candidates), makeCall(100)),
+    ],
+  ),
+  ...[10, 60, 1000].map(
+    (kib): DecisionCase => [
+      `1000 rules, 16 candidates, ${kib} KiB of arguments`,
+      300,
+      () => decide(makeWasm(1000, 16), makeCall(kib * 1024)),
+    ],
+  ),
+  [
+    'list of 1000 tools, 1000 rules',
+    40,
+    () => {
+      const wasm = makeWasm(1000, 16);
+      return () => wasm.evaluate(ENTRYPOINTS.list, listInputText(PRINCIPAL, LISTED));
+    },
+  ],
+];
 
-/** Measures all kinds in some seconds. Times include making the input, but not reading the answer. */
-export function measurePolicy(): readonly PolicyTiming[] {
-  const timings: PolicyTiming[] = [];
-  const decide = (what: string, wasm: WasmPolicy, options: { call?: CallInput; rounds?: number }): void => {
-    const call = options.call ?? makeCall(100);
-    timings.push(
-      measure(what, options.rounds ?? 3000, () =>
-        wasm.evaluate(ENTRYPOINTS.call, callInputText(call, { project: true })),
-      ),
-    );
-  };
-  for (const [rules, candidates] of [
-    [10, 8],
-    [100, 8],
-    [1000, 8],
-    [10_000, 8],
-    [1000, 16],
-  ] as const)
-    decide(`${rules} rules, ${candidates} candidates`, makeWasm(rules, candidates), {});
-  for (const candidates of [100, 1000])
-    decide(`1000 rules, ${candidates} candidates`, makeWasm(1000, candidates), { rounds: 300 });
-  const common = makeWasm(1000, 16);
-  for (const kib of [10, 60, 1000])
-    decide(`1000 rules, 16 candidates, ${kib} KiB of arguments`, common, { call: makeCall(kib * 1024), rounds: 300 });
-  const tools = Array.from(
-    { length: 1000 },
-    (_, number): ListTool => ({ server: `s${number % 50}`, tool: `t${number}`, verb: 'read' }),
-  );
-  const list = (): unknown => common.evaluate(ENTRYPOINTS.list, listInputText(PRINCIPAL, tools));
-  timings.push({ ...measure('list of 1000 tools, 1000 rules', 40, list), cpu: leastCpu(40, list) });
-  return timings;
-}
-
-/** Returns one line for each timing. */
-export function formatPolicyTimings(timings: readonly PolicyTiming[]): string {
-  return timings
-    .map(
-      ({ what, p50, p99, cpu }) =>
-        `${what.padEnd(52)} p50 ${p50.toFixed(0).padStart(6)} µs   p99 ${p99.toFixed(0).padStart(6)} ` +
-        `µs${cpu === undefined ? '' : `   least processor time ${cpu.toFixed(0)} µs`}\n`,
-    )
-    .join('');
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatPolicyTimings(measurePolicy()));
+/** The part of the benchmark about decisions. Times include making the input, but not reading the answer. */
+export const POLICY_PART: Part = {
+  name: 'policy',
+  tables: [
+    {
+      title: 'Policy: one decision',
+      head: ['decision', 'p50 µs', 'p99 µs', 'least CPU µs'],
+      rows: [...CASES.map(([what]) => what), ...REGO_ROWS],
+    },
+  ],
+  measure: async ({ say }) => {
+    const cells: (readonly string[])[] = [];
+    for (const [what, rounds, prepare] of CASES) {
+      say(`policy: ${what}`);
+      cells.push(await timeRuns(rounds, prepare()));
+    }
+    return { cells: [[...cells, ...(await measureRego(say))]] };
+  },
+};

@@ -2,13 +2,12 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { readYaml } from '../../facade/config/reading/yaml-document.ts';
 import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { installServers } from '../servers/install.ts';
-import { formatPolicyTimings, type PolicyTiming } from './policy.ts';
+import { timeRuns } from './measure.ts';
 
 const PRINCIPAL = { id: 'bench', role: 'developer', groups: ['staff'], profiles: ['work'], origin: 'bench' };
 const SETTINGS = {
@@ -49,20 +48,19 @@ function callAt(amount: number): CallInput {
   };
 }
 
-async function timed(what: string, rounds: number, run: (round: number) => Promise<unknown>): Promise<PolicyTiming> {
-  const times: number[] = [];
-  for (let round = 0; round < rounds * 1.2; round += 1) {
-    const start = process.hrtime.bigint();
-    await run(round);
-    if (round >= rounds * 0.2) times.push(Number(process.hrtime.bigint() - start) / 1000);
-  }
-  times.sort((a, b) => a - b);
-  const at = (share: number): number => times[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0;
-  return { what, p50: at(0.5), p99: at(0.99) };
-}
+const REGO_RULES = [10, 100, 1000];
+const YAML_RULES = [10, 1000, 10_000];
+
+/** The rows of `measureRego`. */
+export const REGO_ROWS: readonly string[] = [
+  ...REGO_RULES.flatMap((rules) =>
+    ['the first build', 'loaded from the cache', 'one decision'].map((what) => `${rules} rules of Rego: ${what}`),
+  ),
+  ...YAML_RULES.map((rules) => `${rules} rules of YAML: ready`),
+];
 
 /** Measures decisions of 10 to 1,000 rules in the worker, and the time from an edit to a ready policy. */
-export async function measureRego(): Promise<readonly PolicyTiming[]> {
+export async function measureRego(say: (text: string) => void): Promise<readonly (readonly string[])[]> {
   await installServers(() => true);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-rego-'));
   const parts = (over: Partial<PolicyParts>): PolicyParts => ({
@@ -75,50 +73,40 @@ export async function measureRego(): Promise<readonly PolicyTiming[]> {
     readYaml,
     ...over,
   });
-  const timings: PolicyTiming[] = [];
+  const found: (readonly string[])[] = [];
   try {
-    for (const rules of [10, 100, 1000]) {
+    for (const rules of REGO_RULES) {
+      say(`policy: ${rules} rules of Rego`);
       const home = path.join(folder, `rules-${rules}`);
       mkdirSync(home);
       writeFileSync(path.join(home, 'bench.rego'), regoOf(rules));
       const load = (): Promise<Policy> =>
         loadPolicy(parts({ sources: [{ path: home, kind: 'rego', mode: 'enforce' }], deadlineMs: 5000 }));
-      timings.push(
-        await timed(`${rules} rules of Rego: the first build`, 1, async (round) => {
-          writeFileSync(path.join(home, 'bench.rego'), `${regoOf(rules)}\n# ${round}\n`);
-          (await load()).close();
-        }),
-      );
-      timings.push(
-        await timed(`${rules} rules of Rego: loaded from the cache`, 10, async () => (await load()).close()),
-      );
+      const build = async (round: number): Promise<void> => {
+        writeFileSync(path.join(home, 'bench.rego'), `${regoOf(rules)}\n# ${round}\n`);
+        (await load()).close();
+      };
+      found.push(await timeRuns(1, build), await timeRuns(10, async () => (await load()).close()));
       const policy = await load();
-      timings.push(
-        await timed(`${rules} rules of Rego: one decision`, 1000, async (round) => policy.call(callAt(round % 2))),
-      );
+      found.push(await timeRuns(1000, (round) => policy.call(callAt(round % 2))));
       policy.close();
     }
-    for (const rules of [10, 1000, 10_000]) {
+    for (const rules of YAML_RULES) {
+      say(`policy: ${rules} rules of YAML`);
       const all = Array.from({ length: rules }, (_, number) => ({
         id: `r${number}`,
         outcome: number % 2 === 0 ? 'allow' : 'deny',
         when: { tools: [`s0.t${number}`], paths: [`src/${number}/**`] },
       }));
-      timings.push(
-        await timed(`${rules} rules of YAML: ready`, 10, async (round) => {
-          const value = { rules: all.map((rule) => ({ ...rule, message: `Round ${round}.` })) };
-          (
-            await loadPolicy(
-              parts({ rules: [{ file: 'bench', mode: 'enforce', value, placeOf: () => ({ line: 1, column: 1 }) }] }),
-            )
-          ).close();
-        }),
-      );
+      const ready = async (round: number): Promise<void> => {
+        const value = { rules: all.map((rule) => ({ ...rule, message: `Round ${round}.` })) };
+        const rule = { file: 'bench', mode: 'enforce' as const, value, placeOf: () => ({ line: 1, column: 1 }) };
+        (await loadPolicy(parts({ rules: [rule] }))).close();
+      };
+      found.push(await timeRuns(10, ready));
     }
-    return timings;
+    return found;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatPolicyTimings(await measureRego()));

@@ -4,23 +4,33 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { assembleOnDemand } from '../../facade/main.ts';
 import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
+import { median } from './measure.ts';
+import type { Part } from './tables.ts';
 
-/** Milliseconds: medians over the reloads of one number of rules, unless a field says otherwise. */
-export interface ReloadTiming {
-  readonly rules: number;
-  /** Until the first configuration is in force. */
-  readonly start: number;
-  /** From the edit until the next one is. */
-  readonly reload: number;
-  /** The longest blocking of calls: wall time, processor time of the main thread, and the maximum of the latter. */
-  readonly held: number;
-  readonly worked: number;
-  readonly mostWorked: number;
-}
+const SIZES = [20, 1000, 10_000] as const;
+
+/** The part of the benchmark about how long a reload blocks the event loop. */
+export const RELOAD_PART: Part = {
+  name: 'reload',
+  tables: [
+    {
+      title: 'Reload',
+      head: ['rules', 'start, ms', 'reload, ms', 'calls held, ms', 'of processor time', 'at most'],
+      rows: SIZES.map(String),
+    },
+  ],
+  measure: async ({ quick, say }) => {
+    const cells: string[][] = [];
+    for (const rules of SIZES) {
+      say(`reload: ${rules} rules`);
+      cells.push((await measureOne(rules, quick ? 2 : 5)).map((ms) => ms.toFixed(0)));
+    }
+    return { cells: [cells] };
+  },
+};
 
 /** The most rules of one file, which has as many values as the reader accepts. */
 const A_FILE = 1000;
@@ -38,7 +48,11 @@ function ruleText(file: number, count: number, edit: number): string {
   return `rules:\n${rules.join('')}`;
 }
 
-async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> {
+/**
+ * Returns milliseconds: until the first configuration is in force; medians over the reloads from the edit to the next
+ * one, of the longest blocking of calls, and of that as processor time of the main thread; and the maximum of the latter.
+ */
+async function measureOne(rules: number, rounds: number): Promise<readonly number[]> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
   mkdirSync(path.join(folder, 'work'));
   const names = Array.from({ length: Math.ceil(rules / A_FILE) }, (_, file) => `rules-${file}.yaml`);
@@ -75,16 +89,14 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   }
   await assembled.gateway.close();
   rmSync(folder, { recursive: true, force: true });
-  const median = (of: 'reload' | 'held' | 'worked'): number =>
-    times.map((one) => one[of]).sort((a, b) => a - b)[Math.floor(rounds / 2)] ?? 0;
-  return {
-    rules,
+  const worked = times.map((one) => one.worked);
+  return [
     start,
-    reload: median('reload'),
-    held: median('held'),
-    worked: median('worked'),
-    mostWorked: Math.max(...times.map(({ worked }) => worked)),
-  };
+    median(times.map((one) => one.reload)),
+    median(times.map((one) => one.held)),
+    median(worked),
+    Math.max(...worked),
+  ];
 }
 
 /** Runs a timer every millisecond. The work of the thread between two turns has blocked all calls. */
@@ -104,24 +116,3 @@ function watchHolds(): { stop(): number } {
     },
   };
 }
-
-/** Measures small, large and very large policies. */
-export async function measureReload(rounds = 5): Promise<readonly ReloadTiming[]> {
-  const timings: ReloadTiming[] = [];
-  for (const rules of [20, 1000, 10_000]) timings.push(await measureOne(rules, rounds));
-  return timings;
-}
-
-/** Returns a table. */
-export function formatReloads(timings: readonly ReloadTiming[]): string {
-  const rows = timings.map(({ rules, start, reload, held, worked, mostWorked }) => {
-    const times = [start, reload, held, worked, mostWorked].map((ms) => ms.toFixed(0));
-    return `| ${[rules, ...times].join(' | ')} |\n`;
-  });
-  return (
-    '| rules | start, ms | reload, ms | calls held, ms | of processor time | at most |\n' +
-    `|---|---|---|---|---|---|\n${rows.join('')}`
-  );
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatReloads(await measureReload()));

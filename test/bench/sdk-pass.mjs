@@ -4,7 +4,12 @@ import { createServer } from 'node:http';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
-import { CallToolRequestSchema, ListToolsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import {
+  CallToolRequestSchema,
+  CallToolResultSchema,
+  ListToolsRequestSchema,
+  ListToolsResultSchema,
+} from '@modelcontextprotocol/sdk/types.js';
 
 const [mode, ...backend] = process.argv.slice(2);
 const client = new Client({ name: 'pass', version: '1' });
@@ -12,8 +17,13 @@ await client.connect(new StdioClientTransport({ command: process.execPath, args:
 
 function makeServer() {
   const server = new Server({ name: 'pass', version: '1' }, { capabilities: { tools: {} } });
-  server.setRequestHandler(ListToolsRequestSchema, () => client.listTools());
-  server.setRequestHandler(CallToolRequestSchema, (request) => client.callTool(request.params));
+  // `request`, because `listTools` and `callTool` would compile output schemas too.
+  server.setRequestHandler(ListToolsRequestSchema, ({ method, params }) =>
+    client.request({ method, params }, ListToolsResultSchema),
+  );
+  server.setRequestHandler(CallToolRequestSchema, ({ method, params }) =>
+    client.request({ method, params }, CallToolResultSchema),
+  );
   return server;
 }
 

@@ -2,17 +2,10 @@
 import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
-import { quantile } from './measure.ts';
-
-/** Milliseconds from the start of a program to its end. */
-export interface SpawnFigures {
-  readonly what: string;
-  readonly min: number;
-  readonly p50: number;
-}
+import { median, takeTurns } from './measure.ts';
+import type { Part } from './tables.ts';
 
 const PROGRAMS = [
   ['true', []],
@@ -22,25 +15,41 @@ const LEVELS = ['direct', 'sandbox'] as const;
 /** A user other than root, whose folders are refused. */
 const OWNER = 1000;
 
+const CASES = PROGRAMS.flatMap(([command, args]) =>
+  LEVELS.map((isolation) => ({
+    what: `${path.basename(command)} ${args.join(' ')} (${isolation})`.replace('  ', ' '),
+    command,
+    args,
+    isolation,
+  })),
+);
+
+/** The part of the benchmark about the start of a program. */
+export const SPAWN_PART: Part = {
+  name: 'spawn',
+  tables: [
+    {
+      title: 'What isolation adds to a start',
+      head: ['program', 'min ms', 'p50 ms'],
+      rows: CASES.map(({ what }) => what),
+    },
+  ],
+  measure: async ({ quick, say }) => {
+    say('spawn: programs in turns');
+    const times = await measureSpawns(quick ? 10 : 40);
+    return { cells: [times.map((all) => [Math.min(...all), median(all)].map((ms) => ms.toFixed(1)))] };
+  },
+};
+
 /** Containers are not measured, because their time is that of the daemon. The first sandboxed start does not count. */
-export async function measureSpawns(rounds: number): Promise<readonly SpawnFigures[]> {
+async function measureSpawns(rounds: number): Promise<readonly (readonly number[])[]> {
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-spawn-')));
   if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
   const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.reject(new Error('no secrets here')) };
-  const cases = PROGRAMS.flatMap(([command, args]) =>
-    LEVELS.map((isolation) => ({
-      what: `${path.basename(command)} ${args.join(' ')} (${isolation})`.replace('  ', ' '),
-      settings: settingsOf(command, args, { isolation, workspace }),
-      times: [] as number[],
-    })),
-  );
+  const cases = CASES.map(({ command, args, isolation }) => settingsOf(command, args, { isolation, workspace }));
   try {
-    for (const { settings } of cases) await runOnce(settings, host);
-    for (let round = 0; round < rounds; round += 1) {
-      for (const one of round % 2 === 0 ? cases : [...cases].reverse())
-        one.times.push(await runOnce(one.settings, host));
-    }
-    return cases.map(({ what, times }) => ({ what, min: Math.min(...times), p50: quantile(times, 0.5) }));
+    for (const settings of cases) await runOnce(settings, host);
+    return await takeTurns(cases, rounds, (settings) => runOnce(settings, host));
   } finally {
     rmSync(workspace, { recursive: true, force: true });
   }
@@ -82,16 +91,3 @@ async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<numb
   await release();
   return took;
 }
-
-/** Returns a row for each program and level of isolation. */
-export function formatSpawns(figures: readonly SpawnFigures[]): string {
-  return [
-    '| program | min ms | p50 ms |',
-    '|---|---|---|',
-    ...figures.map(({ what, min, p50 }) => `| ${what} | ${min.toFixed(1)} | ${p50.toFixed(1)} |`),
-  ]
-    .join('\n')
-    .concat('\n');
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatSpawns(await measureSpawns(30)));

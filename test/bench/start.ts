@@ -2,34 +2,35 @@
 import { chownSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { ServerEvent } from '../../adapters/port.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { installServers } from '../servers/install.ts';
 import { startAll } from '../stdio/misbehaving-server.ts';
-import { openStdio } from './client.ts';
-import { quantile } from './measure.ts';
-
-/** Medians in milliseconds. Ratios compare with the bare start of the same round. */
-export interface StartFigures {
-  readonly name: string;
-  readonly ms: number;
-  readonly ratio: number;
-}
+import { openStdio, ROOT } from './client.ts';
+import { median, pairedRatio, takeTurns } from './measure.ts';
+import type { Part } from './tables.ts';
 
 type Isolation = 'direct' | 'sandbox';
 
-const modules = path.join(
-  path.dirname(fileURLToPath(import.meta.url)),
-  '..',
-  '..',
-  '..',
-  'test',
-  'servers',
-  'node_modules',
-);
+const modules = path.join(ROOT, 'test', 'servers', 'node_modules');
+
+/** The part of the benchmark about the start of servers. The ratio compares with the bare start of the same round. */
+export const START_PART: Part = {
+  name: 'start',
+  tables: [
+    {
+      title: 'Start: five real servers until all are listed',
+      head: ['start', 'ms', 'ratio'],
+      rows: ['bare', 'direct', 'sandbox', 'one restart, after its pause'],
+    },
+  ],
+  measure: async ({ quick, say }) => {
+    say('start: five servers');
+    return { cells: [await measureStarts(quick ? 3 : 9)] };
+  },
+};
 
 /** Five servers: two, two and one of three programs. */
 function serversIn(folder: string): readonly (readonly [string, readonly string[]])[] {
@@ -126,44 +127,23 @@ async function restart(folder: string): Promise<number> {
   return done.ms;
 }
 
-/** Measures in rounds, so that noise is the same for all. */
-export async function measureStarts(rounds: number): Promise<readonly StartFigures[]> {
+async function measureStarts(rounds: number): Promise<readonly (readonly string[])[]> {
   await installServers(() => undefined);
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-starts-')));
   mkdirSync(path.join(folder, 'work'));
   // As root, sandboxed servers run as the owner of the folder.
   if (process.getuid?.() === 0) chownSync(folder, 4711, 4711);
-  const runs = {
-    bare: () => startBare(folder),
-    direct: () => startPool(folder, 'direct'),
-    sandbox: () => startPool(folder, 'sandbox'),
-  } as const;
-  const times = new Map<string, number[]>();
-  const names = Object.keys(runs) as (keyof typeof runs)[];
-  for (const name of names) await runs[name]();
-  for (let round = 0; round < rounds; round += 1) {
-    for (const name of round % 2 === 0 ? names : [...names].reverse())
-      times.set(name, [...(times.get(name) ?? []), await runs[name]()]);
+  try {
+    const runs = [startBare, (at: string) => startPool(at, 'direct'), (at: string) => startPool(at, 'sandbox')];
+    for (const run of runs) await run(folder);
+    const times = await takeTurns(runs, rounds, (run) => run(folder));
+    const [bare = []] = times;
+    const [again = []] = await takeTurns([restart], rounds, (run) => run(folder));
+    return [
+      ...times.map((all) => [median(all).toFixed(0), pairedRatio(all, bare, (ms) => ms).toFixed(2)]),
+      [median(again).toFixed(0), ''],
+    ];
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
-  const bare = times.get('bare') ?? [];
-  const figures = names.map((name) => ({
-    name,
-    ms: quantile(times.get(name) ?? [], 0.5),
-    ratio: quantile(
-      (times.get(name) ?? []).map((ms, round) => ms / (bare[round] ?? ms)),
-      0.5,
-    ),
-  }));
-  const again = [];
-  for (let round = 0; round < rounds; round += 1) again.push(await restart(folder));
-  rmSync(folder, { recursive: true, force: true });
-  return [...figures, { name: 'one restart, after its pause', ms: quantile(again, 0.5), ratio: Number.NaN }];
-}
-
-/** Returns a table. */
-export function formatStarts(figures: readonly StartFigures[]): string {
-  const rows = figures.map(
-    ({ name, ms, ratio }) => `| ${name} | ${ms.toFixed(0)} | ${Number.isNaN(ratio) ? '' : ratio.toFixed(2)} |`,
-  );
-  return ['| start | ms | ratio |', '|---|---|---|', ...rows].join('\n');
 }

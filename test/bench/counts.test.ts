@@ -1,0 +1,45 @@
+/** The quick benchmark of the gate: what a call costs in counts, which do not depend on the machine. Never times. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { verifies } from '../verifies.ts';
+import { AT_ONCE, COUNTED, type Counts, countAll } from './counts.ts';
+
+/** The most of each count, alone and together, by row. */
+type Limits = Readonly<Record<string, Readonly<Record<keyof Counts, readonly [number, number]>>>>;
+
+const limits = parse(readFileSync(path.join(import.meta.dirname, 'count-limits.yaml'), 'utf8')) as Limits;
+
+describe.each(['stdio', 'http'] as const)('a call over %s', (transport) => {
+  const rows = COUNTED.filter((row) => row.transport === transport);
+  let found: readonly (readonly Counts[])[] = [];
+
+  beforeAll(async () => {
+    found = await countAll(transport);
+  });
+
+  it.each(rows.filter(({ target }) => target === 'tollgate').map(({ name }) => name))(
+    `makes no more promises, writes, statements and messages than allowed, alone and among 32: %s${verifies('FP-18')}`,
+    (name) => {
+      const counts = found[rows.findIndex((row) => row.name === name)] ?? [];
+      const allowed = Object.entries(limits[name] ?? {}) as [keyof Counts, readonly [number, number]][];
+      expect(allowed.map(([key]) => key)).toEqual(['promises', 'writes', 'statements', 'messages']);
+      const excess = allowed.flatMap(([key, most]) =>
+        AT_ONCE.flatMap((atOnce, index) => {
+          const count = counts[index]?.[key] ?? Number.NaN;
+          return count <= (most[index] ?? 0) ? [] : [`${key}, ${atOnce} at once: ${count}, allowed ${most[index]}`];
+        }),
+      );
+      expect(excess).toEqual([]);
+    },
+  );
+
+  it('is counted at all: the SDK pass-through makes promises, two writes or more, and no statement', () => {
+    const [alone] = found[0] ?? [];
+    expect(alone?.promises).toBeGreaterThan(10);
+    expect(alone?.writes).toBeGreaterThanOrEqual(2);
+    expect(alone?.allocated).toBeGreaterThan(1000);
+    expect(alone?.statements).toBe(0);
+  });
+});

@@ -1,0 +1,122 @@
+/** Counts what a call costs in promises, writes, statements of SQLite, messages to threads and allocated bytes. */
+import { once } from 'node:events';
+import { type Target, type Transport, writesOf } from './client.ts';
+import type { Part } from './tables.ts';
+import { KINDS, type Kind, openTargets } from './targets.ts';
+
+const COUNT_KEYS = ['allocated', 'promises', 'writes', 'statements', 'messages'] as const;
+/** What is counted, per call. `writes` are those of the main thread; `allocated` is in bytes of its heap. */
+export type Counts = Readonly<Record<(typeof COUNT_KEYS)[number], number>>;
+
+/** A count: the row, the target and kind of call, and how many calls are sent at once. */
+interface CountedRow {
+  readonly name: string;
+  readonly transport: Transport;
+  readonly target: 'sdk' | 'tollgate';
+  readonly kind: Kind;
+}
+
+/** The rows of counts. */
+export const COUNTED: readonly CountedRow[] = (['stdio', 'http'] as const).flatMap((transport) => [
+  { name: `${transport}: sdk`, transport, target: 'sdk', kind: 'kept' },
+  ...(['kept', 'number', 'prefix', 'regex', 'read', 'page'] as const).map((kind) => ({
+    name: `${transport}: ${kind}`,
+    transport,
+    target: 'tollgate' as const,
+    kind,
+  })),
+]);
+export const AT_ONCE = [1, 32] as const;
+
+const WARM_CALLS = 96;
+const CALLS = 160;
+/** Each count is the least of these runs, because V8 wakes the main thread by writes while it marks garbage. */
+const RUNS = 3;
+
+/** The part of the benchmark about counts. Each cell has the count of one call at a time, and of 32 sent at once. */
+export const COUNTS_PART: Part = {
+  name: 'counts',
+  tables: [
+    {
+      title: 'Counts per call: sent alone / 32 sent at once',
+      head: ['call', 'allocated kB', 'promises', 'writes', 'statements', 'messages'],
+      rows: COUNTED.map(({ name }) => name),
+    },
+  ],
+  measure: async ({ say }) => {
+    const cells: string[][] = [];
+    for (const transport of ['stdio', 'http'] as const) {
+      say(`counts: ${transport}`);
+      cells.push(...(await countAll(transport)).map(formatCounts));
+    }
+    return { cells: [cells] };
+  },
+};
+
+function formatCounts(counts: readonly Counts[]): string[] {
+  const both = (of: (one: Counts) => string): string => counts.map(of).join(' / ');
+  return [
+    both(({ allocated }) => (allocated / 1000).toFixed(1)),
+    ...COUNT_KEYS.slice(1).map((key) => both((one) => one[key].toFixed(2))),
+  ];
+}
+
+/** Counts all rows of a transport: for each row one count for each number of calls at once. */
+export async function countAll(transport: Transport): Promise<Counts[][]> {
+  const opened = await openTargets(['sdk', 'tollgate'], transport, { counted: true });
+  try {
+    const [sdk, tollgate] = opened.targets as [Target, Target];
+    const found: Counts[][] = [];
+    for (const { target, kind } of COUNTED.filter((row) => row.transport === transport)) {
+      const counts: Counts[] = [];
+      for (const atOnce of AT_ONCE) counts.push(await countCalls(target === 'sdk' ? sdk : tollgate, kind, atOnce));
+      found.push(counts);
+    }
+    return found;
+  } finally {
+    await opened.close();
+  }
+}
+
+async function countCalls(target: Target, kind: Kind, atOnce: number): Promise<Counts> {
+  await sendCalls(target, kind, { calls: WARM_CALLS, atOnce });
+  const runs: Counts[] = [];
+  for (let run = 0; run < RUNS; run += 1) runs.push(await countOnce(target, kind, atOnce));
+  const least = (key: keyof Counts): number => Math.min(...runs.map((counts) => counts[key])) / CALLS;
+  return Object.fromEntries(COUNT_KEYS.map((key) => [key, least(key)])) as Counts;
+}
+
+/** Promises are counted apart, because counting them makes others. */
+async function countOnce(target: Target, kind: Kind, atOnce: number): Promise<Counts> {
+  await command(target, 'promises');
+  await sendCalls(target, kind, { calls: CALLS, atOnce });
+  const { promises = Number.NaN } = await command(target, 'allocation');
+  const before = writesOf(target.child.pid ?? 0);
+  await sendCalls(target, kind, { calls: CALLS, atOnce });
+  const writes = writesOf(target.child.pid ?? 0) - before;
+  const { allocated = Number.NaN, statements = Number.NaN, messages = Number.NaN } = await command(target, 'stop');
+  return { allocated, promises, writes, statements, messages };
+}
+
+/** Sends calls in groups. A group leaves in one write, so that the target reads it at once. */
+async function sendCalls(
+  { child, ask }: Target,
+  kind: Kind,
+  { calls, atOnce }: { readonly calls: number; readonly atOnce: number },
+): Promise<void> {
+  for (let sent = 0; sent < calls; sent += atOnce) {
+    child.stdin?.cork();
+    const replies = Array.from({ length: atOnce }, (_, index) => ask(...KINDS[kind](sent + index)));
+    child.stdin?.uncork();
+    const texts = await Promise.all(replies);
+    const refused = texts.find((text) => text.includes('"isError":true') || text.includes('"error":{'));
+    if (refused !== undefined) throw new Error(`${kind}: ${refused.toString().slice(0, 400)}`);
+  }
+}
+
+/** Starts another count of counters.mjs; returns what the one before has counted. */
+async function command({ child }: Target, what: string): Promise<Partial<Record<keyof Counts, number>>> {
+  child.send(what);
+  const [counted] = (await once(child, 'message')) as [Partial<Record<keyof Counts, number>>];
+  return counted;
+}
