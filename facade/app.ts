@@ -2,7 +2,6 @@
  * Connects the ports of the facade to their implementations. facade/main.ts loads this file when a command needs
  * servers.
  */
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openEgress, sweepEgress } from '../adapters/egress/open-egress.ts';
 import type { ServerAdapter, ServerEvent } from '../adapters/port.ts';
@@ -19,6 +18,7 @@ import { inspectStart } from '../adapters/stdio/start-inspection.ts';
 import { probeServer, ServerPool } from '../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../catalogs/errors/error-table.ts';
+import { threadFile } from '../catalogs/programs/own-code.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
 import { KNOWLEDGE } from '../catalogs/servers/shipped-servers.ts';
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
@@ -52,7 +52,9 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 /** Assembles a facade from a configuration (see AssembleFacade in facade/runtime/assembled-facade.ts). */
 export const assembleFacade: AssembleFacade = createFacadeAssembly({
   loadPolicy: (config, { busy, ...options }) =>
-    busy ? loadPolicyInThread(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options)),
+    busy
+      ? loadPolicyInThread(policyParts(config, options), threadFile('compile-thread'))
+      : loadPolicy(policyParts(config, options)),
   inspect: inspectStart,
   openBackends: (shared, current) => {
     const { state, limits } = current();
@@ -111,12 +113,6 @@ async function confinementOf(config: Config, server: string, opa?: string): Prom
   } finally {
     policy.close();
   }
-}
-
-/** A thread of Node 20 cannot run TypeScript, so a start from the sources uses the built file. */
-function compileThread(): string {
-  const built = path.join(import.meta.dirname, 'runtime/compile-thread.js');
-  return existsSync(built) ? built : path.join(import.meta.dirname, '../dist/facade/runtime/compile-thread.js');
 }
 
 type Answers = BackendMakers['shipped'];

@@ -1,13 +1,10 @@
-#!/usr/bin/env node
 /**
- * The entry point of the process. It loads only the code that a command needs. Only this file, facade/app.ts and
- * facade/runtime/servers/offline-servers.ts import implementations.
+ * The entry of the bundle, which facade/cli/launcher.ts starts. It loads only the code that a command needs. Only this
+ * file, facade/app.ts and facade/runtime/servers/offline-servers.ts import implementations.
  */
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
-import * as nodeModule from 'node:module';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { SignIns } from '../adapters/port.ts';
 import type { Authoring } from '../policies/authoring/authoring-port.ts';
 import type { Wiring } from './cli/wiring.ts';
@@ -134,18 +131,8 @@ export const APP_MODULE: Wiring = {
   openProbe,
 };
 
-/**
- * Node 22 and later can cache compiled code. The cache is in the folder of the code, where only a user who can change
- * the code can write. A folder for temporary files would let other users write. If the folder is read-only, nothing is
- * cached.
- */
-function enableCodeCache(): void {
-  const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown };
-  enableCompileCache?.(path.join(import.meta.dirname, '..', '.compiled'));
-}
-
-if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  enableCodeCache();
+/** Runs the command of this process. The process then has its exit code. */
+export async function runCommandLine(): Promise<void> {
   const [{ runCli }, { processIo }] = await Promise.all([
     import('./cli/program.ts'),
     import('./cli/command-process.ts'),

@@ -239,8 +239,10 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
     );
   },
 
-  ['writes to stdout in main.ts only' + verifies('CY-22')]: (tree) =>
-    filesWith(tree, /\bconsole\.|process\.stdout/).filter((file) => file !== 'facade/main.ts'),
+  ['writes to stdout in main.ts only, besides the version' + verifies('CY-22')]: (tree) =>
+    filesWith(tree, /\bconsole\.|process\.stdout|\bSTDOUT\b/).filter(
+      (file) => file !== 'facade/main.ts' && file !== 'facade/cli/launcher.ts',
+    ),
 
   ['starts programs in adapters alone, besides a browser, an installer, a secret source and opa' + verifies('CY-21')]: (
     tree,

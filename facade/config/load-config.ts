@@ -1,6 +1,7 @@
 /** Loads tollgate.yaml into a frozen configuration. A file with errors is refused, with all its problems at once. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { withSources } from '../secrets/secret-uses.ts';
 import { acceptedFolder } from './accepted-config.ts';
@@ -26,7 +27,7 @@ import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/se
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
 import { buildListen, buildSecretSources, buildSections } from './settings/sections.ts';
-import { PROGRAM, placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
+import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
 const MAX_BYTES = 1024 * 1024;

@@ -20,10 +20,6 @@ export interface World {
   readonly isShared?: boolean;
 }
 
-const BUILD_ROOT = path.join(import.meta.dirname, '..', '..');
-/** The folder of Tollgate's own programs: always the built one, even if the sources run. */
-export const PROGRAM = path.basename(BUILD_ROOT) === 'dist' ? BUILD_ROOT : path.join(BUILD_ROOT, 'dist');
-
 /**
  * Returns a function that makes a path of the file absolute: `~/` is the home folder, others are relative to `folder`.
  */

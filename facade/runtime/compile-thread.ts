@@ -2,4 +2,4 @@
 import { runCompilationThread } from '../../policies/engine/compilation-thread.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
 
-await runCompilationThread(readYaml);
+void runCompilationThread(readYaml);

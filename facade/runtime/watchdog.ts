@@ -1,5 +1,6 @@
 /** Starts the thread that ends this process when its main thread is stuck. The main thread counts its turns for it. */
 import { Worker } from 'node:worker_threads';
+import { threadFile } from '../../catalogs/programs/own-code.ts';
 import type { AuditOptions } from '../audit/audit-log.ts';
 
 /** What the thread needs to judge the process, and to record its end. */
@@ -29,7 +30,7 @@ export function startWatchdog(settings: WatchdogSettings, tell: (line: string) =
   const counter = new Int32Array(turns);
   const workerData: WatchdogData = { ...settings, turns };
   // The thread may not print to stdout, because MCP uses it.
-  const thread = new Worker(new URL(`./watchdog-thread${import.meta.url.slice(-3)}`, import.meta.url), {
+  const thread = new Worker(threadFile('watchdog-thread'), {
     workerData,
     execArgv: [],
     stdout: true,

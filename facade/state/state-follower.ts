@@ -2,12 +2,11 @@
  * The state as the event loop uses it: a copy of all values, which the thread with the database keeps up to date. Reads
  * use the copy and return at once. Writes wait for the thread (decision 55).
  */
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { threadFile } from '../../catalogs/programs/own-code.ts';
 import { needsSettle } from './budget-counter.ts';
 import { isAlive, ownMark } from './process-mark.ts';
 import type { State } from './state-port.ts';
@@ -93,7 +92,7 @@ class Thread {
 
   #start(): Worker {
     // The thread may not print to stdout, because MCP uses it.
-    const worker = new Worker(threadFile(), { env: {}, execArgv: [], stdout: true, stderr: true });
+    const worker = new Worker(threadFile('state-thread'), { env: {}, execArgv: [], stdout: true, stderr: true });
     worker.on('message', ({ id, follower, answer }: StateMessage) => {
       this.#followers.get(follower)?.receive(id, answer);
       if (id !== 0) this.#count(-1);
@@ -357,11 +356,4 @@ function errorOf({ code, message, next }: Extract<StateResponse, { failed: unkno
 
 function closed(): TollgateError {
   return new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
-}
-
-/** Returns the file of the thread: always the built one, also when tests run the sources. */
-function threadFile(): string {
-  const here = path.dirname(fileURLToPath(import.meta.url));
-  const built = path.join(here, 'state-thread.js');
-  return existsSync(built) ? built : path.join(here, '..', '..', 'dist', 'facade', 'state', 'state-thread.js');
 }

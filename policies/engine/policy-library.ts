@@ -91,4 +91,4 @@ async function rebuild(): Promise<void> {
   );
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) await rebuild();
+if (process.argv[1] === fileURLToPath(import.meta.url)) void rebuild();

@@ -33,6 +33,9 @@ const SOURCES_OF: readonly (readonly [RegExp, string])[] = [
   [/$/, ''],
   [/\.(d\.ts|js)$/, '.ts'],
   [/\.check\.cjs$/, '.json'],
+  // The bundles.
+  [/^(code|\.compiled)\/.*$/, 'esbuild.config.mjs'],
+  [/^(.*)\.js\.map$/, '$1.ts'],
 ];
 
 describe('the shipped library', () => {
@@ -209,7 +212,7 @@ describe('assets', () => {
       'schemas/input.json',
       'schemas/decision.json',
       'starter/workspace.yaml',
-      'engine/workers/policy-worker.js',
+      '../code/policy-worker.cjs',
     ]) {
       expect([name, existsSync(path.join(ROOT, 'dist', 'policies', name))]).toEqual([name, true]);
     }

@@ -13,7 +13,7 @@ import { flattenParts, flattenPolicy, reviveParts, revivePolicy } from '../../po
 import { callOf, documentOf, parts } from '../engine/policy-fixture.ts';
 import { configure, Reloadable } from './edited-project.ts';
 
-const THREAD = path.resolve(import.meta.dirname, '..', '..', 'dist', 'facade', 'runtime', 'compile-thread.js');
+const THREAD = path.resolve(import.meta.dirname, '..', '..', 'dist', 'code', 'compile-thread.cjs');
 
 let folder: string;
 beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'tollgate-apart-'))));

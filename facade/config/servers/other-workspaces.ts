@@ -1,4 +1,5 @@
 /** Reads the folders of other workspaces, and refuses those that agents, Tollgate or keys of the user already use. */
+import { PROGRAM } from '../../../catalogs/programs/own-code.ts';
 import { broadFolderProblem } from '../../../catalogs/readers/broad-folders.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
@@ -6,7 +7,7 @@ import type { Config, OtherWorkspaces } from '../config.ts';
 import { quote } from '../config-problems.ts';
 import { isExposed } from '../reading/control-files.ts';
 import { realPath } from '../reading/text-files.ts';
-import { kindOf, PROGRAM } from '../work-folders.ts';
+import { kindOf } from '../work-folders.ts';
 import type { WrittenConfig } from '../written-config.ts';
 import { writableFolders } from './helper-program-settings.ts';
 import type { Guarded } from './sandbox-settings.ts';

@@ -1,8 +1,6 @@
 /** One worker of a policy: its start, one query at a time, and its end when a query takes too long. */
-import { existsSync } from 'node:fs';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { threadFile } from '../../../catalogs/programs/own-code.ts';
 import type { WasmLimits } from '../wasm/wasm-policy.ts';
 import type { QueryOwner } from './fair-queue.ts';
 import { openThreadClock, type ThreadClock } from './thread-clock.ts';
@@ -64,7 +62,7 @@ export class WorkerHandle {
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
     // The worker gets nothing of this process's environment. Its output is dropped: stdout carries the MCP protocol.
-    this.#worker = new Worker(workerFile(), {
+    this.#worker = new Worker(threadFile('policy-worker'), {
       workerData: { ...parts, port: port2 },
       transferList: [port2],
       env: {},
@@ -152,11 +150,4 @@ export class WorkerHandle {
     this.dead = true;
     throw new Error(detail);
   }
-}
-
-/** Node 20 cannot run TypeScript in a worker, so the sources use the built file. */
-function workerFile(): string {
-  const here = path.dirname(fileURLToPath(import.meta.url));
-  const built = path.join(here, 'policy-worker.js');
-  return existsSync(built) ? built : path.join(here, '../../../dist/policies/engine/workers/policy-worker.js');
 }

@@ -1,0 +1,15 @@
+/** Finds the code that Tollgate ships, whether the sources, the compiled modules or the bundle runs. */
+import path from 'node:path';
+
+const ROOT = path.join(import.meta.dirname, '..', '..');
+
+/** The folder of Tollgate's own programs: always the built one, even if the sources run. */
+export const PROGRAM = path.basename(ROOT) === 'dist' ? ROOT : path.join(ROOT, 'dist');
+
+/** The entries of the threads, which esbuild.config.mjs bundles. */
+type ThreadName = 'compile-thread' | 'policy-worker' | 'state-thread' | 'watchdog-thread';
+
+/** Returns the file of a thread: always the built one, because a thread of Node 20 cannot run TypeScript. */
+export function threadFile(name: ThreadName): string {
+  return path.join(PROGRAM, 'code', `${name}.cjs`);
+}

@@ -1,0 +1,87 @@
+/**
+ * The last step of the build: bundles what ships. `dist/code` gets one bundle of all commands and one of each thread,
+ * with source maps. `dist/facade/main.js` starts the first. tsc has compiled every module for tests and benchmarks.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { build } from 'esbuild';
+
+const ROOT = import.meta.dirname;
+
+/**
+ * Modules keep finding the data files next to them, although they are in a bundle: `import.meta` names their place
+ * below dist/. esbuild bundles what `require` names only if `require` is not a variable.
+ */
+const keepPlaces = {
+  name: 'keep-places',
+  setup({ onLoad }) {
+    onLoad({ filter: /\.ts$/ }, ({ path: file }) => {
+      const place = path.relative(ROOT, file).replace(/\.ts$/, '.js');
+      const contents = readFileSync(file, 'utf8')
+        .replace(/^const require = createRequire\(import\.meta\.url\);$/m, '')
+        .replaceAll('createRequire(import.meta.url)', 'require')
+        .replaceAll('import.meta.url', `DIST_URL(${JSON.stringify(place)})`)
+        .replaceAll('import.meta.dirname', `DIST_PATH(${JSON.stringify(path.dirname(place))})`);
+      return { contents, loader: 'ts' };
+    });
+  },
+};
+
+const PLACES = `
+const DIST_PATH = (place) => require('node:path').join(__dirname, '..', place);
+const DIST_URL = (place) => require('node:url').pathToFileURL(DIST_PATH(place)).href;`;
+
+const shared = {
+  absWorkingDir: ROOT,
+  bundle: true,
+  platform: 'node',
+  target: 'node20',
+  sourcemap: true,
+  sourcesContent: false,
+  legalComments: 'linked',
+  metafile: true,
+  logLevel: 'warning',
+};
+
+const bundles = await build({
+  ...shared,
+  format: 'cjs',
+  entryPoints: { tollgate: 'facade/main.ts' },
+  outdir: 'dist/code',
+  outExtension: { '.js': '.cjs' },
+  entryNames: '[name]-[hash]',
+  banner: { js: PLACES },
+  plugins: [keepPlaces],
+  // Native code, which a bundle cannot contain.
+  external: ['libsql', '@napi-rs/keyring'],
+});
+
+await build({
+  ...shared,
+  format: 'cjs',
+  entryPoints: [
+    'facade/runtime/compile-thread.ts',
+    'facade/runtime/watchdog-thread.ts',
+    'facade/state/state-thread.ts',
+    'policies/engine/workers/policy-worker.ts',
+  ],
+  outdir: 'dist/code',
+  outExtension: { '.js': '.cjs' },
+  entryNames: '[name]',
+  banner: { js: PLACES },
+  plugins: [keepPlaces],
+  external: ['libsql', '@napi-rs/keyring'],
+});
+
+const bundle = Object.keys(bundles.metafile.outputs).find((name) => name.endsWith('.cjs'));
+
+await build({
+  ...shared,
+  format: 'esm',
+  entryPoints: {
+    'facade/main': 'facade/cli/launcher.ts',
+    'adapters/primitives/fetch/fetch-server': 'adapters/primitives/fetch/fetch-server.ts',
+  },
+  outdir: 'dist',
+  define: { BUNDLE: JSON.stringify(path.basename(bundle)) },
+});
