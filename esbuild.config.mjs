@@ -36,6 +36,8 @@ const shared = {
   bundle: true,
   platform: 'node',
   target: 'node20',
+  // jsonc-parser has a `main` that hides its requires from a bundler.
+  mainFields: ['module', 'main'],
   sourcemap: true,
   sourcesContent: false,
   legalComments: 'linked',
