@@ -7,7 +7,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, MAX_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
 import { EventStreamReader } from '../rpc/event-stream.ts';
 import { scanJson } from '../rpc/json-scan.ts';
-import { MAX_JSON_VALUES, readMessage, type WireMessage } from '../rpc/message-parser.ts';
+import { firstByte, MAX_JSON_VALUES, OPEN_LIST, readMessage, type WireMessage } from '../rpc/message-parser.ts';
 
 /** How requests are sent, and the events that they report. */
 export interface RemoteFetchEvents {
@@ -174,12 +174,11 @@ function collector(streaming: boolean, onMessage: ((text: Buffer) => void) | und
  * accepted only if doubles hold all of its numbers.
  */
 function readBody(body: Buffer): readonly WireMessage[] {
-  const text = body.toString('utf8');
-  if (!text.trimStart().startsWith('[')) return [readMessage(body, 'server')];
-  const { exact, values } = scanJson(text);
+  if (firstByte(body) !== OPEN_LIST) return [readMessage(body, 'server')];
+  const { exact, values } = scanJson(body);
   if (!exact || values > MAX_JSON_VALUES) return [readMessage(body, 'server')];
   try {
-    return (JSON.parse(text) as readonly unknown[]).map((item) =>
+    return (JSON.parse(body.toString('utf8')) as readonly unknown[]).map((item) =>
       readMessage(Buffer.from(JSON.stringify(item)), 'server'),
     );
   } catch {

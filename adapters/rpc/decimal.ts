@@ -15,7 +15,8 @@ export function fitsDouble(written: string): boolean {
   if (!Number.isFinite(value) || Object.is(value, -0)) return false;
   // Fifteen significant digits survive a double in its normal range; the slow comparison decides the rest.
   if (digits <= 15 && Math.abs(value) > NORMAL) return true;
-  return canonicalDecimal(written) === canonicalDecimal(String(value));
+  const shortest = String(value);
+  return shortest === written || canonicalDecimal(written) === canonicalDecimal(shortest);
 }
 
 /**

@@ -3,7 +3,10 @@
 /** Options of the reader. `maxBytes` counts one line without its newline. */
 export interface LineReaderOptions {
   readonly maxBytes: number;
-  /** Called with each line that is not empty, without CR and LF. The bytes are valid until it returns. */
+  /**
+   * Called with each line that is not empty, without CR and LF. Up to KEPT_LINE_BYTES, the bytes are valid until it
+   * returns. A longer line keeps its bytes.
+   */
   onLine(line: Buffer): void;
   /** Called when a line over the limit has ended. `edges`: its first and last bytes, which may contain an id. */
   onBad(reason: string, edges: string): void;
@@ -11,7 +14,8 @@ export interface LineReaderOptions {
 
 const NEWLINE = 10;
 const RETURN = 13;
-const FIRST_BLOCK = 64 * 1024;
+/** The size of the block that is used for many lines. */
+export const KEPT_LINE_BYTES = 64 * 1024;
 const EDGE_BYTES = 256;
 
 /**
@@ -61,7 +65,7 @@ export class LineReader {
     const { skipped } = this;
     const line = this.block.subarray(0, this.used);
     // Released before the callback, so that a large block does not outlive its line.
-    if (this.block.length > FIRST_BLOCK || skipped !== undefined) this.block = Buffer.alloc(0);
+    if (this.block.length > KEPT_LINE_BYTES || skipped !== undefined) this.block = Buffer.alloc(0);
     this.used = 0;
     this.skipped = undefined;
     if (skipped === undefined) this.deliver(line);
@@ -85,7 +89,7 @@ export class LineReader {
     }
     const needed = this.used + bytes.length;
     if (needed > this.block.length) {
-      const grown = Buffer.allocUnsafe(Math.max(FIRST_BLOCK, Math.min(2 * needed, this.options.maxBytes)));
+      const grown = Buffer.allocUnsafe(Math.max(KEPT_LINE_BYTES, Math.min(2 * needed, this.options.maxBytes)));
       this.block.copy(grown, 0, 0, this.used);
       this.block = grown;
     }

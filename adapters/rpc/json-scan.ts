@@ -1,209 +1,470 @@
-/** Scans a JSON text once, in linear time, to decide whether the native parse is safe. It builds no values. */
+/**
+ * Checks a JSON text in one pass over its bytes, in linear time. It builds no values: it finds where the members are,
+ * and what later stages must know about the text.
+ */
+import { isSuspect } from '../../catalogs/text/hostile-text.ts';
 import { fitsDouble } from './decimal.ts';
+import { isText, JsonKeys } from './json-keys.ts';
 
-/** One member of the outermost object. `text.slice(start, end)` is its value without white space around it. */
+/** One member of an object. The bytes from `start` to `end` are its value without white space around it. */
 export interface JsonMember {
   readonly key: string;
   readonly start: number;
   readonly end: number;
+  /** False if a double does not hold one of its numbers exactly. */
+  readonly exact: boolean;
+  /** True for an array that holds objects only. */
+  readonly hasOnlyObjects: boolean;
+  /** The members of the value. Only for the members of the outermost object of a message. */
+  readonly members: readonly JsonMember[];
 }
 
-/** The result of a scan. It is meaningful only for texts that JSON.parse accepts. */
+/** Facts about the strings of a text. They say which steps of shaping can be skipped, so each may be too careful. */
+export interface StringFacts {
+  /** A key `_meta` below the members of the result. */
+  hasNestedMeta: boolean;
+  /** An item of a list has a key `uri`, `icons` or `resource`. */
+  hasAddress: boolean;
+  /** A character that `escapeHostile` may write out. */
+  isSuspect: boolean;
+  /** An escape that need not be written so: `\u`, `\/`, or `\\`, which begins one in a text that is JSON itself. */
+  hasFreeEscape: boolean;
+  /** The number of line ends in strings. */
+  newlines: number;
+}
+
+/** The result of a scan. Besides `members`, `depth` and `values`, it is meaningful only if `isValid`. */
 export interface JsonScan {
+  /** True if the text is JSON (RFC 8259). */
+  readonly isValid: boolean;
+  /** The members of the outermost object. */
   readonly members: readonly JsonMember[];
-  /** The number of members at all depths. A parsed value with fewer keys has lost a duplicate. */
-  readonly keys: number;
+  /** True if an object has two equal keys, however they are escaped. */
+  readonly hasDuplicate: boolean;
   /** The number of commas and of opening brackets. There is at most one value more. */
   readonly values: number;
   /** The deepest nesting of arrays and objects. */
   readonly depth: number;
   /** False if a double does not hold a number exactly: digits lost, out of range, or minus zero. */
   readonly exact: boolean;
-  readonly loneSurrogate: boolean;
+  readonly hasLoneSurrogate: boolean;
+  readonly strings: Readonly<StringFacts>;
 }
+
+/**
+ * The level of the objects whose members are found: 1 for a text by itself, 2 for a message, whose result or params are
+ * members of the outermost object.
+ */
+export type ScanLevel = 1 | 2;
+
+/** The most values in one message. Each takes at least 50 bytes, and up to four microseconds in each step of a call. */
+export const MAX_JSON_VALUES = 250_000;
 
 const QUOTE = 34;
 const BACKSLASH = 92;
-const LETTER_D = 100;
 const LETTER_U = 117;
-/** The number of code units that are read one by one after an escape. */
-const NEAR = 16;
+const UNDERSCORE = 95;
+const OPEN_OBJECT = 123;
+const OPEN_LIST = 91;
+const NOTHING: readonly never[] = [];
+/** Keys of an item with an address that a client may open. */
+const ADDRESSES: ReadonlySet<string> = new Set(['uri', 'icons', 'resource']);
+
+/** Bytes of a string that need a look: quote, backslash, control characters, and first bytes of suspect characters. */
+const SPECIAL = new Uint8Array(256).fill(1, 0, 32);
+for (const byte of [QUOTE, BACKSLASH, 0x7f, 0xc2, 0xe1, 0xe2, 0xef, 0xf3]) SPECIAL[byte] = 1;
+/** The number of bytes that are read one by one before words are. */
+const NEAR = 8;
+/** A text with fewer bytes is not read in words, because the view costs more. */
+const MIN_VIEW_BYTES = 1024;
+
+/** What may come next. A number for each, because it is compared at every token. */
+const VALUE = 0;
+const FIRST_VALUE = 1;
+const KEY = 2;
+const FIRST_KEY = 3;
+const COLON = 4;
+/** A comma or a closing bracket; at level 0, the end. */
+const NEXT = 5;
+
+/** Deeper levels are not followed, because no message may nest so deep. */
+const DEEPEST = 512;
+/** For each open level: 1 if it is an object. Shared, because only one text is scanned at a time. */
+const isObjectAt = new Uint8Array(DEEPEST + 1);
+/** For each level, the last string. The scan reads those of members only. */
+const keyStarts = new Int32Array(DEEPEST + 1);
+const keyEnds = new Int32Array(DEEPEST + 1);
 
 /**
- * Scans a text. Never throws. The time is linear in the length and the stack has a fixed size, for any nesting and any
- * number of keys. Native searches skip strings without escapes.
+ * Scans a UTF-8 text. Never throws. The time is linear in the length and the stack has a fixed size, for any nesting
+ * and any number of keys. After a fault it goes on, so that the id of a message can still be found.
  */
-export function scanJson(text: string): JsonScan {
-  return new Scanner(text).run();
+export function scanJson(bytes: Buffer, level: ScanLevel = 1): JsonScan {
+  return new Scanner(bytes, level).run();
 }
 
-/** Returns the members of the outermost object of a text, in order. Never throws. */
+/** Returns the members of the outermost object of a text, in order, with places in the text. Never throws. */
 export function jsonMembers(text: string): readonly JsonMember[] {
-  return scanJson(text).members;
+  const bytes = Buffer.from(text);
+  const { members } = scanJson(bytes);
+  if (bytes.length === text.length) return members;
+  let [byte, place] = [0, 0];
+  const placeOf = (at: number): number => {
+    place += bytes.toString('utf8', byte, at).length;
+    byte = at;
+    return place;
+  };
+  return members.map((member) => ({ ...member, start: placeOf(member.start), end: placeOf(member.end) }));
 }
 
-class Scanner {
-  private readonly text: string;
-  private readonly members: JsonMember[] = [];
-  private keys = 0;
-  private values = 0;
-  private level = 0;
-  private depth = 0;
-  private exact = true;
-  private loneSurrogate = false;
-  /** The next backslash at or after the current place. It is found once for all strings before it. */
-  private backslash = -1;
-  private keyStart = 0;
-  private keyEnd = 0;
-  private valueStart = -1;
-  private key = '';
+/** A member that has begun. */
+class OpenMember {
+  readonly key: string;
+  readonly start: number;
+  exact = true;
+  hasOnlyObjects = true;
+  members: JsonMember[] | undefined;
 
-  constructor(text: string) {
-    this.text = text;
+  constructor(key: string, start: number) {
+    this.key = key;
+    this.start = start;
+  }
+}
+
+class Scanner implements JsonScan {
+  readonly members: JsonMember[] = [];
+  isValid = true;
+  values = 0;
+  depth = 0;
+  exact = true;
+  hasLoneSurrogate = false;
+  readonly strings: StringFacts = {
+    hasNestedMeta: false,
+    hasAddress: false,
+    isSuspect: false,
+    hasFreeEscape: false,
+    newlines: 0,
+  };
+  private readonly bytes: Buffer;
+  private readonly view: DataView | undefined;
+  private readonly keys: JsonKeys;
+  private readonly base: ScanLevel;
+  private state = VALUE;
+  private level = 0;
+  private outer: OpenMember | undefined;
+  private inner: OpenMember | undefined;
+
+  constructor(bytes: Buffer, base: ScanLevel) {
+    this.bytes = bytes;
+    this.base = base;
+    this.keys = new JsonKeys(bytes);
+    this.view = bytes.length < MIN_VIEW_BYTES ? undefined : new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+
+  get hasDuplicate(): boolean {
+    return this.keys.hasDuplicate;
   }
 
   run(): JsonScan {
-    const { text } = this;
-    for (let at = 0; at < text.length; at++) {
-      const unit = text.charCodeAt(at);
-      if (unit === QUOTE) at = this.skipString(at);
-      else if (unit === 45 || (unit >= 48 && unit <= 57)) at = this.skipNumber(at);
-      else if (unit > 32) this.mark(unit, at);
+    const bytes = this.bytes;
+    keyStarts.fill(0, 0, 3);
+    keyEnds.fill(0, 0, 3);
+    for (let at = 0; at < bytes.length; at += 1) {
+      const byte = bytes[at] as number;
+      if (byte === QUOTE) at = this.readString(at);
+      else if (byte === 45 || (byte >= 48 && byte <= 57)) at = this.readNumber(at);
+      else if (byte > 32) at = this.mark(byte, at);
+      else if (byte !== 32 && byte !== 10 && byte !== 13 && byte !== 9) this.isValid = false;
     }
-    const { members, keys, values, depth, exact, loneSurrogate } = this;
-    return { members, keys, values, depth, exact, loneSurrogate };
+    if (this.state !== NEXT || this.level !== 0) this.isValid = false;
+    return this;
   }
 
-  /** Tracks the nesting, and where the members of the outermost object begin and end. */
-  private mark(unit: number, at: number): void {
-    switch (unit) {
-      case 123: // {
-      case 91: // [
-        this.values++;
-        this.level++;
-        if (this.level > this.depth) this.depth = this.level;
-        return;
+  /** Reads a bracket, a colon, a comma or a literal. Returns the place of its last byte. */
+  private mark(byte: number, at: number): number {
+    switch (byte) {
+      case OPEN_OBJECT:
+      case OPEN_LIST:
+        this.open(byte);
+        return at;
       case 125: // }
       case 93: // ]
-        if (this.level === 1) this.closeMember(at);
-        this.level--;
-        return;
+        this.close(byte === 125, at);
+        return at;
       case 58: // :
-        this.keys++;
-        if (this.level === 1) this.openMember(at + 1);
-        return;
+        if (this.state !== COLON) this.isValid = false;
+        this.state = VALUE;
+        this.beginMember(at + 1);
+        return at;
       case 44: // ,
-        this.values++;
-        if (this.level === 1) this.closeMember(at);
-        return;
+        this.values += 1;
+        if (this.state !== NEXT || this.level === 0) this.isValid = false;
+        this.state = isObjectAt[Math.min(this.level, DEEPEST)] === 1 ? KEY : VALUE;
+        this.endMember(at);
+        return at;
       default:
+        return this.literal(byte, at);
     }
   }
 
-  private openMember(start: number): void {
-    const raw = this.text.slice(this.keyStart, this.keyEnd);
-    this.key = raw.includes('\\') ? unescape(raw) : raw;
-    this.valueStart = start;
+  private open(byte: number): void {
+    this.beginValue(byte);
+    this.values += 1;
+    this.level += 1;
+    const level = this.level;
+    if (level > this.depth) this.depth = level;
+    this.state = byte === OPEN_OBJECT ? FIRST_KEY : FIRST_VALUE;
+    if (level < 1 || level > DEEPEST) return;
+    isObjectAt[level] = byte === OPEN_OBJECT ? 1 : 0;
+    if (byte === OPEN_OBJECT) this.keys.open(level);
   }
 
-  private closeMember(end: number): void {
-    if (this.valueStart < 0) return;
-    let start = this.valueStart;
+  private close(isObject: boolean, at: number): void {
+    const state = this.state;
+    const isOpen = this.level > 0 && (isObjectAt[Math.min(this.level, DEEPEST)] === 1) === isObject;
+    if (!isOpen || (state !== NEXT && state !== (isObject ? FIRST_KEY : FIRST_VALUE))) this.isValid = false;
+    this.endMember(at);
+    this.level -= 1;
+    this.state = NEXT;
+  }
+
+  private literal(byte: number, at: number): number {
+    this.beginValue(byte);
+    this.state = NEXT;
+    const word = byte === 116 ? 'true' : byte === 102 ? 'false' : 'null';
+    if (isText(this.bytes, at, word)) return at + word.length - 1;
+    this.isValid = false;
+    return at;
+  }
+
+  /** Checks that a value may begin here. `byte` is its first. */
+  private beginValue(byte: number): void {
+    if (this.state > FIRST_VALUE) this.isValid = false;
+    if (byte !== OPEN_OBJECT && this.level === this.base + 1 && this.innermost !== undefined)
+      this.innermost.hasOnlyObjects = false;
+  }
+
+  private get innermost(): OpenMember | undefined {
+    return this.base === 1 ? this.outer : this.inner;
+  }
+
+  private beginMember(start: number): void {
+    if (this.level < 1 || this.level > this.base) return;
+    const member = new OpenMember(
+      this.keys.text(keyStarts[this.level] as number, keyEnds[this.level] as number),
+      start,
+    );
+    if (this.level === 1) this.outer = member;
+    else this.inner = member;
+  }
+
+  private endMember(end: number): void {
+    const bytes = this.bytes;
+    const member = this.level === 1 ? this.outer : this.level === 2 ? this.inner : undefined;
+    if (member === undefined) return;
+    let { start } = member;
     let stop = end;
-    while (start < stop && this.text.charCodeAt(start) <= 32) start++;
-    while (stop > start && this.text.charCodeAt(stop - 1) <= 32) stop--;
-    this.members.push({ key: this.key, start, end: stop });
-    this.valueStart = -1;
+    while (start < stop && (bytes[start] as number) <= 32) start += 1;
+    while (stop > start && (bytes[stop - 1] as number) <= 32) stop -= 1;
+    const { key, exact, members = NOTHING } = member;
+    const hasOnlyObjects = member.hasOnlyObjects && bytes[start] === OPEN_LIST;
+    const done = { key, start, end: stop, exact, hasOnlyObjects, members };
+    if (this.level === 1) {
+      this.members.push(done);
+      this.outer = undefined;
+      return;
+    }
+    this.inner = undefined;
+    if (this.outer === undefined) return;
+    if (!exact) this.outer.exact = false;
+    (this.outer.members ??= []).push(done);
   }
 
-  /** Returns the place of the closing quote, or the end of the text. */
-  private skipString(open: number): number {
-    const { text } = this;
-    if (this.backslash < open) this.backslash = orEnd(text.indexOf('\\', open + 1), text);
-    let close = orEnd(text.indexOf('"', open + 1), text);
-    if (this.backslash < close) close = this.skipEscapes(this.backslash);
-    if (this.level === 1) {
-      this.keyStart = open + 1;
-      this.keyEnd = close;
+  /** Reads a string. Returns the place of its closing quote, or the end of the text. */
+  private readString(open: number): number {
+    const close = this.skipString(open + 1);
+    const level = this.level;
+    keyStarts[level] = open + 1;
+    keyEnds[level] = close;
+    if (this.state === KEY || this.state === FIRST_KEY) {
+      this.state = COLON;
+      // With more values the message is refused anyway, and millions of keys would take too much memory.
+      if (this.values <= MAX_JSON_VALUES) this.keys.add(level, open + 1, close);
+      if (level > this.base) this.noteKey(open + 1, close);
+    } else {
+      this.beginValue(QUOTE);
+      this.state = NEXT;
     }
     return close;
   }
 
-  /**
-   * Starts at the first escape of a string. Escapes are often close together, so it reads a few units one by one before
-   * it uses a native search. It remembers the next backslash and quote, so it searches no part of the text twice.
-   */
-  private skipEscapes(from: number): number {
-    const { text } = this;
-    let at = from;
-    let close = -1;
-    while (at < text.length) {
-      for (let near = at + NEAR; at < near; ) {
-        const unit = text.charCodeAt(at);
-        if (unit === QUOTE) return at;
-        if (unit !== BACKSLASH) at += 1;
-        else {
-          at = this.endOfEscape(at);
-          near = at + NEAR;
-        }
+  /** `_meta` anywhere, and the keys of addresses in items, also if they are escaped. */
+  private noteKey(start: number, end: number): void {
+    const below = this.level - this.base;
+    const first = this.bytes[start];
+    const mayMatter = first === UNDERSCORE || first === BACKSLASH;
+    // u, i or r
+    if (!mayMatter && (below !== 2 || (first !== LETTER_U && first !== 105 && first !== 114))) return;
+    const key = this.keys.text(start, end);
+    if (key === '_meta') this.strings.hasNestedMeta = true;
+    else if (below === 2 && ADDRESSES.has(key)) this.strings.hasAddress = true;
+  }
+
+  /** `from` is the first place in a string. */
+  private skipString(from: number): number {
+    const bytes = this.bytes;
+    let at = this.skipPlain(from);
+    while (at < bytes.length) {
+      const byte = bytes[at] as number;
+      if (byte === QUOTE) return at;
+      if (byte === BACKSLASH) at = this.skipEscape(at);
+      else {
+        this.noteSpecial(byte, at);
+        at += 1;
       }
-      if (close < at) close = orEnd(text.indexOf('"', at), text);
-      if (this.backslash < at) this.backslash = orEnd(text.indexOf('\\', at), text);
-      if (close <= this.backslash) return close;
-      at = this.backslash;
+      at = this.skipPlain(at);
     }
-    return text.length;
+    this.isValid = false;
+    return bytes.length;
+  }
+
+  private skipPlain(from: number): number {
+    const bytes = this.bytes;
+    const view = this.view;
+    const { length } = bytes;
+    for (let at = from; ; ) {
+      for (const stop = Math.min(at + NEAR, length); at < stop; at += 1)
+        if (SPECIAL[bytes[at] as number] !== 0) return at;
+      if (at >= length) return length;
+      if (view !== undefined) while (at + 4 <= length && isPlainWord(view.getInt32(at, true))) at += 4;
+    }
+  }
+
+  private noteSpecial(byte: number, at: number): void {
+    if (byte < 32) this.isValid = false;
+    else if (!this.strings.isSuspect) this.strings.isSuspect = isSuspect(firstUnit(this.bytes, at));
   }
 
   /** Returns the place after the escape that starts at `at`. */
-  private endOfEscape(at: number): number {
-    return this.text.charCodeAt(at + 1) === LETTER_U ? this.skipUnicode(at + 1) + 1 : at + 2;
+  private skipEscape(at: number): number {
+    switch (this.bytes[at + 1]) {
+      case QUOTE:
+      case 114: // r
+      case 116: // t
+        break;
+      case 110: // n
+        this.strings.newlines += 1;
+        break;
+      case BACKSLASH:
+      case 47: // /
+        this.strings.hasFreeEscape = true;
+        break;
+      case 98: // b
+      case 102: // f
+        this.strings.isSuspect = true;
+        break;
+      case LETTER_U:
+        return this.skipUnicode(at);
+      default:
+        this.isValid = false;
+    }
+    return at + 2;
   }
 
-  /** `at` is the `u` of an escape. Returns the place of its last hex digit, or of the second half's in a pair. */
+  /** `at` is the backslash of `\u`. Returns the place after the escape, or after the second half of a pair. */
   private skipUnicode(at: number): number {
-    // Only \uD… can be half of a pair. Fully escaped texts contain millions of others.
-    if ((this.text.charCodeAt(at + 1) | 32) !== LETTER_D) return at;
-    const unit = hexUnit(this.text, at + 1);
-    if (unit < 0xd800) return at;
-    const second = this.text.startsWith('\\u', at + 5) ? hexUnit(this.text, at + 7) : 0;
-    if (unit < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return at + 10;
-    this.loneSurrogate = true;
+    const bytes = this.bytes;
+    this.strings.hasFreeEscape = true;
+    const unit = hexUnit(bytes, at + 2);
+    if (unit < 0) {
+      this.isValid = false;
+      return at + 2;
+    }
+    if (unit === 10) this.strings.newlines += 1;
+    if (!this.strings.isSuspect) this.strings.isSuspect = isSuspect(unit);
+    if (unit < 0xd800 || unit > 0xdfff) return at + 6;
+    const second = bytes[at + 6] === BACKSLASH && bytes[at + 7] === LETTER_U ? hexUnit(bytes, at + 8) : 0;
+    if (unit < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return at + 12;
+    this.hasLoneSurrogate = true;
+    this.strings.isSuspect = true;
+    return at + 6;
+  }
+
+  /** Reads a number. Returns the place of its last byte. */
+  private readNumber(start: number): number {
+    const bytes = this.bytes;
+    this.beginValue(45);
+    this.state = NEXT;
+    let at = bytes[start] === 45 ? start + 1 : start;
+    const whole = this.digits(at);
+    if (whole === at || (bytes[at] === 48 && whole > at + 1)) this.isValid = false;
+    at = whole;
+    if (bytes[at] === 46) {
+      const end = this.digits(at + 1);
+      if (end === at + 1) this.isValid = false;
+      at = end;
+    }
+    const mantissa = at;
+    if (((bytes[at] as number) | 32) === 101) {
+      const sign = bytes[at + 1] === 43 || bytes[at + 1] === 45 ? 2 : 1;
+      const end = this.digits(at + sign);
+      if (end === at + sign) this.isValid = false;
+      at = end;
+    }
+    // Fifteen digits without an exponent survive a double. Minus zero does not.
+    const isShort = at === mantissa && at - start <= 15;
+    if (!isShort || (bytes[start] === 45 && bytes[start + 1] === 48)) this.noteNumber(start, at);
+    return at - 1;
+  }
+
+  private noteNumber(start: number, end: number): void {
+    const member = this.inner ?? this.outer;
+    const isExact = member?.exact ?? this.exact;
+    if (!isExact || fitsDouble(this.bytes.toString('latin1', start, end))) return;
+    this.exact = false;
+    if (member !== undefined) member.exact = false;
+  }
+
+  private digits(from: number): number {
+    const bytes = this.bytes;
+    let at = from;
+    while (at < bytes.length && (bytes[at] as number) >= 48 && (bytes[at] as number) <= 57) at += 1;
     return at;
   }
+}
 
-  private skipNumber(start: number): number {
-    const { text } = this;
-    let end = start + 1;
-    let plain = true;
-    for (; end < text.length; end++) {
-      const unit = text.charCodeAt(end);
-      if (unit >= 48 && unit <= 57) continue;
-      // . + - E e
-      if (unit !== 46 && unit !== 43 && unit !== 45 && unit !== 69 && unit !== 101) break;
-      plain = false;
-    }
-    const certain = plain && end - start <= 15 && text.charCodeAt(start) !== 45;
-    if (!certain && this.exact) this.exact = fitsDouble(text.slice(start, end));
-    return end - 1;
+/** Returns true if four bytes of a string are ASCII and need no look. Each term sets the top bit of such a byte. */
+function isPlainWord(word: number): boolean {
+  const found =
+    word |
+    (word + 0x01010101) |
+    (word - 0x20202020) |
+    ((word ^ 0x22222222) - 0x01010101) |
+    ((word ^ 0x5c5c5c5c) - 0x01010101);
+  return (found & 0x80808080) === 0;
+}
+
+/** Returns the first code unit of the character that begins at a place of a UTF-8 text. */
+function firstUnit(bytes: Buffer, at: number): number {
+  const byte = bytes[at] as number;
+  if (byte < 0x80) return byte;
+  const second = (bytes[at + 1] as number) & 63;
+  if (byte < 0xe0) return ((byte & 31) << 6) | second;
+  const third = (bytes[at + 2] as number) & 63;
+  if (byte < 0xf0) return ((byte & 15) << 12) | (second << 6) | third;
+  // The high half of the pair has the upper ten bits.
+  return 0xd7c0 + (((byte & 7) << 8) | (second << 2) | (third >> 4));
+}
+
+/** Returns the code unit of four hex digits, or -1. */
+function hexUnit(bytes: Buffer, at: number): number {
+  let unit = 0;
+  for (let place = at; place < at + 4; place += 1) {
+    const byte = bytes[place] ?? 0;
+    const digit =
+      byte >= 48 && byte <= 57 ? byte - 48 : (byte | 32) >= 97 && (byte | 32) <= 102 ? (byte | 32) - 87 : -1;
+    if (digit < 0) return -1;
+    unit = unit * 16 + digit;
   }
-}
-
-function orEnd(found: number, text: string): number {
-  return found < 0 ? text.length : found;
-}
-
-/** Returns the code unit of four hex digits, or -1. JSON.parse refuses such a text anyway. */
-function hexUnit(text: string, at: number): number {
-  const digits = text.slice(at, at + 4);
-  return /^[0-9a-fA-F]{4}$/.test(digits) ? Number.parseInt(digits, 16) : -1;
-}
-
-/** Returns a key as JSON reads it. Returns the raw text if it is not JSON: the later parse refuses it. */
-function unescape(raw: string): string {
-  try {
-    return JSON.parse(`"${raw}"`) as string;
-  } catch {
-    return raw;
-  }
+  return unit;
 }

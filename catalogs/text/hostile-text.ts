@@ -30,6 +30,15 @@ export function mayBeHostile(text: string): boolean {
   return QUICK.test(text);
 }
 
+/** For each code unit: 0 if it has not been asked for, 1 if it is not suspect, 2 if it is. */
+const suspects = new Uint8Array(0x10000);
+
+/** Returns true for a code unit with which a character that `escapeHostile` writes out may begin. */
+export function isSuspect(unit: number): boolean {
+  if (suspects[unit] === 0) suspects[unit] = QUICK.test(String.fromCharCode(unit)) ? 2 : 1;
+  return suspects[unit] === 2;
+}
+
 type Ranges = readonly (readonly [number, number])[];
 /** Pictographs and regional letters, generously. */
 const PICTOGRAPHS: Ranges = [
