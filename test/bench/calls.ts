@@ -32,6 +32,8 @@ const ROWS: readonly Row[] = [
   ['URL, output schema', 'tollgate', 'page', 'sdk: URL, output schema'],
 ];
 const NAMES = ROWS.map(([name]) => name);
+/** The cell of a figure that a target does not have: a server alone has no proxy. */
+const NONE = '–';
 const FLIGHTS = [8, 32, 128] as const;
 const SIZES = [
   ['10 kB', 10_000, 30],
@@ -92,7 +94,7 @@ async function measureCalls(transport: Transport, plan: Plan): Promise<Measured>
     const [alone = []] = flights;
     return {
       cells: [
-        alone.map((blocks, index) => aloneCells(blocks, baseOf(alone, index))),
+        ROWS.map((_, row) => aloneCells(alone, row)),
         ROWS.map((_, row) => flights.map((all) => ratioCell(all, row, 'cpu'))),
         ROWS.map((_, row) => flights.map((all) => ratioCell(all, row, 'rate'))),
         TARGETS.map((_, row) => sizes.map((size) => size.cells[row] ?? '')),
@@ -128,20 +130,28 @@ function baseOf(all: readonly Block[][], row: number): readonly Block[] {
 
 const p50Of = ({ us }: Block): number => median(us);
 
-function aloneCells(blocks: readonly Block[], base: readonly Block[]): readonly string[] {
-  const us = blocks.flatMap((block) => block.us);
+function aloneCells(all: readonly Block[][], row: number): readonly string[] {
+  const us = (all[row] ?? []).flatMap((block) => block.us);
+  const [, p50] = ratioOf(all, row, p50Of);
+  const [cpu, cpuRatio] = ratioOf(all, row, ({ cpu: used }) => used);
+  const isProxy = ROWS[row]?.[1] !== 'direct';
   return [
     ...[0.5, 0.95, 0.99].map((q) => quantile(us, q).toFixed(0)),
-    median(blocks.map(({ cpu }) => cpu)).toFixed(0),
-    pairedRatio(blocks, base, p50Of).toFixed(2),
-    pairedRatio(blocks, base, ({ cpu }) => cpu).toFixed(2),
+    isProxy ? cpu.toFixed(0) : NONE,
+    p50.toFixed(2),
+    isProxy ? cpuRatio.toFixed(2) : NONE,
   ];
 }
 
-function ratioCell(all: readonly Block[][], row: number, key: 'cpu' | 'rate'): string {
+/** Returns the median of a row over its blocks, and of its ratio to the base. */
+function ratioOf(all: readonly Block[][], row: number, of: (block: Block) => number): readonly [number, number] {
   const blocks = all[row] ?? [];
-  const ratio = pairedRatio(blocks, baseOf(all, row), (block) => block[key]);
-  return withRatio(median(blocks.map((block) => block[key])), ratio);
+  return [median(blocks.map(of)), pairedRatio(blocks, baseOf(all, row), of)];
+}
+
+function ratioCell(all: readonly Block[][], row: number, key: 'cpu' | 'rate'): string {
+  if (key === 'cpu' && ROWS[row]?.[1] === 'direct') return NONE;
+  return withRatio(...ratioOf(all, row, (block) => block[key]));
 }
 
 /** The ratios that goals are about: of p50 alone, and of processor time and calls per second at 32 in flight. */
@@ -150,9 +160,9 @@ function callFigures(flights: readonly Block[][][]): Record<string, number> {
   const rows = ROWS.flatMap(([, target, kind], row) => (target === 'tollgate' ? [[kind, row] as const] : []));
   return Object.fromEntries(
     rows.flatMap(([kind, row]) => [
-      [`p50.${kind}`, pairedRatio(alone[row] ?? [], baseOf(alone, row), p50Of)],
-      [`cpu32.${kind}`, pairedRatio(many[row] ?? [], baseOf(many, row), ({ cpu }) => cpu)],
-      [`rate32.${kind}`, pairedRatio(many[row] ?? [], baseOf(many, row), ({ rate }) => rate)],
+      [`p50.${kind}`, ratioOf(alone, row, p50Of)[1]],
+      [`cpu32.${kind}`, ratioOf(many, row, ({ cpu }) => cpu)[1]],
+      [`rate32.${kind}`, ratioOf(many, row, ({ rate }) => rate)[1]],
     ]),
   );
 }
@@ -200,7 +210,7 @@ async function measureNewProcesses(
   const cells = TARGETS.map((name, row) =>
     (['start', 'first', 'later', 'peak'] as const).map((key) =>
       name === 'direct' && key === 'peak'
-        ? '–'
+        ? NONE
         : withRatio(median(found[row]?.map((value) => value[key]) ?? []), ratio(row, key)),
     ),
   );

@@ -30,7 +30,7 @@ export function comparePart(before: string, after: string): Part {
       for (const kind of ROWS) {
         say(`compare: ${kind}`);
         const lanes = targets.map((target) => ({ name: kind, target, request: KINDS[kind] }));
-        const plan = { rounds: 15, calls: quick ? 300 : 1500, warm: quick ? 1000 : 4000 };
+        const plan = { rounds: 15, calls: quick ? 300 : 800, warm: quick ? 1000 : 3000 };
         const [old = [], own = []] = await measureLanes(lanes, plan);
         cells.push([
           median(old.map(({ cpu }) => cpu)).toFixed(0),
