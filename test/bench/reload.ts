@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { assembleFacade } from '../../facade/app.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
-import { assembleOnDemand } from '../../facade/main.ts';
 import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
 import { median } from './measure.ts';
 import type { Part } from './tables.ts';
@@ -71,7 +71,7 @@ async function measureOne(rules: number, rounds: number): Promise<readonly numbe
   );
   const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });
   const began = performance.now();
-  const assembled = await assembleOnDemand(read(), {});
+  const assembled = await assembleFacade(read(), {});
   const start = performance.now() - began;
   const times: { readonly reload: number; readonly held: number; readonly worked: number }[] = [];
   for (let round = 1; round <= rounds; round += 1) {
