@@ -6,12 +6,12 @@ import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type KnownServer, loadAllKnown } from '../../catalogs/servers/known-server.ts';
+import { openConsentProbe } from '../../facade/app.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
 import { draftKnown } from '../../facade/cli/connect/connection-draft.ts';
 import { carryOut } from '../../facade/cli/connect/connection-steps.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { type ConsentProbe, probeForConsent } from '../../facade/consent/servers/consent-probe.ts';
-import { APP_MODULE } from '../../facade/main.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
@@ -52,7 +52,7 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     const state = openState(config.state);
     const audit = openAudit(config.audit);
     try {
-      const probe: ConsentProbe = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
+      const probe: ConsentProbe = await openConsentProbe(config, { redactor: new Redactor(), audit, state });
       const { tools } = await probeForConsent(
         { ...server, connectTimeoutMs: 60_000 },
         {},
