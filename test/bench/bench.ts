@@ -35,7 +35,7 @@ const HELP = `npm run bench [-- OPTION…]
 Compares calls through Tollgate with direct calls, with a pipe, with a proxy that only parses and
 serializes JSON, and with a pass-through built on the SDK. Tables go to stdout, progress to stderr.
 
-  --quick           fewer rounds, more noise: about four minutes instead of a quarter of an hour
+  --quick           fewer rounds, more noise: about four minutes
   --only=PART,…     some parts only: ${NAMES.slice(0, 5).join(', ')},
                     ${NAMES.slice(5).join(', ')}
   --compare=FOLDER  only the processor time of a call, against another built checkout
