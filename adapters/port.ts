@@ -79,7 +79,7 @@ export interface UpstreamCall {
   readonly tool: string;
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
   /** The caller's `_meta` without its progressToken. */
-  readonly meta?: Readonly<Record<string, unknown>>;
+  readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** The id of the decision. It links requests that the server makes during this call to the call. */
   readonly id?: string;
   /** An opaque id of the session, for backends that keep state per session (bash sessions, read versions). */
@@ -92,25 +92,25 @@ export interface UpstreamCall {
   /** The maximum size of the result that the caller gets. A backend that returns pages keeps each page within it. */
   readonly cap?: { readonly bytes: number; readonly lines: number };
   /** The paths of the arguments as the policy evaluated them. Absent if it evaluated none. The caller closes them. */
-  readonly pathHandles?: CallPathHandles;
+  readonly pathHandles?: CallPathHandles | undefined;
   /**
    * Decides whether this caller may read a file, given relative to the workspace. Returns the checked descriptor, which
    * the backend closes, or undefined if the caller may not read it. A search shows lines of the descriptor's file only.
    * It reports nothing about other files, because a count would reveal what they contain. Absent: every file.
    */
-  readonly mayRead?: (path: string) => Promise<CallPathHandles | undefined>;
+  readonly mayRead?: ((path: string) => Promise<CallPathHandles | undefined>) | undefined;
   /**
    * Returns the real paths of folders outside of the workspace that this call may use now. The workspace server calls
    * it again before it acts on a path in one of them, and before it returns what it read. Throws DENIED if they were
    * closed in the meantime. Absent: none.
    */
-  readonly outsideFolders?: () => Promise<readonly string[]>;
+  readonly outsideFolders?: (() => Promise<readonly string[]>) | undefined;
   /** Paths that rules close to programs of this caller. Absent if there are none. */
-  readonly confinement?: Confinement;
+  readonly confinement?: Confinement | undefined;
   /** Only for servers that run in this process. */
-  readonly identity?: CallerIdentity;
+  readonly identity?: CallerIdentity | undefined;
   /** Present if the client asked for progress. Gets the params of the server's notification without its token. */
-  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
 }
 
 /**

@@ -14,7 +14,7 @@ export interface PeerRequest {
   /** Milliseconds that progress cannot extend. */
   readonly hardTimeoutMs: number;
   readonly signal?: CancelSignal;
-  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
 }
 
 /** A request in flight. Its peer ends it at `expiresAt`. `release` removes its listener. */

@@ -118,7 +118,7 @@ export class UpstreamSession {
         timeoutMs,
         hardTimeoutMs,
         signal,
-        ...(onProgress !== undefined && { onProgress }),
+        onProgress,
       });
       // Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests.
       if (result.value.resultType === 'input_required') {

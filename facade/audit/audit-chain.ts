@@ -73,12 +73,20 @@ export type CallEntry =
   | WithUndefined<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
 
 /**
- * What is sealed: an entry, or an entry of a call and the text of its facts (a JSON object whose members become part of
- * the record).
+ * What is sealed: an entry, or the texts of an entry of a call and of its facts (JSON objects whose members become part
+ * of the record).
  */
 export type Sealable =
   | { readonly entry: ChainEntry; readonly facts?: undefined }
-  | { readonly entry: CallEntry; readonly facts: string };
+  | { readonly entry: CallEntryText; readonly facts: string };
+
+/** The JSON of a `CallEntry`. */
+export type CallEntryText = string & { readonly of?: CallEntry };
+
+/** Returns an entry of a call as JSON. */
+export function callEntryText(entry: CallEntry): CallEntryText {
+  return JSON.stringify(entry);
+}
 
 /** Every type of a record, in the order of docs/audit.md. */
 export const AUDIT_TYPES = [
@@ -146,8 +154,7 @@ const NO_ROOM = Buffer.alloc(0);
  * Throws for an entry with a key of the seal.
  */
 export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, room = NO_ROOM): SealedRecord {
-  for (const key of SEAL_KEYS) if (key in record.entry) throw new Error(`an entry has the key ${key} of the seal`);
-  const members = membersOf(record);
+  const members = record.facts === undefined ? membersOf(record.entry) : callMembers(record.entry, record.facts);
   const head = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",`;
   const tail = `,"prev":"${prev}"`;
   const most = head.length + members.length * MOST_BYTES + tail.length + SEAL_BYTES + 1;
@@ -159,11 +166,16 @@ export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, r
 }
 
 /** The members of a record between those of the seal. */
-function membersOf({ entry, facts = '{}' }: Sealable): string {
+function membersOf(entry: ChainEntry): string {
+  for (const key of SEAL_KEYS) if (key in entry) throw new Error(`an entry has the key ${key} of the seal`);
   const text = JSON.stringify(entry);
-  if (text.length + facts.length > MAX_RECORD)
-    return JSON.stringify(bounded({ ...(JSON.parse(text) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
-  return facts === '{}' ? text.slice(1, -1) : `${text.slice(1, -1)},${facts.slice(1, -1)}`;
+  return (text.length > MAX_RECORD ? JSON.stringify(bounded(JSON.parse(text))) : text).slice(1, -1);
+}
+
+/** The types of entry and facts have no key of the seal. */
+function callMembers(entry: CallEntryText, facts: string): string {
+  if (entry.length + facts.length <= MAX_RECORD) return `${entry.slice(1, -1)},${facts.slice(1, -1)}`;
+  return JSON.stringify(bounded({ ...(JSON.parse(entry) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
 }
 
 /**

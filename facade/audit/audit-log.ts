@@ -8,7 +8,7 @@ import { basename, join } from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type LocalProcess, OWN_PROCESS, ownMark } from '../state/process-mark.ts';
 import {
-  type CallEntry,
+  type CallEntryText,
   type ChainEntry,
   chainFileName,
   chainName,
@@ -34,7 +34,7 @@ export interface AuditLog {
    * records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of these records is in the
    * log.
    */
-  appendCall(entry: CallEntry, facts: string): Promise<void>;
+  appendCall(entry: CallEntryText, facts: string): Promise<void>;
   /**
    * Hash of the last record. If it is stored elsewhere, it proves later that nothing was cut off (`verify
    * --expect-head`).
@@ -140,7 +140,7 @@ class Chain implements AuditLog {
     });
   }
 
-  appendCall(entry: CallEntry, facts: string): Promise<void> {
+  appendCall(entry: CallEntryText, facts: string): Promise<void> {
     return this.#guard(() => {
       this.#requireUsable();
       this.#fileForNext();

@@ -1,7 +1,7 @@
 /** What every record of a call states, and the intent record. Never a payload. */
 import { memoize } from '../../catalogs/text/collections.ts';
 import type { CallDecision, Effect, Principal, Reason } from '../../policies/port.ts';
-import type { CallEntry, Unsealed, WithUndefined } from '../audit/audit-chain.ts';
+import { type CallEntryText, callEntryText, type Unsealed, type WithUndefined } from '../audit/audit-chain.ts';
 import type { AuditObligations, AuditReason, CallFacts } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { AllowedCall, JudgedCall } from './decide.ts';
@@ -82,6 +82,11 @@ export function obligationsOf({ decision, preconditions }: Partial<AllowedCall> 
 }
 
 /** Returns the record that is written before the server is reached. */
-export function intentRecord({ judged, start }: KnownCall): CallEntry {
-  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes: { args: start.argBytes } };
+export function intentRecord({ judged, start }: KnownCall): CallEntryText {
+  return callEntryText({
+    type: 'intent',
+    outcome: 'allow',
+    obligations: obligationsOf(judged),
+    sizes: { args: start.argBytes },
+  });
 }

@@ -14,7 +14,7 @@ import { markExactNumbers } from '../output/exact-numbers.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller } from './identify.ts';
-import { type ReadScopeDependencies, readScopeOf } from './read-scope.ts';
+import { type ReadScope, type ReadScopeDependencies, readScopeOf } from './read-scope.ts';
 import type { CallLimits } from './reserve.ts';
 import { joinLabels, type RunLabels } from './run-labels.ts';
 
@@ -84,7 +84,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     if (refreshing !== undefined) await refreshing;
     deps.preconditions.judge({ caller, effect: lowered.effect, args: lowered.args });
     sentAt = deps.now();
-    raw = await send(call, { ...readScope, ...(identity !== undefined && { identity }) });
+    raw = await send(call, readScope, identity);
     upstreamMs = deps.now() - sentAt;
     if (raw.labels !== undefined) await deps.labels.join(caller.session, caller.run, raw.labels);
     if (raw.text.length > LARGE_INPUT_BYTES) await ownEventLoopTurn();
@@ -97,7 +97,8 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
 
 function send(
   { caller, allowed: { lowered }, limits, request }: ForwardRequest,
-  scope: Partial<UpstreamCall>,
+  { mayRead, confinement, outsideFolders }: ReadScope,
+  identity: CallerIdentity | undefined,
 ): Promise<ServerAnswer> {
   const { destination, pathHandles, effect } = lowered;
   if (destination.kind === 'spill') return destination.read(limits.cap);
@@ -110,12 +111,16 @@ function send(
     timeoutMs: limits.timeoutMs,
     hardTimeoutMs: limits.hardTimeoutMs,
     cap: limits.cap,
-    ...scope,
-    ...(request.meta !== undefined && { meta: withoutOwn(request.meta) }),
-    ...(request.onProgress !== undefined && { onProgress: request.onProgress }),
+    meta: request.meta && withoutOwn(request.meta),
+    pathHandles: destination.kind === 'backend' ? pathHandles : undefined,
+    mayRead,
+    outsideFolders,
+    confinement,
+    identity,
+    onProgress: request.onProgress,
   };
   return destination.kind === 'backend'
-    ? destination.server.call({ ...call, pathHandles })
+    ? destination.server.call(call)
     : whileInPlace(pathHandles, effect.verb, () => destination.server.call(call));
 }
 

@@ -29,8 +29,13 @@ export interface ReadScopeRequest {
   readonly allowed: AllowedCall;
 }
 
+/** What a call may read beyond what it names. */
+export type ReadScope = Pick<UpstreamCall, 'mayRead' | 'confinement' | 'outsideFolders'>;
+
 /** Refusals of a found file that no server serves, or that several serve. */
 const UNSERVED: ReadonlySet<string> = new Set(['NOT_SUPPORTED', 'DENIED']);
+/** What a call of a tool under its own name may read beyond what it names. */
+const NO_SCOPE: ReadScope = {};
 
 /**
  * Returns what the call may read. A search names only the folder in which it begins. Without the policy's decision on
@@ -40,10 +45,12 @@ const UNSERVED: ReadonlySet<string> = new Set(['NOT_SUPPORTED', 'DENIED']);
 export function readScopeOf(
   deps: ReadScopeDependencies,
   { policy, caller, exposed, allowed }: ReadScopeRequest,
-): Pick<UpstreamCall, 'mayRead' | 'confinement' | 'outsideFolders'> {
+): ReadScope {
   const { lowered, preconditions, input, bound } = allowed;
   const { effect, args } = lowered;
   const { server } = lowered.exposed;
+  if (exposed.primitive === undefined && server.backend === undefined && preconditions.beyond === undefined)
+    return NO_SCOPE;
   const scope = {
     ...(server.backend !== undefined && { confinement: policy.confinement(server.name, input.principal) }),
     ...(preconditions.beyond !== undefined && {

@@ -2,7 +2,7 @@
  * Stage 9, record: the last record of a call, made from how it ended. A reply that cannot be recorded is not returned.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { CallEntry } from '../audit/audit-chain.ts';
+import { type CallEntry, callEntryText } from '../audit/audit-chain.ts';
 import type { AuditReason, BudgetEntry } from '../audit/audit-entry.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import { HiddenBy } from '../exposure/exposed-tool.ts';
@@ -61,7 +61,7 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
   let recorded = reply;
   try {
     const factsText = end.kind === 'sent' ? end.factsText : callFactsText(end, deps.digest);
-    await deps.audit.appendCall(finalRecord(end, deps.now()), factsText);
+    await deps.audit.appendCall(callEntryText(finalRecord(end, deps.now())), factsText);
   } catch (cause) {
     const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
     const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });

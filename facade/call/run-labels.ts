@@ -47,7 +47,7 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
     of: (session, run) => {
       const stuck = stickyOf(session.principal);
       const isNamed = run !== session.id;
-      if (!isNamed && stuck.length === 0) return [...session.labels];
+      if (!isNamed && stuck.length === 0) return session.labels.size === 0 ? NONE : [...session.labels];
       const named = isNamed ? state.list(labelSpace(run)).keys() : NONE;
       return [
         ...new Set([...(isNamed && runs.isOwned(session.principal, run) ? NONE : session.labels), ...named, ...stuck]),

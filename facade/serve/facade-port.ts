@@ -26,9 +26,9 @@ export interface CallRequest {
   /** The arguments as they are in the message; `{}` when absent. */
   readonly args: JsonDoc<unknown>;
   /** `params._meta` without progressToken. */
-  readonly meta?: Readonly<Record<string, unknown>>;
+  readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** Set when the client sent a progressToken; the transport adds the token again. */
-  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */
   readonly onWait?: (params: Readonly<Record<string, unknown>>) => void;
   /** Aborted by notifications/cancelled, or by the end of the session. */

@@ -172,8 +172,8 @@ export class LegacyDispatch implements Dispatch {
         args: request.args ?? NO_ARGUMENTS,
         signal,
         drained: this.#drained.signal,
-        ...(meta === undefined ? {} : { meta }),
-        ...(token === undefined ? {} : { onProgress }),
+        meta,
+        onProgress: token === undefined ? undefined : onProgress,
       };
       return this.#facade.callTool(this.#session, call);
     };

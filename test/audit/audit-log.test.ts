@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import {
   type ChainEntry,
+  callEntryText,
   isoTime,
   NO_HASH,
   SEAL_KEYS,
@@ -78,9 +79,9 @@ describe('the audit log of a process', () => {
     const log = open(temporaryFolder());
     const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
     log.append({ ...facts, type, outcome, sizes });
-    log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify(facts));
+    log.appendCall(callEntryText({ type, outcome, sizes, obligations: undefined }), JSON.stringify(facts));
     log.appendCall(
-      { type, outcome, sizes, obligations: undefined },
+      callEntryText({ type, outcome, sizes, obligations: undefined }),
       JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }),
     );
     await log.flush();
@@ -176,7 +177,7 @@ describe('the audit log of a process', () => {
 
 describe('the records of calls of one turn of the event loop' + verifies('FP-03'), () => {
   const facts = JSON.stringify({ id: '1' });
-  const entry = { type: 'intent', outcome: 'allow', obligations: undefined, sizes: { args: 2 } } as const;
+  const entry = callEntryText({ type: 'intent', outcome: 'allow', obligations: undefined, sizes: { args: 2 } });
 
   /** Returns node:fs that counts writes, and fails those for which `fails` returns true. */
   function counting(fails: () => boolean = () => false): { readonly files: AuditFs; writes: number } {

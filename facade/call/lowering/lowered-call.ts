@@ -7,6 +7,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
 import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
 import { andThen } from '../../../catalogs/text/awaitable.ts';
+import { memoize } from '../../../catalogs/text/collections.ts';
 import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { ExposedTool, RoutedServers } from '../../exposure/exposed-tool.ts';
@@ -15,7 +16,7 @@ import { Spills } from '../../output/spills.ts';
 import type { Cap } from '../../output/text-cut.ts';
 import type { BoundArguments } from '../validate.ts';
 import { routedServer, unservedError } from './primitive-routes.ts';
-import type { WorkspaceFiles } from './workspace-files.ts';
+import type { ResolvedPaths, WorkspaceFiles } from './workspace-files.ts';
 
 /** Milliseconds that a shell command may run: by default, and at most. */
 const BASH_DEFAULT_MS = 120_000;
@@ -129,7 +130,9 @@ function lowerToServer(
     ? backend.lower(primitive, given)
     : { tool: entry?.tool.name ?? exposed.name, args: given, semantics: entry?.semantics ?? UNKNOWN_SEMANTICS };
   const { timeoutMs, hardTimeoutMs } = primitive === 'bash' ? bashTimeouts(given) : server;
-  return andThen(files.resolve({ server: name, tool, semantics, args }), ({ effect, pathHandles }) => ({
+  const known = isPrimitive ? undefined : constantEffect(exposed);
+  const resolved = known ?? files.resolve({ server: name, tool, semantics, args });
+  return andThen(resolved, ({ effect, pathHandles }) => ({
     exposed,
     effect,
     argsText: args === given ? bound.doc.text : JSON.stringify(args),
@@ -144,6 +147,14 @@ function lowerToServer(
       : { kind: 'server', server: server.adapter, tool, args: bound.doc },
   }));
 }
+
+/** Returns the effect of a tool whose calls all have the same one, because no argument is a fact of it. */
+const constantEffect = memoize(({ server, entry, name }: ExposedTool): ResolvedPaths | undefined => {
+  const { verb, paths, urls, command, byArgument } = entry?.semantics ?? UNKNOWN_SEMANTICS;
+  if ([paths, urls, command, byArgument].some((fact) => fact !== undefined)) return undefined;
+  const tool = entry?.tool.name ?? name;
+  return { effect: { verb, server: server.name, tool, paths: [], urls: [] }, pathHandles: new CallPathHandles([]) };
+});
 
 function lowerSpillRead(exposed: ExposedTool, bound: BoundArguments, { spills, owner }: LoweringContext): LoweredCall {
   const args = bound.doc.value;
