@@ -68,7 +68,7 @@ describe('the records of parallel calls', () => {
     failWritesOf('"type":"outcome"');
     const withheld = await callTwelve(session);
     expect(new Set(withheld.map(({ code }) => code))).toEqual(new Set(['OUTCOME_UNRECORDED']));
-    expect(JSON.stringify(withheld)).toContain('"tollgate/executed":true');
+    expect(JSON.stringify(withheld)).toContain('"executed":true');
     vi.restoreAllMocks();
     expect((await facade.call(session, 'one_say', { n: 99 })).code).toBe('');
     expect(verifyAudit(`${facade.folder}/state/audit`)).toMatchObject({ ok: true });
