@@ -78,6 +78,9 @@ export interface CallInput {
   readonly plan?: PlanState;
 }
 
+/** Parsed arguments of a call. */
+export type CallArguments = Readonly<Record<string, unknown>>;
+
 /** `none` outside of plan mode. `pending` until an owner approves the plan that the agent presented. */
 export type PlanState = 'none' | 'pending' | 'approved';
 
@@ -200,7 +203,8 @@ export interface Policy {
   readonly rules?: number;
   /** Returns one line (`file:line:col: …`) for each name in YAML rules that this server does not offer. */
   findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
-  call(input: CallInput): Promise<CallDecision> | CallDecision;
+  /** `args`: what `input.argsText` parses to, if the caller has it. Then the policy trusts that the text is an object. */
+  call(input: CallInput, args?: CallArguments): Promise<CallDecision> | CallDecision;
   /** Returns one decision per tool, in the same order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
   /** Returns how Rego wants tools to be shown to this principal. Absent or empty: Rego says nothing. */

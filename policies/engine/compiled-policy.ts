@@ -4,9 +4,9 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
 import { inTimeSlices } from '../../catalogs/text/time-slices.ts';
 import type {
+  CallArguments,
   CallDecision,
   CallInput,
-  Effect,
   ListDecision,
   ListTool,
   OfferedTool,
@@ -19,9 +19,24 @@ import type { CompiledConfinement } from '../rules/confinement-rules.ts';
 import { Confinements } from '../rules/confinement-rules.ts';
 import { offeredToolCheck } from '../rules/offered-tools.ts';
 import { formatProblem } from '../rules/policy-problems.ts';
-import { costOfCall, costOfList, EXPENSIVE_MS, type RuleWeights } from './decision-cost.ts';
-import { type PolicyResult, readCallDecision, readListDecisions, readRequestedExposures } from './decision-reader.ts';
-import { callInputText, listInputText } from './policy-input.ts';
+import {
+  costOfCall,
+  costOfList,
+  EXPENSIVE_MS,
+  type RuleWeights,
+  weightOfRules,
+  weightOfTool,
+} from './decision-cost.ts';
+import {
+  type PolicyResult,
+  readCallDecision,
+  readListDecisions,
+  readMatched,
+  readReading,
+  readRequestedExposures,
+} from './decision-reader.ts';
+import { KeptDecisions } from './kept-decisions.ts';
+import { callInputText, firedInputText, listInputText } from './policy-input.ts';
 import { ENTRYPOINTS } from './policy-library.ts';
 import type { WasmPolicy } from './wasm/wasm-policy.ts';
 import { WorkerEvaluator } from './workers/worker-evaluator.ts';
@@ -29,11 +44,6 @@ import type { PolicyQuery, WorkerParts } from './workers/worker-handle.ts';
 
 /** Answers queries. Throws or rejects with POLICY_FAILED. */
 export interface Evaluator {
-  /**
-   * Whether long arguments are replaced by markers. The library knows the markers; user Rego would take them for
-   * values.
-   */
-  readonly projects: boolean;
   /** `cost`: estimated milliseconds, if known. */
   evaluate(query: PolicyQuery, cost?: number): PolicyResult | Promise<PolicyResult>;
   close(): void;
@@ -44,34 +54,40 @@ const LIST_CHUNK = 250;
 /** An evaluation gets one more millisecond for each such number of characters of input. */
 const CHARS_A_MS = 8 * 1024;
 
+/** What is needed to estimate costs. `cached`: whether a pattern is compiled only once per decision. */
+interface DecisionCosts {
+  readonly weights: RuleWeights;
+  readonly cached: boolean;
+}
+
 /** Runs the shipped library in this thread. Expensive decisions run in workers, which are started when first needed. */
 export class LibraryEvaluator implements Evaluator {
-  readonly projects = true;
+  readonly costs: DecisionCosts;
   readonly #parts: WorkerParts;
   readonly #wasm: WasmPolicy;
   #workers: WorkerEvaluator | undefined;
 
   /** `wasm` must have been made from `parts`. */
-  constructor(wasm: WasmPolicy, parts: WorkerParts) {
+  constructor(wasm: WasmPolicy, parts: WorkerParts, costs: DecisionCosts) {
     this.#wasm = wasm;
     this.#parts = parts;
+    this.costs = costs;
   }
 
   evaluate(query: PolicyQuery, cost = 0): PolicyResult | Promise<PolicyResult> {
-    if (cost < EXPENSIVE_MS) return this.#wasm.evaluate(query.entrypoint, query.input, query.time);
+    if (cost < EXPENSIVE_MS) return this.evaluateHere(query);
     this.#workers ??= new WorkerEvaluator(this.#parts);
     return this.#workers.evaluate(query);
+  }
+
+  /** Evaluates in this thread. Throws POLICY_FAILED. */
+  evaluateHere({ entrypoint, input, time }: Pick<PolicyQuery, 'entrypoint' | 'input' | 'time'>): PolicyResult {
+    return this.#wasm.evaluate(entrypoint, input, time);
   }
 
   close(): void {
     this.#workers?.close();
   }
-}
-
-/** What is needed to estimate costs. `cached`: whether a pattern is compiled only once per decision. */
-interface DecisionCosts {
-  readonly weights: RuleWeights;
-  readonly cached: boolean;
 }
 
 /** The source of a fetched policy. */
@@ -87,7 +103,6 @@ interface PolicyOptions {
   readonly rulesByServer?: ReadonlyMap<string, Iterable<LocatedRule>>;
   readonly confining: CompiledConfinement;
   readonly remote?: RemotePolicySource;
-  readonly costs?: DecisionCosts;
 }
 
 /** A policy over an evaluator. */
@@ -95,25 +110,54 @@ export class CompiledPolicy implements Policy {
   readonly revision: string;
   readonly rules: number;
   readonly #evaluator: Evaluator;
+  /** The evaluator, unless user Rego decides. User Rego may read anything, so nothing is known about its decisions. */
+  readonly #library: LibraryEvaluator | undefined;
   readonly #options: PolicyOptions;
   readonly #confinements: Confinements;
-  /** Decisions that depend on nothing else of the call, by principal, then by verb and tool. */
-  readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
+  readonly #kept = new KeptDecisions();
 
   constructor(evaluator: Evaluator, options: PolicyOptions) {
     this.#evaluator = evaluator;
+    this.#library = evaluator instanceof LibraryEvaluator ? evaluator : undefined;
     this.#options = options;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#confinements = new Confinements(options.confining);
   }
 
-  call(input: CallInput): CallDecision | Promise<CallDecision> {
-    const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
-    if (known !== undefined && input.effect.spill !== true) return known;
-    const { costs } = this.#options;
-    const result = this.#query(ENTRYPOINTS.call, input, costs && costOfCall(costs.weights, input, costs));
-    return result instanceof Promise ? result.then((later) => this.#keep(input, later)) : this.#keep(input, result);
+  call(input: CallInput, args?: CallArguments): CallDecision | Promise<CallDecision> {
+    const library = this.#library;
+    if (library === undefined) return readLater(this.#query(ENTRYPOINTS.call, input, { args }), readCallDecision);
+    const key = this.#kept.keyOf(input);
+    const kept = input.effect.spill === true ? undefined : this.#findKept(library, key, { input, args });
+    if (kept !== undefined) return kept;
+    const { costs } = library;
+    const cost = costOfCall(weightOfTool(costs.weights, input.effect), input, { cached: costs.cached, args });
+    return readLater(this.#query(ENTRYPOINTS.call, input, { args, cost }), (result) => {
+      const decision = readCallDecision(result);
+      const reading = readReading(result);
+      if (reading !== undefined)
+        this.#kept.keep(key, { ...reading, weight: weightOfRules(costs.weights, reading.rules) }, decision);
+      return decision;
+    });
+  }
+
+  /**
+   * Evaluates the rules that read the call, and returns the decision that is kept for those that match. Undefined if
+   * there is none, or if these rules are expensive.
+   */
+  #findKept(
+    library: LibraryEvaluator,
+    key: string,
+    { input, args }: { readonly input: CallInput; readonly args: CallArguments | undefined },
+  ): CallDecision | undefined {
+    const reading = this.#kept.reading(key);
+    if (reading === undefined) return undefined;
+    if (reading.rules.length === 0) return this.#kept.decision(key, []);
+    if (costOfCall(reading.weight, input, { cached: library.costs.cached, args }) >= EXPENSIVE_MS) return undefined;
+    const text = firedInputText(input, reading, { project: true, zones: this.#options.zones, args });
+    const result = library.evaluateHere({ entrypoint: ENTRYPOINTS.fired, input: text, time: input.time });
+    return this.#kept.decision(key, readMatched(result));
   }
 
   /** Returns the result of lib/why.rego for this call. Only the shipped module has it. Throws POLICY_FAILED. */
@@ -121,23 +165,22 @@ export class CompiledPolicy implements Policy {
     return this.#query(ENTRYPOINTS.why, input);
   }
 
-  #query(entrypoint: string, input: CallInput, cost = 0): PolicyResult | Promise<PolicyResult> {
-    const { zones = [], deadlineMs: base } = this.#options;
-    const text = callInputText(input, { project: this.#evaluator.projects, zones });
+  /**
+   * Long arguments are replaced by markers only for the library, which knows the markers. User Rego would take them for
+   * values.
+   */
+  #query(
+    entrypoint: string,
+    input: CallInput,
+    { args, cost = 0 }: { readonly args?: CallArguments | undefined; readonly cost?: number } = {},
+  ): PolicyResult | Promise<PolicyResult> {
+    const { zones, deadlineMs: base } = this.#options;
+    const text = callInputText(input, { project: this.#library !== undefined, zones, args });
     const deadlineMs = base + text.length / CHARS_A_MS;
     return this.#evaluator.evaluate(
       { entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run },
       cost,
     );
-  }
-
-  /** Keeps a decision that the library marks as constant. Their number is limited by the tools of all servers. */
-  #keep({ principal, effect }: CallInput, result: PolicyResult): CallDecision {
-    const decision = readCallDecision(result);
-    if (result.constant !== true || !this.#evaluator.projects) return decision;
-    const known = this.#constants.get(principal) ?? new Map<string, CallDecision>();
-    this.#constants.set(principal, known.set(callKey(effect), decision));
-    return decision;
   }
 
   async list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> {
@@ -150,12 +193,13 @@ export class CompiledPolicy implements Policy {
   }
 
   async requestedExposures(principal: Principal): Promise<readonly RequestedExposure[]> {
-    return this.#evaluator.projects ? [] : readRequestedExposures(await this.#list(principal, []));
+    return this.#library !== undefined ? [] : readRequestedExposures(await this.#list(principal, []));
   }
 
   /** If Rego fails on what is known before a call, the list ignores it. The calls then report the failure. */
   async #list(principal: Principal, tools: readonly ListTool[]): Promise<PolicyResult> {
-    const { costs, deadlineMs } = this.#options;
+    const { deadlineMs } = this.#options;
+    const costs = this.#library?.costs;
     const evaluate = (blind: boolean): PolicyResult | Promise<PolicyResult> => {
       const query = {
         entrypoint: ENTRYPOINTS.list,
@@ -169,7 +213,7 @@ export class CompiledPolicy implements Policy {
     try {
       return await evaluate(false);
     } catch (thrown) {
-      if (this.#evaluator.projects || !(thrown instanceof TollgateError)) throw thrown;
+      if (this.#library !== undefined || !(thrown instanceof TollgateError)) throw thrown;
       return evaluate(true);
     }
   }
@@ -204,6 +248,6 @@ export class CompiledPolicy implements Policy {
   }
 }
 
-function callKey({ verb, server, tool }: Effect): string {
-  return `${verb}\0${server}\0${tool}`;
+function readLater<T>(result: PolicyResult | Promise<PolicyResult>, read: (result: PolicyResult) => T): T | Promise<T> {
+  return result instanceof Promise ? result.then(read) : read(result);
 }

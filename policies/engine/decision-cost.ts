@@ -1,9 +1,9 @@
 /** Estimates what a decision by YAML rules costs, so that an expensive one runs in a worker. */
-import type { CallInput, ListTool } from '../port.ts';
+import type { CallInput, Effect, ListTool } from '../port.ts';
 import type { RuleData, RuleIndex } from '../rules/rule-compiler.ts';
 
 /** The number of rules, and of their expensive parts. */
-interface Weight {
+export interface Weight {
   readonly rules: number;
   readonly regexes: number;
   /**
@@ -14,8 +14,10 @@ interface Weight {
   readonly commands: number;
 }
 
-/** Weights of the parts of the rule index. */
+/** Weights of all rules, and of the parts of the rule index. */
 export interface RuleWeights {
+  /** By the number of the rule. Equal weights are one object. */
+  readonly rules: readonly Weight[];
   readonly tool: Readonly<Record<string, Weight>>;
   readonly server: Readonly<Record<string, Weight>>;
   readonly verb: Readonly<Record<string, Weight>>;
@@ -59,15 +61,20 @@ export function weighRules(
   { list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndex },
   settingsData: unknown,
 ): RuleWeights {
-  const each = list.map(
-    (rule): Weight => ({
+  const known = new Map<string, Weight>();
+  const rules = list.map((rule): Weight => {
+    const weight = {
       rules: 1,
       regexes: countRegexes([rule.target, rule.call]),
       args: rule.call.filter(isWalk).reduce((total, condition) => total + 1 + countAmong(condition) / AMONG, 0),
       commands: rule.call.filter(({ over }) => over === 'commands').length,
-    }),
-  );
-  const of = (numbers: readonly number[]): Weight => numbers.map((number) => each[number] ?? NONE).reduce(sum, NONE);
+    };
+    const key = Object.values(weight).join();
+    const one = known.get(key) ?? weight;
+    known.set(key, one);
+    return one;
+  });
+  const of = (numbers: readonly number[]): Weight => weightOfRules({ rules }, numbers);
   const ofAll = (part: Readonly<Record<string, readonly number[]>>, least = 0): Record<string, Weight> =>
     Object.fromEntries(
       Object.entries(part)
@@ -75,31 +82,41 @@ export function weighRules(
         .filter(([, { rules, regexes, args, commands }]) => rules + regexes + args + commands > least),
     );
   return {
+    rules,
     tool: ofAll(index.tool, FEW),
     server: ofAll(index.server),
     verb: ofAll(index.verb),
     any: of(index.any),
-    regexes: each.reduce(sum, NONE).regexes + countRegexes(settingsData),
+    regexes: rules.reduce(sum, NONE).regexes + countRegexes(settingsData),
   };
 }
 
-/** Returns the milliseconds that this call may take. `cached`: whether a pattern is compiled only once. */
+/** Returns the weight of all rules that may be about a tool. */
+export function weightOfTool(weights: RuleWeights, { server, tool, verb }: Effect): Weight {
+  return [weights.any, weights.tool[`${server}.${tool}`], weights.server[server], weights.verb[verb]].reduce<Weight>(
+    (total, one) => sum(total, one ?? NONE),
+    NONE,
+  );
+}
+
+/** Returns the weight of the rules with these numbers. */
+export function weightOfRules({ rules }: Pick<RuleWeights, 'rules'>, numbers: readonly number[]): Weight {
+  return numbers.reduce((total, number) => sum(total, rules[number] ?? NONE), NONE);
+}
+
+/**
+ * Returns the milliseconds that rules of this weight may take for a call. `cached`: whether a pattern is compiled only
+ * once. `args`: the parsed arguments, if known.
+ */
 export function costOfCall(
-  weights: RuleWeights,
-  { effect, argsText }: Pick<CallInput, 'effect' | 'argsText'>,
-  { cached }: { readonly cached: boolean },
+  all: Weight,
+  { effect: { paths, urls, command }, argsText }: Pick<CallInput, 'effect' | 'argsText'>,
+  { cached, args }: { readonly cached: boolean; readonly args?: unknown },
 ): number {
-  const { server, tool, verb, paths, urls, command } = effect;
-  const all = [
-    weights.any,
-    weights.tool[`${server}.${tool}`],
-    weights.server[server],
-    weights.verb[verb],
-  ].reduce<Weight>((total, one) => sum(total, one ?? NONE), NONE);
   const items = 1 + paths.length + urls.length + (command?.words.length ?? 0);
   const chars =
     paths.reduce((total, one) => total + one.path.length, 0) + urls.reduce((total, one) => total + one.url.length, 0);
-  const { parts, walk } = all.args === 0 ? UNWALKED : walkOf(argsText);
+  const { parts, walk } = all.args === 0 ? UNWALKED : walkOf(args ?? parsed(argsText));
   const regex =
     (cached ? MS.compile + items * MS.match : items * MS.compile) + Math.max(chars, argsText.length) * MS.matchChar;
   const facts =
@@ -165,17 +182,19 @@ function countAmong(condition: Readonly<Record<string, unknown>>): number {
 
 const UNWALKED = { parts: 0, walk: 0 };
 
-/**
- * Returns the number of values at all depths, and the milliseconds to visit them. Invalid JSON costs nothing: it is
- * refused.
- */
-function walkOf(text: string): { readonly parts: number; readonly walk: number } {
-  const pending: (readonly [value: unknown, depth: number])[] = [];
+/** Returns undefined for invalid JSON. It costs nothing: it is refused. */
+function parsed(text: string): unknown {
   try {
-    pending.push([JSON.parse(text), 0]);
+    return JSON.parse(text);
   } catch {
-    return UNWALKED;
+    return undefined;
   }
+}
+
+/** Returns the number of values at all depths, and the milliseconds to visit them. */
+function walkOf(root: unknown): { readonly parts: number; readonly walk: number } {
+  if (root === undefined) return UNWALKED;
+  const pending: (readonly [value: unknown, depth: number])[] = [[root, 0]];
   let [parts, levels, chars] = [0, 0, 0];
   for (let next = pending.pop(); next !== undefined; next = pending.pop(), parts += 1) {
     const [value, depth] = next;

@@ -19,6 +19,7 @@ import {
 } from '../port.ts';
 import { readExposed } from '../rego/expose-members.ts';
 import { checkMembers } from '../rego/set-members.ts';
+import { CALL_PARTS, type CallPart } from './policy-input.ts';
 
 /** The result object of an evaluation. */
 export type PolicyResult = Readonly<Record<string, unknown>>;
@@ -39,6 +40,29 @@ export function readCallDecision(value: PolicyResult): CallDecision {
   requireThat(reasons.length > 0, 'reasons');
   const shadow = list(value.shadow, 'shadow').map(readShadow);
   return { outcome, reasons, obligations: readObligations(record(value.obligations, 'obligations')), shadow };
+}
+
+/** The rules that a decision depends on, by number: all that read the call, and those of them that the call matches. */
+export interface DecisionReading {
+  readonly rules: readonly number[];
+  readonly matched: readonly number[];
+  readonly parts: readonly CallPart[];
+}
+
+/** Reads `reading` of a result of `tollgate/call/decision`: undefined if the decision depends on more. Throws POLICY_FAILED. */
+export function readReading({ reading }: PolicyResult): DecisionReading | undefined {
+  if (reading === null) return undefined;
+  const { rules, parts, ...rest } = record(reading, 'reading');
+  return {
+    rules: numbers(rules, 'rules'),
+    matched: readMatched(rest),
+    parts: list(parts, 'parts').map((part) => oneOf(CALL_PARTS, part, 'parts')),
+  };
+}
+
+/** Reads the numbers of rules in a result of `tollgate/fired/answer`. Throws POLICY_FAILED. */
+export function readMatched({ matched }: PolicyResult): readonly number[] {
+  return numbers(matched, 'matched');
 }
 
 /** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
@@ -140,6 +164,10 @@ function oneOf<T extends string>(known: readonly T[], value: unknown, what: stri
 
 function text(value: unknown, what: string): string {
   return typeof value === 'string' ? value : failed(what);
+}
+
+function numbers(value: unknown, what: string): readonly number[] {
+  return list(value, what).map((one) => (typeof one === 'number' ? one : failed(what)));
 }
 
 function list(value: unknown, what: string): readonly unknown[] {

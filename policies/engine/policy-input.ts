@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
-import type { CallInput, ListTool, Principal } from '../port.ts';
+import type { CallArguments, CallInput, ListTool, Principal } from '../port.ts';
 import { readClocks } from '../rules/time-windows.ts';
 
 /** Arguments with more characters are projected. */
@@ -16,20 +16,24 @@ const LONG_TEXT = 4 * 1024;
 /** Characters of a replaced string that remain visible. */
 const HEAD = 1024;
 
-/**
- * Returns the input of a call; see policies/schemas/input.json. With `project`, if the arguments have more than 64 KiB,
- * each string over 4 KiB becomes `{tollgate_long: true, bytes, sha256, head}`. The library treats such a value as
- * unreadable: it matches rules that deny or ask, and no rule that allows. `zones` are the time zones in rules, because
- * WebAssembly knows no zones. Throws POLICY_FAILED if the arguments are not one JSON object.
- */
-export function callInputText(
-  input: CallInput,
-  options: { readonly project: boolean; readonly zones?: readonly string[] },
-): string {
-  const { principal, run, effect, labels, time, argsText, plan = 'none' } = input;
+/** How the input of a call is written. */
+interface InputOptions {
+  /**
+   * If the arguments have more than 64 KiB, replace each string over 4 KiB by `{tollgate_long: true, bytes, sha256,
+   * head}`. The library treats such a value as unreadable: it matches rules that deny or ask, and no rule that allows.
+   */
+  readonly project: boolean;
+  /** The time zones in rules, because WebAssembly knows no zones. */
+  readonly zones?: readonly string[] | undefined;
+  /** The parsed arguments, if known. Then their text is not checked again. */
+  readonly args?: CallArguments | undefined;
+}
+
+/** Returns the input of a call; see policies/schemas/input.json. Throws POLICY_FAILED if the arguments are not one JSON object. */
+export function callInputText(input: CallInput, options: InputOptions): string {
+  const { principal, run, effect, labels, time, plan = 'none' } = input;
   const { verb, server, tool, paths, urls, command, spill } = effect;
-  requireObject(argsText);
-  const args = options.project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
+  const args = argumentsText(input, options);
   const context = {
     version: 1,
     phase: 'call',
@@ -42,6 +46,40 @@ export function callInputText(
   };
   const facts = { verb, server, tool, paths, urls, command, ...(spill === true ? { spill } : {}) };
   return `${JSON.stringify(context).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
+}
+
+/** The parts of a call that conditions of YAML rules read; see `part` in lib/facts.rego. */
+export const CALL_PARTS = ['paths', 'urls', 'command', 'labels', 'arguments', 'clock'] as const;
+
+/** One of `CALL_PARTS`. */
+export type CallPart = (typeof CALL_PARTS)[number];
+
+/**
+ * Returns the input of `tollgate/fired/answer`: the numbers of rules, and the parts of a call that they read. Throws
+ * POLICY_FAILED if the arguments are read and are not one JSON object.
+ */
+export function firedInputText(
+  input: CallInput,
+  { rules, parts }: { readonly rules: readonly number[]; readonly parts: readonly CallPart[] },
+  options: InputOptions,
+): string {
+  const { paths, urls, command } = input.effect;
+  const effect: string[] = [];
+  let text = `{"rules":[${rules.join()}]`;
+  for (const part of parts) {
+    if (part === 'paths') effect.push(`"paths":${JSON.stringify(paths)}`);
+    else if (part === 'urls') effect.push(`"urls":${JSON.stringify(urls)}`);
+    else if (part === 'arguments') effect.push(`"arguments":${argumentsText(input, options)}`);
+    else if (part === 'labels') text += `,"labels":${JSON.stringify(input.labels)}`;
+    else if (part === 'clock') text += `,"clock":${JSON.stringify(readClocks(options.zones ?? [], input.time))}`;
+    else if (command !== undefined) effect.push(`"command":${JSON.stringify(command)}`);
+  }
+  return `${text},"effect":{${effect.join()}}}`;
+}
+
+function argumentsText({ argsText }: CallInput, { project, args }: InputOptions): string {
+  if (args === undefined) requireObject(argsText);
+  return project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
 }
 
 /** Returns the input of a list decision. `blind`: the user's Rego is not evaluated, and each of its rules may match. */
@@ -58,7 +96,7 @@ export function listInputText(principal: Principal, tools: readonly ListTool[], 
 }
 
 /** Leaves out keys that are not declared. Otherwise a policy might begin to trust them. */
-function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Principal): Principal {
+export function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Principal): Principal {
   return { id, role, groups, profiles, origin, owner };
 }
 

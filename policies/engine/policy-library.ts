@@ -10,9 +10,10 @@ import { findOpa, type Opa, packageRoot, runOpa } from '../rego/opa-program.ts';
 import { makeCapabilities } from '../rego/rego-capabilities.ts';
 import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 
-/** The entry points of the module: decide a call, decide a list, check patterns, explain conditions. */
+/** The entry points of the module: decide a call, find its rules, decide a list, check patterns, explain conditions. */
 export const ENTRYPOINTS = {
   call: 'tollgate/call/decision',
+  fired: 'tollgate/fired/answer',
   list: 'tollgate/list/decisions',
   patterns: 'tollgate/patterns/check',
   why: 'tollgate/why/explain',
@@ -69,7 +70,8 @@ export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
   return inTemporaryFolder('library', async (folder) => {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'rego', 'capabilities.json');
-    const flags = [...buildFlags(opa), '-e', ENTRYPOINTS.why, '--capabilities', capabilities, '-o', out];
+    const own = ['-e', ENTRYPOINTS.fired, '-e', ENTRYPOINTS.why];
+    const flags = [...buildFlags(opa), ...own, '--capabilities', capabilities, '-o', out];
     const { code, stderr } = await runOpa(opa, [...flags, path.join('policies', 'lib')], packageRoot());
     const wasm = code === 0 ? unpackBundle(await readFile(out)).get('policy.wasm') : undefined;
     if (wasm === undefined) throw new Error(`opa cannot build the library:\n${stderr}`);

@@ -59,6 +59,7 @@ function warmUp(): readonly PolicyQuery[] {
 }
 
 const ENTRIES = [ENTRYPOINTS.call, ENTRYPOINTS.list];
+const LIBRARY_ENTRIES = [...ENTRIES, ENTRYPOINTS.fired];
 
 /** Returns what a start needs of the compiled parts. */
 export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): ReadyParts {
@@ -81,7 +82,7 @@ export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): Read
  * module cannot be loaded.
  */
 export function loadImage({ wasm, data, foreign }: ReadyParts): MemoryImage | undefined {
-  return foreign ? undefined : new WasmPolicy(wasm, data, { entrypoints: ENTRIES }).image();
+  return foreign ? undefined : new WasmPolicy(wasm, data, { entrypoints: LIBRARY_ENTRIES }).image();
 }
 
 /**
@@ -96,15 +97,15 @@ export async function startReady(
   await letOthersRun();
   if (foreign)
     return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
-  const library = { wasm, data, entrypoints: ENTRIES, limits: {} };
+  const library = { wasm, data, entrypoints: LIBRARY_ENTRIES, limits: {} };
   const evaluator =
     image === undefined
       ? new WasmPolicy(wasm, data, library)
       : await WasmPolicy.copy(wasm, data, { ...library, image });
-  return new CompiledPolicy(new LibraryEvaluator(evaluator, library), {
+  const costs = { weights, cached: weights.regexes < SOUND_CACHE_PATTERNS };
+  return new CompiledPolicy(new LibraryEvaluator(evaluator, library, costs), {
     ...parts,
     deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS,
-    costs: { weights, cached: weights.regexes < SOUND_CACHE_PATTERNS },
   });
 }
 

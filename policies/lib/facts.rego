@@ -111,6 +111,19 @@ items(condition) := [object.get(input.effect.arguments, condition.path, null)] i
 	is_present(condition.path)
 }
 
+# The part of the input that a condition reads. Undefined for an unknown condition.
+part(condition) := parts[condition.over]
+
+part(condition) := "command" if is_boolean(condition.opaque)
+
+part(condition) := "command" if is_boolean(condition.readable)
+
+part(condition) := "clock" if condition.zone
+
+part(condition) := "arguments" if condition.present
+
+parts := {"paths": "paths", "hosts": "urls", "urls": "urls", "commands": "command", "labels": "labels", "argument": "arguments"}
+
 has_words if count(input.effect.command.words) > 0
 
 # An opaque command has words if it only starts other programs. Rules that deny or ask read these words. Rules that
@@ -306,6 +319,8 @@ passes(test, item) if test.equals == item
 passes(test, item) if item in test.among
 
 passes(test, item) if startswith(item, test.prefix)
+
+passes(test, item) if data.tollgate.match.text(test.text, item)
 
 passes(test, item) if regex.match(test.pattern, item)
 

@@ -237,15 +237,9 @@ possible(rules, target) := [rule |
 # Whether a call of this tool can carry what the condition reads. Without `facts`, it can carry anything.
 reaches(_, target) if not target.facts
 
-reaches(condition, _) if not reads(condition)
+reaches(condition, _) if not data.tollgate.facts.part(condition) in {"paths", "urls", "command"}
 
-reaches(condition, target) if reads(condition) in target.facts
-
-reads(condition) := {"paths": "paths", "hosts": "urls", "urls": "urls", "commands": "command"}[condition.over]
-
-reads(condition) := "command" if is_boolean(condition.opaque)
-
-reads(condition) := "command" if is_boolean(condition.readable)
+reaches(condition, target) if data.tollgate.facts.part(condition) in target.facts
 
 certain(target, rules) := [rule |
 	some rule in rules

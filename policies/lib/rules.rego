@@ -19,11 +19,10 @@ candidates := array.concat(
 	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
 )
 
-# Rules about this principal and this tool, whatever the call carries.
-relevant := [rule |
+# Numbers of the rules about this principal and this tool, whatever the call carries.
+relevant := [number |
 	some number in candidates
-	rule := data.config.rules.list[number]
-	concerns(rule)
+	concerns(data.config.rules.list[number])
 ]
 
 concerns(rule) if {
@@ -35,19 +34,30 @@ concerns(rule) if {
 	}
 }
 
-fired := [rule |
-	some rule in relevant
-	every condition in rule.call {
+# Those of the numbers whose rule has no condition on the call, or only conditions that hold.
+matching(numbers) := [number |
+	some number in numbers
+	every condition in data.config.rules.list[number].call {
 		data.tollgate.facts.holds(condition)
 	}
 ]
 
-# No rule reads the call. So every call of this tool with this verb by this principal gets the same decision.
-constant if {
-	every rule in relevant {
-		count(rule.call) == 0
+matched := matching(relevant)
+
+fired := [data.config.rules.list[number] | some number in matched]
+
+# The relevant rules that read the call, those of them that match, and the parts of the input that they read. Undefined
+# if it is unknown what a condition reads.
+reading := {"rules": open, "matched": [number | some number in matched; reads(number)], "parts": parts} if {
+	open := [number | some number in relevant; reads(number)]
+	conditions := [condition | some number in open; some condition in data.config.rules.list[number].call]
+	parts := {part | some condition in conditions; part := data.tollgate.facts.part(condition)}
+	every condition in conditions {
+		data.tollgate.facts.part(condition)
 	}
 }
+
+reads(number) if count(data.config.rules.list[number].call) > 0
 
 enforced(outcome) := [rule.reason |
 	some rule in fired

@@ -249,9 +249,7 @@ done contains ${number} if f${number} != input.z`;
           folder,
         );
         const done = new Set(JSON.parse(run.stdout) as readonly number[]);
-        instance.evaluate('policy/p/done', new TextEncoder().encode(input).buffer as ArrayBuffer, {
-          time: '2026-01-01T00:00:00Z',
-        });
+        instance.evaluate('policy/p/done', input, { time: '2026-01-01T00:00:00Z' });
         const noticed = new Set(
           instance.takeFailures().map((failure) => builtins[Number(/\d+$/.exec(failure.at)?.[0])]?.name),
         );

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readCallDecision } from '../../policies/engine/decision-reader.ts';
+import { type DecisionReading, readCallDecision } from '../../policies/engine/decision-reader.ts';
 import { callInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
@@ -165,8 +165,13 @@ describe('the index', () => {
     fc.assert(
       fc.property(rules, principals, targets, facts, (all, principal, target, call) => {
         const given = { principal, ...target, ...call };
-        const order = (decision: CallDecision): unknown => ({
+        const order = (decision: CallDecision & { readonly reading?: DecisionReading | null }): unknown => ({
           ...decision,
+          reading: decision.reading && {
+            rules: [...decision.reading.rules].sort(),
+            matched: [...decision.reading.matched].sort(),
+            parts: decision.reading.parts,
+          },
           reasons: [...decision.reasons].sort((a, b) => (a.id < b.id ? -1 : 1)),
           shadow: [...decision.shadow].sort((a, b) => (a.id < b.id ? -1 : 1)),
         });

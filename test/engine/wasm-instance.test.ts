@@ -144,7 +144,7 @@ describe('an instance with data from the memory of another', () => {
     const { heap, address, pages } = first.image();
     expect(address).toBeLessThan(pages * 65_536);
     for (const one of [first, second, third]) {
-      one.evaluate(ENTRYPOINTS.call, encode(much), { time: '' });
+      one.evaluate(ENTRYPOINTS.call, much, { time: '' });
       for (const each of [one, one.renewed()])
         expect([
           Buffer.from(each.image().heap).equals(Buffer.from(heap)),

@@ -7,6 +7,13 @@ import { BUILTINS, type Moment } from './builtins.ts';
  */
 export interface WasmExports {
   readonly builtins: () => number;
+  readonly eval: (context: number) => number;
+  readonly opa_eval_ctx_new: () => number;
+  readonly opa_eval_ctx_set_input: (context: number, value: number) => void;
+  readonly opa_eval_ctx_set_data: (context: number, value: number) => void;
+  readonly opa_eval_ctx_set_entrypoint: (context: number, entrypoint: number) => void;
+  readonly opa_eval_ctx_get_result: (context: number) => number;
+  readonly opa_heap_ptr_set: (address: number) => void;
   readonly opa_json_dump: (address: number) => number;
   readonly opa_json_parse: (address: number, length: number) => number;
   readonly opa_malloc: (length: number) => number;
@@ -25,6 +32,7 @@ export class WasmHost {
   /** The built-in of BUILTINS that failed last. */
   #lastFailed = '';
   #failures = new Map<number, string>();
+  #bytes = Buffer.alloc(0);
 
   constructor(memory: WebAssembly.Memory, moment: () => Moment) {
     this.#memory = memory;
@@ -35,7 +43,7 @@ export class WasmHost {
       opa_abort: (address: number) => {
         // A negative address is the number of a failed call; see builtin-failures.ts.
         if (address < 0) return void this.#failures.set(-address, this.#lastFailed);
-        throw new Error(`abort: ${this.#text(address)}`);
+        throw new Error(`abort: ${this.text(address)}`);
       },
       // stdout carries the MCP protocol, so the output of a policy is dropped.
       opa_println: () => undefined,
@@ -95,21 +103,28 @@ export class WasmHost {
       this.#lastFailed = name;
       return 0;
     }
-    const bytes = new TextEncoder().encode(text);
-    const address = exports.opa_malloc(bytes.byteLength);
-    new Uint8Array(this.#memory.buffer).set(bytes, address);
-    const value = exports.opa_json_parse(address, bytes.byteLength);
+    const length = Buffer.byteLength(text);
+    const address = exports.opa_malloc(length);
+    this.bytes.write(text, address);
+    const value = exports.opa_json_parse(address, length);
     if (value === 0) throw new Error('a built-in returned invalid JSON');
     return value;
   }
 
   #read(address: number): unknown {
-    return JSON.parse(this.#text(address));
+    return JSON.parse(this.text(address));
   }
 
-  #text(address: number): string {
-    const bytes = new Uint8Array(this.#memory.buffer);
-    const end = bytes.indexOf(0, address);
-    return new TextDecoder().decode(bytes.subarray(address, end));
+  /** Returns the text at an address, up to the first NUL. */
+  text(address: number): string {
+    const { bytes } = this;
+    return bytes.toString('utf8', address, bytes.indexOf(0, address));
+  }
+
+  /** The memory. Do not keep it: it is another object after the memory has grown. */
+  get bytes(): Buffer {
+    const { buffer } = this.#memory;
+    if (this.#bytes.buffer !== buffer) this.#bytes = Buffer.from(buffer);
+    return this.#bytes;
   }
 }

@@ -24,6 +24,7 @@ const { LoadedPolicy } = createRequire(import.meta.url)(
 interface Loaded {
   /** End of the heap without data. */
   readonly baseHeapPtr: number;
+  readonly entrypoints: Readonly<Record<string, number>>;
   dataAddr: number;
   /** End of the heap with data. The memory of an evaluation begins here. */
   dataHeapPtr: number;
@@ -75,6 +76,7 @@ export class WasmInstance {
   readonly from: LoadableModule;
   readonly #policy: InstanceType<typeof LoadedPolicy>;
   readonly #memory: WebAssembly.Memory;
+  readonly #exports: WasmExports;
   /** Bytes of memory before any evaluation. */
   #initialBytes = 0;
   #moment: Moment = { time: '' };
@@ -85,7 +87,8 @@ export class WasmInstance {
     const host = new WasmHost(this.#memory, () => this.#moment);
     this.#host = host;
     const instance = new WebAssembly.Instance(from.module, { env: host.imports });
-    host.attach(instance.exports as unknown as WasmExports);
+    this.#exports = instance.exports as unknown as WasmExports;
+    host.attach(this.#exports);
     this.#policy = new LoadedPolicy({ instance, module: from.module }, this.#memory, host.minorVersion);
   }
 
@@ -129,10 +132,34 @@ export class WasmInstance {
     return { heap, address: this.#loaded.dataAddr, pages: this.#initialBytes / PAGE };
   }
 
-  /** Returns the result as the SDK gives it. Throws on every trap; then the instance cannot be used again. */
-  evaluate(entrypoint: string, input: ArrayBuffer, moment: Moment): unknown {
+  /**
+   * Returns the result set. `input` is JSON. Throws for a text that is not JSON, which the SDK would take for no input,
+   * and on every trap. Then the instance cannot be used again. Does what `opa_eval` of the ABI does.
+   */
+  evaluate(entrypoint: string, input: string, moment: Moment): unknown {
     this.#moment = moment;
-    return this.#policy.evaluate(input, entrypoint);
+    const { dataAddr, dataHeapPtr: start, entrypoints } = this.#loaded;
+    const { [entrypoint]: number } = entrypoints;
+    if (number === undefined) throw new Error(`no entry point ${entrypoint}`);
+    const exports = this.#exports;
+    const end = start + this.#write(input, start);
+    exports.opa_heap_ptr_set(end);
+    const value = exports.opa_json_parse(start, end - start);
+    if (value === 0) throw new Error('the input is not JSON');
+    const context = exports.opa_eval_ctx_new();
+    exports.opa_eval_ctx_set_input(context, value);
+    exports.opa_eval_ctx_set_data(context, dataAddr);
+    exports.opa_eval_ctx_set_entrypoint(context, number);
+    exports.eval(context);
+    return JSON.parse(this.#host.text(exports.opa_json_dump(exports.opa_eval_ctx_get_result(context))));
+  }
+
+  /** Writes a text in UTF-8 and returns its length in bytes. */
+  #write(text: string, address: number): number {
+    const length = Buffer.byteLength(text);
+    const missing = address + length - this.bytes;
+    if (missing > 0) this.#memory.grow(Math.ceil(missing / PAGE));
+    return this.#host.bytes.write(text, address);
   }
 
   /** Returns the built-ins of user Rego that failed since the last call of this method. */
@@ -147,7 +174,7 @@ export class WasmInstance {
 
   /** Names of the module's entry points. */
   get entrypoints(): readonly string[] {
-    return Object.keys(this.#policy.entrypoints as object);
+    return Object.keys(this.#loaded.entrypoints);
   }
 
   /** Current size of the memory in bytes. */

@@ -14,8 +14,6 @@ interface PendingQuery {
  * is ended and replaced; the other worker continues. If a worker exits, its query is refused.
  */
 export class WorkerEvaluator {
-  /** User Rego reads arguments in full. */
-  readonly projects = false;
   readonly #parts: WorkerParts;
   readonly #turns = new FairQueue<PendingQuery>();
   #workers: readonly WorkerHandle[];
