@@ -203,7 +203,7 @@ export interface Policy {
   readonly rules?: number;
   /** Returns one line (`file:line:col: …`) for each name in YAML rules that this server does not offer. */
   findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
-  /** `args`: what `input.argsText` parses to, if the caller has it. Then the policy trusts that the text is an object. */
+  /** `args`: what `argsText` parses to, if known. Then the policy trusts that the text is one JSON object. */
   call(input: CallInput, args?: CallArguments): Promise<CallDecision> | CallDecision;
   /** Returns one decision per tool, in the same order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];

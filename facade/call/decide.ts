@@ -140,7 +140,7 @@ function askPolicy(
   const labels = deps.labels.of(session, run);
   return andThen(deps.plans.of(principal, run), (plan) => {
     const input = (facts.input = { effect, argsText, principal, run, labels, time: isoTime(at), plan });
-    return andThen(policy.call(input), (decision) => {
+    return andThen(policy.call(input, args), (decision) => {
       facts.decision = decision;
       refuse(decision);
       const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== given });

@@ -1,6 +1,8 @@
 /** Estimates what a decision by YAML rules costs, so that an expensive one runs in a worker. */
 import type { CallInput, Effect, ListTool } from '../port.ts';
+import type { RuleCondition } from '../rules/argument-tests.ts';
 import type { RuleData, RuleIndex } from '../rules/rule-compiler.ts';
+import type { PatternForms } from '../rules/rule-patterns.ts';
 
 /** The number of rules, and of their expensive parts. */
 export interface Weight {
@@ -12,6 +14,8 @@ export interface Weight {
   readonly args: number;
   /** Conditions on commands. Each splits every command. */
   readonly commands: number;
+  /** Characters of the texts that are searched in arguments. Each text counts some more. */
+  readonly texts: number;
 }
 
 /** Weights of all rules, and of the parts of the rule index. */
@@ -37,6 +41,7 @@ const MS = {
   compile: 0.045,
   match: 0.005,
   matchChar: 0.00002,
+  searchChar: 0.0000007,
   listedRule: 0.01,
   command: 0.015,
   word: 0.0001,
@@ -54,7 +59,10 @@ const FEW = 20;
 /** This many expected values in a list cost as much as one more test. */
 const AMONG = 50;
 
-const NONE: Weight = { rules: 0, regexes: 0, args: 0, commands: 0 };
+/** A search tests the first character at each place, and in the worst case all others. */
+const SEARCH = 8;
+
+const NONE: Weight = { rules: 0, regexes: 0, args: 0, commands: 0, texts: 0 };
 
 /** Returns the weights of all rules. `settingsData` is the other data of the policy. */
 export function weighRules(
@@ -68,6 +76,7 @@ export function weighRules(
       regexes: countRegexes([rule.target, rule.call]),
       args: rule.call.filter(isWalk).reduce((total, condition) => total + 1 + countAmong(condition) / AMONG, 0),
       commands: rule.call.filter(({ over }) => over === 'commands').length,
+      texts: rule.call.flatMap(searchedTexts).reduce((total, text) => total + SEARCH + text.length, 0),
     };
     const key = Object.values(weight).join();
     const one = known.get(key) ?? weight;
@@ -79,7 +88,7 @@ export function weighRules(
     Object.fromEntries(
       Object.entries(part)
         .map(([key, numbers]) => [key, of(numbers)] as const)
-        .filter(([, { rules, regexes, args, commands }]) => rules + regexes + args + commands > least),
+        .filter(([, weight]) => Object.values(weight).reduce((total, part: number) => total + part, 0) > least),
     );
   return {
     rules,
@@ -122,7 +131,8 @@ export function costOfCall(
   const facts =
     all.rules * (MS.rule + items * MS.item + chars * MS.itemChar) +
     (all.commands === 0 ? 0 : all.commands * costOfCommands(command?.words ?? []));
-  return facts + all.regexes * (regex + parts * MS.match) + walk + all.args * parts * MS.value;
+  const search = all.texts * argsText.length * MS.searchChar;
+  return facts + all.regexes * (regex + parts * MS.match) + walk + all.args * parts * MS.value + search;
 }
 
 /** Returns the milliseconds of one condition on commands. The first word of each command is split at its slashes. */
@@ -148,7 +158,7 @@ export function costOfList(weights: RuleWeights, tools: readonly ListTool[]): nu
 }
 
 /** Only rules that deny or ask also look for an argument in lists. */
-function isWalk(condition: Readonly<Record<string, unknown>>): boolean {
+function isWalk(condition: RuleCondition): boolean {
   return condition.over === 'argument'
     ? condition.need === 'any'
     : condition.present === 'somewhere' || condition.present === 'nowhere';
@@ -160,6 +170,7 @@ function sum(a: Weight, b: Weight): Weight {
     regexes: a.regexes + b.regexes,
     args: a.args + b.args,
     commands: a.commands + b.commands,
+    texts: a.texts + b.texts,
   };
 }
 
@@ -175,9 +186,17 @@ function countRegexes(value: unknown): number {
 }
 
 /** Counts the expected values that a condition compares with. */
-function countAmong(condition: Readonly<Record<string, unknown>>): number {
-  const tests = (condition.tests ?? []) as readonly { readonly among?: readonly unknown[] }[];
-  return tests.reduce((total, { among }) => total + (among?.length ?? 0), 0);
+function countAmong(condition: RuleCondition): number {
+  return testsOf(condition).reduce((total, { among }) => total + (among?.length ?? 0), 0);
+}
+
+/** Returns the texts that a condition searches in an argument. */
+function searchedTexts(condition: RuleCondition): readonly string[] {
+  return testsOf(condition).flatMap(({ text }) => text?.contain ?? []);
+}
+
+function testsOf({ tests = [] }: RuleCondition): readonly { among?: readonly unknown[]; text?: PatternForms }[] {
+  return tests as ReturnType<typeof testsOf>;
 }
 
 const UNWALKED = { parts: 0, walk: 0 };

@@ -49,7 +49,10 @@ export interface DecisionReading {
   readonly parts: readonly CallPart[];
 }
 
-/** Reads `reading` of a result of `tollgate/call/decision`: undefined if the decision depends on more. Throws POLICY_FAILED. */
+/**
+ * Reads `reading` of a result of `tollgate/call/decision`. Undefined if the decision depends on more. Throws
+ * POLICY_FAILED.
+ */
 export function readReading({ reading }: PolicyResult): DecisionReading | undefined {
   if (reading === null) return undefined;
   const { rules, parts, ...rest } = record(reading, 'reading');

@@ -29,7 +29,10 @@ interface InputOptions {
   readonly args?: CallArguments | undefined;
 }
 
-/** Returns the input of a call; see policies/schemas/input.json. Throws POLICY_FAILED if the arguments are not one JSON object. */
+/**
+ * Returns the input of a call; see policies/schemas/input.json. Throws POLICY_FAILED if the arguments are not one JSON
+ * object.
+ */
 export function callInputText(input: CallInput, options: InputOptions): string {
   const { principal, run, effect, labels, time, plan = 'none' } = input;
   const { verb, server, tool, paths, urls, command, spill } = effect;

@@ -2,6 +2,8 @@
  * Compiles the tests of a rule on arguments for lib/facts.rego. Refuses tests that no value, or every value, passes.
  */
 
+import { literalForms } from './literal-patterns.ts';
+
 /** Tests on one argument; all of them must pass. An absent argument passes no test but `present: false`. */
 export interface ArgumentTests {
   readonly equals?: unknown;
@@ -108,8 +110,7 @@ function compileTests(tests: Tests, strict: boolean): RuleCondition {
       ...('equals' in tests ? [{ equals: tests.equals }] : []),
       ...(tests.in === undefined ? [] : [{ among: tests.in }]),
       ...(tests.prefix === undefined ? [] : [{ prefix: tests.prefix }]),
-      // Without the group, `^a|b$` would allow every value that begins with a or ends with b.
-      ...(pattern === undefined ? [] : [{ pattern: strict ? pattern : `\\A(?:${pattern})\\z` }]),
+      ...(pattern === undefined ? [] : [compilePattern(pattern, strict)]),
       ...(min === undefined ? [] : [{ min }]),
       ...(max === undefined ? [] : [{ max }]),
     ],
@@ -119,3 +120,10 @@ function compileTests(tests: Tests, strict: boolean): RuleCondition {
 export type Refuse = (path: readonly (string | number)[], message: string) => void;
 /** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego evaluates it. */
 export type RuleCondition = Readonly<Record<string, unknown>>;
+
+function compilePattern(pattern: string, strict: boolean): RuleCondition {
+  const text = literalForms(pattern, !strict);
+  if (text !== undefined) return { text };
+  // Without the group, `^a|b$` would allow every value that begins with a or ends with b.
+  return { pattern: strict ? pattern : `\\A(?:${pattern})\\z` };
+}

@@ -26,6 +26,7 @@ export function addText(forms: PatternForms, pattern: string): void {
   else if (parts.every((part) => part === '')) forms.all = true;
   else if (parts.length === 2 && last === '') (forms.prefix ??= []).push(first);
   else if (parts.length === 2 && first === '') (forms.suffix ??= []).push(last);
+  else if (parts.length === 3 && first === '' && last === '') (forms.contain ??= []).push(parts[1] ?? '');
   else (forms.regex ??= []).push(`^${parts.map(quoteRegex).join('(?s:.*)')}$`);
 }
 

@@ -1,121 +1,26 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type DecisionReading, readCallDecision } from '../../policies/engine/decision-reader.ts';
-import { callInputText } from '../../policies/engine/policy-input.ts';
-import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
-import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
 import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
-import { compileSettings } from '../../policies/rules/policy-settings.ts';
-import { compileRules } from '../../policies/rules/rule-compiler.ts';
-import { findRuleFaults } from '../../policies/rules/rule-faults.ts';
 import { verifies } from '../verifies.ts';
+import { type CallOf, callOf, PRINCIPAL, policyOf, profile, settings, toolOf } from './policy-fixture.ts';
 import {
-  type CallOf,
-  callOf,
-  documentOf,
-  PRINCIPAL,
-  policyOf,
-  profile,
-  settings,
-  toolOf,
-  WORKSPACE,
-} from './policy-fixture.ts';
+  decideInFull,
+  facts,
+  OUTCOMES,
+  principals,
+  rules,
+  SERVERS,
+  SETTINGS,
+  TOOLS,
+  targets,
+  VERBS,
+} from './random-policies.ts';
 
-const OUTCOMES = ['deny', 'ask', 'allow'] as const;
-const VERBS = ['read', 'write', 'execute'] as const;
-const SERVERS = ['git', 'mail'] as const;
-const TOOLS = ['get', 'put', 'x.y'] as const;
-
-/** Small vocabularies, so that generated rules and calls often match. */
-const some = <T>(values: readonly T[]) => fc.uniqueArray(fc.constantFrom(...values), { minLength: 1, maxLength: 2 });
-const fields = {
-  tools: some(['git.get', 'git.put', 'mail.x.y', 'git.*', '*.get', 'mail.p*', '*.*t', 'git.x.*']),
-  servers: some(SERVERS),
-  verbs: some(VERBS),
-  roles: some(['developer', 'guest']),
-  groups: some(['staff', 'ops']),
-  profiles: some(['work', 'play']),
-  labels: some(['secret', 'public']),
-  paths: some(['src/**', '**/*.pem', 'a', '/etc/**']),
-  insideWorkspace: fc.boolean(),
-  commands: some(['ls', 'git push']),
-  opaque: fc.boolean(),
-  hosts: some(['a.b', '*.b']),
-  urls: some(['https://a.b/x/**', 'http://*']),
-  time: fc.constantFrom({ days: ['fri'], zone: 'UTC' }, { from: '22:00', to: '06:00', zone: 'Europe/Berlin' }),
-  trust: some(['internal', 'external']),
-  owner: fc.boolean(),
-  args: fc.constantFrom({ n: { min: 2 } }, { n: { equals: 1 } }, { s: { prefix: 'a' } }, { s: { present: true } }),
+const decide = (all: readonly unknown[], naive = false): ((call: CallOf) => CallDecision) => {
+  const one = decideInFull(all, { naive });
+  return (call) => one(callOf(call)) as unknown as CallDecision;
 };
-/** A few fields at a time, because a rule with all of them never matches. */
-const whens = fc
-  .subarray(Object.keys(fields) as (keyof typeof fields)[], { maxLength: 3 })
-  .chain((names) => fc.record(Object.fromEntries(names.map((name) => [name, fields[name] as fc.Arbitrary<unknown>]))));
-const SETTINGS = settings({
-  profiles: [
-    profile({
-      expose: [
-        { tool: 'git.*', pins: {} },
-        { tool: 'mail.*', pins: {} },
-      ],
-    }),
-    profile({ name: 'play', servers: ['mail'], primitives: {} }),
-    profile({ name: 'careful', servers: ['git'], primitives: {}, plan: true }),
-  ],
-});
-const LIBRARY = readLibrary().wasm;
-const rules = fc
-  .array(
-    fc.record({
-      outcome: fc.constantFrom(...OUTCOMES),
-      mode: fc.constantFrom('enforce', 'enforce', 'enforce', 'shadow', 'off'),
-      when: whens,
-    }),
-    { maxLength: 8 },
-  )
-  .map((all) => all.map((rule, number) => ({ id: `r${number}`, ...rule })))
-  .filter(
-    (all) => findRuleFaults(compileRules([documentOf(all)], WORKSPACE), { settings: SETTINGS }, LIBRARY).length === 0,
-  );
-const principals = fc.record({
-  role: fc.constantFrom('developer', 'guest'),
-  groups: fc.subarray(['staff', 'ops']),
-  profiles: fc.constantFrom(['work'], ['work', 'play'], ['play'], ['play', 'careful'], ['work', 'careful'], []),
-  owner: fc.boolean(),
-});
-const facts = fc.record({
-  inside: fc.subarray(['src/a', 'a', 'k.pem']),
-  outside: fc.subarray(['/etc/x', '../odd']),
-  hosts: fc.subarray(['a.b', 'c.b', '']),
-  urls: fc.subarray(['https://a.b/x/y', 'http://c.b/', 'https://a.b//x']),
-  time: fc.constantFrom('2026-11-20T10:00:00Z', '2026-11-21T23:00:00Z'),
-  plan: fc.constantFrom('none' as const, 'pending' as const, 'approved' as const),
-  commands: fc.constantFrom(undefined, 'opaque' as const, [['ls']], [['git', 'push'], ['ls']]),
-  args: fc.constantFrom({}, { n: 1 }, { n: '3' }, { n: 3, s: 'ab' }, { s: ['a'] }),
-  labels: fc.subarray(['secret', 'public']),
-});
-const targets = fc.record({
-  server: fc.constantFrom(...SERVERS),
-  tool: fc.constantFrom(...TOOLS),
-  verb: fc.constantFrom(...VERBS),
-});
-
-function decide(all: readonly unknown[], naive = false): (call: CallOf) => CallDecision {
-  const { list, index, zones } = compileRules([documentOf(all)], WORKSPACE);
-  const scanned = { tool: {}, server: {}, verb: {}, any: list.map((_, number) => number) };
-  const config = {
-    version: 1,
-    ...compileSettings(SETTINGS),
-    rules: { list, index: naive ? scanned : index },
-    modes: {},
-    mode: 'enforce',
-    places: {},
-    rego: {},
-  };
-  const wasm = new WasmPolicy(LIBRARY, JSON.stringify({ config }), { entrypoints: [ENTRYPOINTS.call] });
-  return (call) =>
-    wasm.evaluate(ENTRYPOINTS.call, callInputText(callOf(call), { project: true, zones })) as unknown as CallDecision;
-}
 
 describe('precedence', () => {
   /** All ways in which three rules can be absent, or present with each outcome, enforced or in mode shadow. */

@@ -18,7 +18,7 @@ const patterns = (count: number): readonly object[] => [
   ...Array.from({ length: count }, (_, number) => ({
     id: `p${number}`,
     outcome: 'deny',
-    when: { args: { command: { pattern: `^rm -rf /x${number}$` } } },
+    when: { args: { command: { pattern: `^rm -[rf]+ /x${number}$` } } },
   })),
 ];
 
@@ -143,6 +143,15 @@ describe('the estimate', () => {
       isDear(1, () => ({ args: { x: { in: Array(2000).fill('v') } } }), { args: { x: texts } }),
       isDear(1, () => ({ args: { x: { in: ['v', 'w'] } } }), { args: { x: texts } }),
     ]).toEqual([true, false]);
+  });
+
+  it('counts the texts of patterns that are searched in long arguments', () => {
+    const onText = (number: number): When => ({ args: { text: { pattern: `secret${number}|forbidden` } } });
+    expect([
+      isDear(100, onText, { args: { text: 'a'.repeat(60_000) } }),
+      isDear(2, onText, { args: { text: 'a'.repeat(60_000) } }),
+      isDear(100, onText, { args: { text: 'a' } }),
+    ]).toEqual([true, false, false]);
   });
 
   it('counts the length of paths and URLs, and the commands that rules split', () => {
