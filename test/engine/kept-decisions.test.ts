@@ -18,10 +18,7 @@ const DECISIONS = Number(process.env.TOLLGATE_DECISIONS ?? 3000);
 const CALLS = 100;
 
 const SETTINGS = settings({
-  servers: [
-    { name: 'git', gated: { put: ['writes'] }, labels: ['public'] },
-    { name: 'mail', trust: 'internal' },
-  ],
+  servers: [{ name: 'git', gated: { put: ['writes'] }, labels: ['public'] }, { name: 'mail' }],
   budgets: [{ id: 'all', scope: 'session', calls: 9, when: { server: 'mail' } }],
   caps: { bytes: 9000 },
   profiles: [
