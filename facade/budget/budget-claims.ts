@@ -1,7 +1,8 @@
 /** Turns the budget obligations of a call into claims on shared state, and a refusal into its error. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
-import type { BudgetClaim, BudgetDemand, BudgetUnit, Reservation, ReservationRefusal } from '../state/state-port.ts';
+import { counterKey } from '../state/budget-counter.ts';
+import type { BudgetClaim, BudgetDemand, BudgetUnit, ReservationRefusal, ReservedClaim } from '../state/state-port.ts';
 import type { WaitLimit } from './queue-place.ts';
 
 /** A budget. `key` is present if the counter is not that of the call's own run, session and so on. */
@@ -23,9 +24,10 @@ export interface LeaseRequest extends WaitLimit {
 /** A call that is left with less is refused, because its output would be empty or it would time out. */
 const LEAST = { outputBytes: 1000, wallMs: 1000 };
 
-/** Returns one name per counter. */
-export function budgetKeyOf(claim: BudgetClaim): string {
-  return JSON.stringify([claim.budget, claim.scope, claim.key]);
+/** The claims of a call. Counters of its session are in this process; processes share the others. */
+export interface CallClaims {
+  readonly own: readonly BudgetClaim[];
+  readonly shared: readonly BudgetClaim[];
 }
 
 /** Returns true for a unit that a running call may give back when it ends. */
@@ -33,19 +35,33 @@ export function isReleasable(unit: ReservationRefusal['unit']): boolean {
   return unit !== 'calls' && unit !== 'argBytes';
 }
 
+/** Returns true if a call with this claim may give some of it back when it ends. */
+export function mayGiveBack({ demands, concurrent }: BudgetClaim): boolean {
+  return concurrent !== undefined || demands.some(({ unit }) => isReleasable(unit));
+}
+
 /**
  * Returns the claims of a call. A call that is alone on a counter claims what is left, if that is less than its worst
  * case. Next to running calls it claims its whole worst case, because it can wait for them. Throws POLICY_FAILED if a
  * budget is named twice, because its one counter would be settled twice.
  */
-export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): BudgetClaim[] {
-  const claims = request.budgets
-    .flatMap((budget) => (budget.scope === 'session' ? [budget, acrossSessions(budget, request.keys)] : [budget]))
-    .map((budget) => claimOf(request, budget, isRunning));
-  const keys = new Set(claims.map(budgetKeyOf));
-  if (keys.size < claims.length)
-    throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
-  return claims.filter((claim) => claim.demands.length > 0 || claim.concurrent !== undefined);
+export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): CallClaims {
+  const own: BudgetClaim[] = [];
+  const shared: BudgetClaim[] = [];
+  const keys = new Set<string>();
+  for (const budget of request.budgets.flatMap((one) => withSessions(one, request.keys))) {
+    const claim = claimOf(request, budget, isRunning);
+    if (keys.size === keys.add(counterKey(claim)).size)
+      throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
+    if (claim.demands.length > 0 || claim.concurrent !== undefined)
+      (isOfSession(budget, request.keys) ? own : shared).push(claim);
+  }
+  return { own, shared };
+}
+
+/** Returns true if a budget counts the calls of one session. A session is in one process, and ends with it. */
+function isOfSession({ scope, key }: KeyedBudget, keys: BudgetKeys): boolean {
+  return key === undefined && (scope === 'session' || (scope === 'run' && keys.run === keys.session));
 }
 
 /** The window, in seconds, of a session budget without a window, over all sessions of one principal. */
@@ -55,31 +71,30 @@ const SESSIONS_WINDOW_S = 3600;
  * Adds the same limit over all sessions of the principal, so that a new session does not renew the budget. `concurrent`
  * is left out, because slots are given back; `listen.maxSessionsPerPrincipal` limits the sessions.
  */
-function acrossSessions({ concurrent: _concurrent, ...budget }: KeyedBudget, keys: BudgetKeys): KeyedBudget {
-  return { ...budget, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S };
+function withSessions(budget: KeyedBudget, keys: BudgetKeys): KeyedBudget | readonly KeyedBudget[] {
+  if (budget.scope !== 'session') return budget;
+  const { concurrent: _concurrent, ...limits } = budget;
+  return [budget, { ...limits, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S }];
 }
 
 function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: string) => boolean): BudgetClaim {
-  const bare: BudgetClaim = {
-    budget: budget.id,
-    scope: budget.scope,
-    key: budget.key ?? request.keys[budget.scope],
-    demands: [],
-  };
-  const alone = !isRunning(budgetKeyOf(bare));
+  const name = { budget: budget.id, scope: budget.scope, key: budget.key ?? request.keys[budget.scope] };
   const demands: BudgetDemand[] = [];
   const ask = (unit: BudgetUnit, most: number, least: number): void => {
     const limit = budget[unit];
     if (limit !== undefined) demands.push({ unit, limit, most, least: Math.min(least, most) });
   };
-  const askRest = (unit: 'outputBytes' | 'wallMs', most: number): void =>
-    ask(unit, most, alone ? Math.min(LEAST[unit], budget[unit] ?? 0) : Math.min(most, budget[unit] ?? 0));
   ask('calls', 1, 1);
   ask('argBytes', request.argBytes, request.argBytes);
-  askRest('outputBytes', Math.ceil(request.maxOutputBytes));
-  askRest('wallMs', Math.ceil(request.maxWallMs));
+  if (budget.outputBytes !== undefined || budget.wallMs !== undefined) {
+    const alone = !isRunning(counterKey(name));
+    const askRest = (unit: 'outputBytes' | 'wallMs', most: number): void =>
+      ask(unit, most, Math.min(alone ? LEAST[unit] : most, budget[unit] ?? 0));
+    askRest('outputBytes', Math.ceil(request.maxOutputBytes));
+    askRest('wallMs', Math.ceil(request.maxWallMs));
+  }
   return {
-    ...bare,
+    ...name,
     demands,
     ...(budget.window === undefined ? {} : { windowMs: Math.ceil(budget.window * 1000) }),
     ...(budget.concurrent === undefined ? {} : { concurrent: budget.concurrent }),
@@ -89,10 +104,10 @@ function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: st
 /** Returns what the call may use: the smallest amount of its budgets. */
 export function grantOf(
   request: LeaseRequest,
-  reservation: Reservation,
+  reserved: readonly ReservedClaim[],
 ): { readonly outputBytes: number; readonly wallMs: number } {
   const smallest = (unit: 'outputBytes' | 'wallMs', asked: number): number => {
-    const taken = reservation.taken.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
+    const taken = reserved.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
     return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
   };
   return {

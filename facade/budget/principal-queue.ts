@@ -1,6 +1,7 @@
 /** Orders the calls that wait for a budget. Principals take turns, and the calls of one principal keep their order. */
+import { counterKey } from '../state/budget-counter.ts';
 import type { ReservationRefusal } from '../state/state-port.ts';
-import { budgetKeyOf, busyError, type LeaseRequest } from './budget-claims.ts';
+import { busyError, type LeaseRequest } from './budget-claims.ts';
 import { openQueuePlace, type QueuePlace } from './queue-place.ts';
 
 /** The result of an attempt: a value, or the refusal that prevents it. */
@@ -8,12 +9,14 @@ export type QueueAttempt<T> = { readonly got: T } | { readonly busy: Reservation
 
 /** A queue of calls. */
 export interface PrincipalQueue<T> {
+  /** True if no call waits. */
+  readonly isEmpty: boolean;
   /** True if a call waits for one of these counters already. */
   wants(keys: readonly string[]): boolean;
   /** Waits for `attempt` to succeed, in order. Rejects with RATE_LIMITED, CANCELLED, or what `attempt` throws. */
   join(request: LeaseRequest, keys: readonly string[]): Promise<T>;
-  /** Tries all waiting calls again, in order. Never rejects. */
-  callNext(): Promise<void>;
+  /** Tries all waiting calls again, in order. */
+  callNext(): void;
 }
 
 interface Waiting<T> {
@@ -52,12 +55,10 @@ export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue
         continue;
       }
       blockers.set(one.request, blocker);
-      blocked.set(budgetKeyOf(blocker.claim), blocker);
+      blocked.set(counterKey(blocker.claim), blocker);
     }
   };
-  const callNext = async (): Promise<void> => {
-    again = true;
-    if (calling) return;
+  const serveAgain = async (): Promise<void> => {
     calling = true;
     while (again) {
       again = false;
@@ -65,14 +66,21 @@ export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue
     }
     calling = false;
   };
+  const callNext = (): void => {
+    again = waiting.size > 0;
+    if (again && !calling) void serveAgain();
+  };
   return {
+    get isEmpty() {
+      return waiting.size === 0;
+    },
     wants: (keys) => [...waiting].some((one) => one.keys.some((key) => keys.includes(key))),
     join: (request, keys) => {
       const turn = openQueuePlace<T>(request, options.now(), () => busyError(blockers.get(request)));
       const one = { request, keys, turn };
       waiting.add(one);
-      poll ??= setInterval(() => void callNext(), POLL_MS);
-      void callNext();
+      poll ??= setInterval(callNext, POLL_MS);
+      callNext();
       return turn.promise.finally(() => {
         waiting.delete(one);
         if (waiting.size > 0) return;

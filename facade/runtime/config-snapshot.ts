@@ -94,7 +94,7 @@ export class Snapshot {
     const { catalog, onListed } = this.#createCatalog(shared, parts, names);
     this.catalog = catalog;
     for (const server of catalog.servers.keys()) onListed(server, true);
-    const runs = createRuns(config, state, Date.now);
+    const runs = createRuns(config, shared, Date.now);
     this.#expiry = new RunExpiry(
       [(signal) => runs.sweep(signal), (signal) => listPlans(state, Date.now(), signal)],
       (err) => shared.log.error({ err }, 'records of runs'),

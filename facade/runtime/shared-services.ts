@@ -82,13 +82,14 @@ export async function openSharedServices(
 }
 
 /** Closes the services; the audit log near the end, so that the last records are written. */
-export async function closeSharedServices({ spills, audit, state, tally }: SharedServices): Promise<void> {
+export async function closeSharedServices({ spills, audit, state, tally, budgets }: SharedServices): Promise<void> {
   try {
     spills.close();
   } finally {
     await audit
       .close()
       .finally(() => tally.flush())
+      .finally(() => budgets.close())
       .finally(() => state.close());
   }
 }

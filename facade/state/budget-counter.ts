@@ -1,14 +1,39 @@
 /** Calculates windows and remaining amounts of the counter of a budget. */
 import { elapsed, type Instant, isSameBoot } from './budget-clock.ts';
-import type { Amounts, BudgetClaim, BudgetUnit, Reservation, ReservationRefusal, ReservedClaim } from './state-port.ts';
+import type {
+  Amounts,
+  BudgetClaim,
+  BudgetUnit,
+  CallsAhead,
+  CounterName,
+  Reservation,
+  ReservationRefusal,
+  ReservedClaim,
+} from './state-port.ts';
 
-/** A stored counter: what has been reserved or used since its window began. */
+/** A counter: what has been reserved or used since its window began. */
 export interface BudgetCounter extends Amounts {
   readonly since: Instant;
 }
 
+/** All units of budgets. */
+export const BUDGET_UNITS = ['calls', 'argBytes', 'outputBytes', 'wallMs'] as const satisfies readonly BudgetUnit[];
+
 /** The amounts of a new counter. */
 export const EMPTY_COUNTER: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
+
+/** A process may reserve this part of what is left ahead of its calls. */
+export const AHEAD_SHARE = 1 / 64;
+
+/** Returns a text that only the claims on this counter have. Scopes contain no space. */
+export function counterKey({ budget, scope, key }: CounterName): string {
+  return `${scope} ${budget.length} ${budget}${key}`;
+}
+
+/** Returns whether the window of a counter has ended. The next use begins another one. */
+export function isWindowOver({ windowMs }: Pick<BudgetClaim, 'windowMs'>, since: Instant, now: Instant): boolean {
+  return windowMs !== undefined && elapsed(since, now) >= windowMs;
+}
 
 /** Returns the counter at `now`. Windows are fixed; one begins with the first use after the last one ended. */
 export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undefined, now: Instant): BudgetCounter {
@@ -17,7 +42,7 @@ export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undef
   // The clock was set back over a reboot. The window begins again and keeps what was spent. Otherwise it would be
   // longer by the difference of the clocks.
   if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
-  return elapsed(stored.since, now) < claim.windowMs ? stored : { ...EMPTY_COUNTER, since: now };
+  return isWindowOver(claim, stored.since, now) ? { ...EMPTY_COUNTER, since: now } : stored;
 }
 
 /** Takes the demands of a claim from its counter, all or none. */
@@ -39,9 +64,39 @@ export function drawFromCounter(
   return { taken: { claim, since: counter.since, amounts } };
 }
 
-/** Returns whether a reservation needs `settle`. Calls and argument bytes are exact when they are reserved. */
-export function needsSettle({ taken }: Reservation): boolean {
-  return taken.some(
-    ({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0,
-  );
+/** Returns for how many further calls with the same demands amounts may be reserved. */
+export function callsAhead({ demands }: BudgetClaim, counter: BudgetCounter, { most, held }: CallsAhead): number {
+  return demands.reduce((fewest, { unit, limit, most: size }) => {
+    if (size === 0) return fewest;
+    const share = Math.floor(((limit - counter[unit] - size) * AHEAD_SHARE) / size);
+    return Math.max(0, Math.min(fewest, share - held));
+  }, most);
+}
+
+/** Returns whether `settle` changes anything: an amount that differs, or a slot that becomes free. */
+export function needsSettle({ taken }: Reservation, used: Partial<Amounts>): boolean {
+  return taken.some(({ claim, amounts }) => claim.concurrent !== undefined || isChange(changeOf(amounts, used)));
+}
+
+/** Returns what a settled counter changes by. A unit that was not reserved, or whose use is not given, stays. */
+export function changeOf(reserved: Amounts, used: Partial<Amounts>): Amounts {
+  const change: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  for (const unit of BUDGET_UNITS)
+    if (reserved[unit] > 0) change[unit] = (used[unit] ?? reserved[unit]) - reserved[unit];
+  return change;
+}
+
+/** Returns whether any amount is not 0. */
+export function isChange(amounts: Amounts): boolean {
+  return BUDGET_UNITS.some((unit) => amounts[unit] !== 0);
+}
+
+/** Returns `amounts` plus `factor` times `others`. */
+export function addAmounts(amounts: Amounts, others: Amounts, factor = 1): Amounts {
+  return {
+    calls: amounts.calls + factor * others.calls,
+    argBytes: amounts.argBytes + factor * others.argBytes,
+    outputBytes: amounts.outputBytes + factor * others.outputBytes,
+    wallMs: amounts.wallMs + factor * others.wallMs,
+  };
 }

@@ -3,11 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Instant } from './budget-clock.ts';
-import { type BudgetCounter, currentCounter, drawFromCounter, EMPTY_COUNTER, needsSettle } from './budget-counter.ts';
+import { BUDGET_UNITS } from './budget-counter.ts';
+import { createLedger, type Ledger, type LedgerStore } from './budget-ledger.ts';
 import { type Database, type DatabaseSchema, isBusy, isDiskFull, openDatabase } from './database.ts';
 import { isAlive, noMark, ownMark } from './process-mark.ts';
-import type { Amounts, BudgetClaim, Reservation, ReservationRefusal, ReservedClaim, State } from './state-port.ts';
+import type { Amounts, State } from './state-port.ts';
 import { createStateValues, type StateValues } from './state-values.ts';
 import { STOPS_FILE, Stops, stopsLost } from './stop-file.ts';
 
@@ -60,7 +60,7 @@ const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGE
 export const DATABASE_FILE = 'state.db';
 
 /** The state as one thread uses it. */
-export interface DirectState extends State, Pick<StateValues, 'changesAfter'> {
+export interface DirectState extends Omit<State, keyof Ledger>, Ledger, Pick<StateValues, 'changesAfter'> {
   /** False if the database was removed or replaced. */
   readonly isInPlace: boolean;
   /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED if it is damaged. */
@@ -106,7 +106,7 @@ export function openState(
     noteDatabase(database, stops);
     dropStale(database, { before: now - STALE_MS, stops });
     return {
-      ...createLedger(database, { folder, mark }),
+      ...createLedger(createStore(database, { folder, mark }), `${randomBytes(8).toString('hex')}.`),
       ...createStateValues(database, stops),
       stops,
       refresh: () => undefined,
@@ -178,15 +178,8 @@ function dropStale(database: Database, { before, stops }: { readonly before: num
   }
 }
 
-interface Counters {
-  read(claim: BudgetClaim): BudgetCounter | undefined;
-  /** Writes `before` plus the reserved amounts. */
-  add(reserved: ReservedClaim, before: BudgetCounter, now: number): void;
-  /** Replaces the amounts that were reserved for output and time by the amounts used. */
-  correct(reserved: ReservedClaim, used: Parameters<State['settle']>[1]): void;
-}
-
-function createCounters(database: Database): Counters {
+/** Keeps counters in a table, and slots with the mark of the process that holds them. */
+function createStore(database: Database, owner: SlotOwner): LedgerStore {
   const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>(
     'SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND ' +
       'scope = ? AND key = ?',
@@ -195,85 +188,30 @@ function createCounters(database: Database): Counters {
     'INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, ' +
       'outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  const correct = database.run(
-    'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND ' +
-      'key = ? AND since = ? AND monotonic = ?',
+  const add = database.run(
+    'UPDATE counter SET calls = calls + ?, argBytes = argBytes + ?, outputBytes = outputBytes + ?, wallMs = ' +
+      'wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
   );
+  const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
   return {
+    ...createSlots(database, owner),
+    transact: (work) => database.transact(work),
     read: ({ budget, scope, key }) => {
       const row = read(budget, scope, key);
       return row === undefined
         ? undefined
         : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
     },
-    add: ({ claim, since, amounts }, before, now) => {
-      const sums = (['calls', 'argBytes', 'outputBytes', 'wallMs'] as const).map(
-        (unit) => before[unit] + amounts[unit],
-      );
-      write(claim.budget, claim.scope, claim.key, since.wall, since.monotonic, since.boot, now, ...sums);
-    },
-    correct: ({ claim, since, amounts }, used) => {
-      const output = amounts.outputBytes === 0 ? 0 : used.outputBytes - amounts.outputBytes;
-      const wall = amounts.wallMs === 0 ? 0 : used.wallMs - amounts.wallMs;
-      if (output !== 0 || wall !== 0)
-        correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
-    },
+    write: ({ budget, scope, key }, { since, ...amounts }, now) =>
+      void write(budget, scope, key, since.wall, since.monotonic, since.boot, now, ...inOrder(amounts)),
+    add: ({ budget, scope, key }, since, change) =>
+      void add(...inOrder(change), budget, scope, key, since.wall, since.monotonic),
+    endScope: (scope, key) => void endCounters(scope, key),
   };
 }
 
-/** What one claim reserves, and its counter before that. */
-interface Draw {
-  readonly taken: ReservedClaim;
-  readonly before: BudgetCounter;
-}
-
-function draw(counters: Counters, claim: BudgetClaim, now: Instant): Draw | { readonly refused: ReservationRefusal } {
-  const last = counters.read(claim);
-  const before = currentCounter(claim, last, now);
-  const answer = drawFromCounter(claim, before, now);
-  if (!('refused' in answer)) return { taken: answer.taken, before };
-  // Stores the new window, so that it does not begin again at each refusal.
-  if (last !== undefined && before.since !== last.since)
-    counters.add({ claim, since: before.since, amounts: EMPTY_COUNTER }, before, now.wall);
-  return answer;
-}
-
-function createLedger(database: Database, owner: SlotOwner): Pick<State, 'reserve' | 'settle' | 'endScope'> {
-  const counters = createCounters(database);
-  const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
-  const slots = createSlots(database, owner);
-  const prefix = randomBytes(8).toString('hex');
-  let leases = 0;
-  return {
-    reserve: (claims, now) =>
-      database.transact(() => {
-        const draws: Draw[] = [];
-        for (const claim of claims) {
-          const answer = draw(counters, claim, now);
-          if ('refused' in answer) return answer;
-          draws.push(answer);
-        }
-        const refused = claims.map(slots.check).find((answer) => answer !== undefined);
-        if (refused !== undefined) return { refused };
-        leases += 1;
-        const id = `${prefix}.${leases}`;
-        for (const { taken, before } of draws) {
-          if (taken.claim.demands.length > 0) counters.add(taken, before, now.wall);
-          if (taken.claim.concurrent !== undefined) slots.take(taken.claim, id);
-        }
-        return { reservation: { id, taken: draws.map((one) => one.taken) } };
-      }),
-    settle: (reservation, used) => {
-      if (!needsSettle(reservation)) return;
-      database.transact(() => {
-        for (const reserved of reservation.taken) {
-          counters.correct(reserved, used);
-          if (reserved.claim.concurrent !== undefined) slots.giveBack(reserved.claim, reservation.id);
-        }
-      });
-    },
-    endScope: (scope, key) => void database.transact(() => endCounters(scope, key)),
-  };
+function inOrder(amounts: Amounts): number[] {
+  return BUDGET_UNITS.map((unit) => amounts[unit]);
 }
 
 /** The mark of this process's slots. */
@@ -288,13 +226,10 @@ function requireMark(mark: string): string {
   return mark;
 }
 
-interface Slots {
-  check(claim: BudgetClaim): ReservationRefusal | undefined;
-  take(claim: BudgetClaim, lease: Reservation['id']): void;
-  giveBack(claim: BudgetClaim, lease: Reservation['id']): void;
-}
-
-function createSlots(database: Database, { folder, mark }: SlotOwner): Slots {
+function createSlots(
+  database: Database,
+  { folder, mark }: SlotOwner,
+): Pick<LedgerStore, 'checkSlots' | 'takeSlot' | 'freeSlot'> {
   const where = 'budget = ? AND scope = ? AND key = ?';
   const count = database.first<{ n: number }>(`SELECT count(*) AS n FROM slot WHERE ${where}`);
   const holders = database.all<{ process: string }>(`SELECT DISTINCT process FROM slot WHERE ${where}`);
@@ -302,7 +237,7 @@ function createSlots(database: Database, { folder, mark }: SlotOwner): Slots {
   const insert = database.run('INSERT INTO slot VALUES (?, ?, ?, ?, ?)');
   const remove = database.run(`DELETE FROM slot WHERE ${where} AND lease = ?`);
   return {
-    check: (claim) => {
+    checkSlots: (claim) => {
       const { concurrent: limit, budget, scope, key } = claim;
       if (limit === undefined || (count(budget, scope, key)?.n ?? 0) < limit) return undefined;
       // Checks whether the holders are alive only if the budget is full.
@@ -310,7 +245,7 @@ function createSlots(database: Database, { folder, mark }: SlotOwner): Slots {
       const used = count(budget, scope, key)?.n ?? 0;
       return used < limit ? undefined : { claim, unit: 'concurrent', limit, left: 0 };
     },
-    take: (claim, lease) => void insert(claim.budget, claim.scope, claim.key, lease, mark()),
-    giveBack: (claim, lease) => void remove(claim.budget, claim.scope, claim.key, lease),
+    takeSlot: ({ budget, scope, key }, reservation) => void insert(budget, scope, key, reservation, mark()),
+    freeSlot: ({ budget, scope, key }, reservation) => void remove(budget, scope, key, reservation),
   };
 }

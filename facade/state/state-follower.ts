@@ -211,7 +211,7 @@ class Follower implements State {
   }
 
   async settle(...args: Parameters<State['settle']>): Called<'settle'> {
-    if (needsSettle(args[0])) await this.#call('settle', args);
+    if (needsSettle(...args)) await this.#call('settle', args);
   }
 
   endScope(...args: Parameters<State['endScope']>): Called<'endScope'> {

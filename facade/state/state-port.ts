@@ -19,16 +19,29 @@ export interface BudgetDemand {
   readonly least: number;
 }
 
-/** The claim of one call on one budget. Budget, scope and key identify its counter. */
-export interface BudgetClaim {
+/** What identifies a counter. */
+export interface CounterName {
   readonly budget: string;
   readonly scope: string;
   readonly key: string;
+}
+
+/** The claim of one call on one budget. */
+export interface BudgetClaim extends CounterName {
   /** Absent: the counter lives as long as the scope. */
   readonly windowMs?: number;
   readonly demands: readonly BudgetDemand[];
   /** Calls at once. Each takes a slot, which is given back by `settle`, or when its process has ended. */
   readonly concurrent?: number;
+}
+
+/**
+ * Further calls with the same demands: up to `most`, if they and the calls that are `held` ahead are a small share of
+ * what is left.
+ */
+export interface CallsAhead {
+  readonly most: number;
+  readonly held: number;
 }
 
 /** What was reserved of one claim. `since` identifies the window, so that a late settle cannot change the next one. */
@@ -67,13 +80,17 @@ export interface State {
    * seconds.
    */
   refresh(): Promise<void> | undefined;
-  /** Reserves all claims or none, atomically. A refusal names spent budgets before busy ones. */
+  /**
+   * Reserves all claims or none, atomically. A refusal names spent budgets before busy ones. With `ahead`, the amounts
+   * of the reservation are those of the call and of further calls.
+   */
   reserve(
     claims: readonly BudgetClaim[],
     now: Instant,
+    ahead?: CallsAhead,
   ): Awaitable<{ readonly reservation: Reservation } | { readonly refused: ReservationRefusal }>;
-  /** Replaces the reserved output bytes and wall time by those used, and gives slots back. */
-  settle(reservation: Reservation, used: Readonly<Pick<Amounts, 'outputBytes' | 'wallMs'>>): Awaitable<void>;
+  /** Replaces the reserved amounts by those used, and gives slots back. A unit that is not in `used` stays. */
+  settle(reservation: Reservation, used: Partial<Amounts>): Awaitable<void>;
   /** Deletes what was spent in a scope that has ended. */
   endScope(scope: string, key: string): Awaitable<void>;
   /** Returns a small value, undefined if there is none. `space` separates the parts of Tollgate. */

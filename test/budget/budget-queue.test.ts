@@ -1,7 +1,6 @@
 /** Tests calls that wait for budgets, in one process and in two. */
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { LeaseRequest } from '../../facade/budget/budget-claims.ts';
 import { createBudgets, type Lease } from '../../facade/budget/budgets.ts';
 import { createConcurrencyLimit } from '../../facade/budget/concurrency-limit.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
@@ -9,23 +8,9 @@ import type { State } from '../../facade/state/state-port.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
+import { KEYS, NOTHING, request } from './budget-request.ts';
 
-const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
 const TWO: BudgetObligation = { id: 'slots', scope: 'origin', concurrent: 2 };
-const NOTHING = { outputBytes: 0, wallMs: 0 };
-
-function request(budgets: readonly BudgetObligation[], more: Partial<LeaseRequest> = {}): LeaseRequest {
-  return {
-    budgets,
-    keys: KEYS,
-    argBytes: 10,
-    maxOutputBytes: 30_000,
-    maxWallMs: 30_000,
-    signal: new AbortController().signal,
-    deadline: Date.now() + 5000,
-    ...more,
-  };
-}
 
 /** Handles a rejection at once, so that it does not count as unhandled while the test waits for something else. */
 const codeOf = async (lease: Lease | Promise<Lease>): Promise<string> =>

@@ -1,31 +1,15 @@
 /** Tests the reservation and settlement of budgets, with a failing state too. */
 import { describe, expect, it } from 'vitest';
-import type { LeaseRequest } from '../../facade/budget/budget-claims.ts';
 import { type Budgets, createBudgets, type Lease } from '../../facade/budget/budgets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
 import { momentAt, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
-
-const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
-
-function request(budgets: readonly BudgetObligation[], more: Partial<LeaseRequest> = {}): LeaseRequest {
-  return {
-    budgets,
-    keys: KEYS,
-    argBytes: 10,
-    maxOutputBytes: 30_000,
-    maxWallMs: 30_000,
-    signal: new AbortController().signal,
-    deadline: Date.now() + 2000,
-    ...more,
-  };
-}
+import { KEYS, NOTHING, request } from './budget-request.ts';
 
 const take = async (budgets: Budgets, ...given: Parameters<typeof request>): Promise<Lease> =>
   budgets.reserve(request(...given));
-const NOTHING = { outputBytes: 0, wallMs: 0 };
 
 describe('a budget', () => {
   it('that does not apply opens no database', () => {

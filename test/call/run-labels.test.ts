@@ -3,6 +3,7 @@
  * use.
  */
 import { expect, it } from 'vitest';
+import { createBudgets } from '../../facade/budget/budgets.ts';
 import type { OpenSession } from '../../facade/call/identify.ts';
 import { createLabels } from '../../facade/call/run-labels.ts';
 import { createPlans, listPlans } from '../../facade/consent/plan-mode.ts';
@@ -22,7 +23,11 @@ it(
   async () => {
     const state = openState(temporaryFolder());
     let now = 1_000;
-    const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, state, () => now);
+    const runs = createRuns(
+      { principals: [], runs: { keepMs: DAY } },
+      { state, budgets: createBudgets(state) },
+      () => now,
+    );
     const labels = createLabels({ state, runs, sticky: ['secret'], now: () => now });
     const open = async (): Promise<string> => {
       const run = await runs.open({ principal: 'ann', origin: 'app', owned: true });
@@ -75,7 +80,8 @@ it(
       listed += rows.size;
       return rows;
     };
-    const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, { ...state, list }, () => now);
+    const listing = { state: { ...state, list }, budgets: createBudgets(state) };
+    const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, listing, () => now);
     try {
       for (let n = 0; n < 200; n += 1) await runs.open({ principal: 'ann', origin: 'app', maxCalls: 5 });
       now += DAY;

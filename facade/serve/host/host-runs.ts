@@ -6,10 +6,9 @@ import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import type { Principal } from '../../../policies/port.ts';
-import type { KeyedBudget } from '../../budget/budget-claims.ts';
+import type { Budgets, CallBudget } from '../../budget/budgets.ts';
 import type { Config } from '../../config/config.ts';
 import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from '../../consent/preconditions.ts';
-import { instant } from '../../state/budget-clock.ts';
 import type { State } from '../../state/state-port.ts';
 
 /** The user and space of a run, as internal servers get them. They are never read from arguments or `_meta`. */
@@ -78,7 +77,11 @@ export function labelSpace(run: string): string {
 }
 
 /** Runs over shared state. `now` in ms since 1970. */
-export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: State, now: () => number): Runs {
+export function createRuns(
+  config: Pick<Config, 'principals' | 'runs'>,
+  { state, budgets }: { readonly state: State; readonly budgets: Pick<Budgets, 'left' | 'end'> },
+  now: () => number,
+): Runs {
   const isAlive = ({ openedAt }: HostRun): boolean => now() - openedAt < config.runs.keepMs;
   const read = (name: string): HostRun | undefined => {
     const text = FORM.test(name) ? state.get(SPACE, name) : undefined;
@@ -89,7 +92,7 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
     await state.remove(SPACE, run.name);
     const space = labelSpace(runKey(run));
     for (const label of state.list(space).keys()) await state.remove(space, label);
-    await state.endScope('run', runKey(run));
+    await budgets.end('run', runKey(run));
   };
   const owned = ({ id, origin }: Principal, key: string): HostRun | undefined => {
     const run = read(nameOf(key));
@@ -109,7 +112,10 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       return run;
     },
     find: read,
-    left: (run) => callsLeft(state, run),
+    left: async (run) => {
+      const [budget] = budgetsOf(run);
+      return budget === undefined ? undefined : budgets.left(budget);
+    },
     end,
     sweep: async (signal) => {
       const pace = new TimeSlices(signal);
@@ -135,23 +141,13 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
   };
 }
 
-/** Returns how many calls the budget of a run has left; undefined if the run has no such budget. */
-async function callsLeft(state: State, run: HostRun): Promise<number | undefined> {
-  const [budget] = budgetsOf(run);
-  if (budget?.calls === undefined) return undefined;
-  // This asks for more than the limit, so nothing is reserved, and the refusal says what is left.
-  const demands = [{ unit: 'calls' as const, limit: budget.calls, most: 0, least: budget.calls + 1 }];
-  const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands }], instant());
-  return 'refused' in answer ? answer.refused.left : undefined;
-}
-
 /** Returns the name in the id of a run. */
 function nameOf(key: string): string {
   return key.slice(key.indexOf('/') + 1);
 }
 
 /** Returns the limit of the run itself. It counts by the run, no matter who opened it. */
-function budgetsOf(run: HostRun): readonly KeyedBudget[] {
+function budgetsOf(run: HostRun): readonly CallBudget[] {
   return run.maxCalls === undefined
     ? []
     : [{ id: 'host-run-calls', scope: 'run', calls: run.maxCalls, key: runKey(run) }];
