@@ -42,8 +42,8 @@ export type CallBudget = KeyedBudget & { readonly key: string; readonly calls: n
 /** The budgets of every scope. */
 export interface Budgets {
   /**
-   * Reserves the worst case of a call on all its budgets, or nothing. Returns the lease at once if the budgets are those
-   * of its session, or if enough of them is reserved ahead. If the process ends before `settle`, the amounts stay
+   * Reserves the worst case of a call on all its budgets, or nothing. Returns the lease at once if the budgets are
+   * those of its session, or if enough of them is reserved ahead. If the process ends before `settle`, the amounts stay
    * spent. Calls of one process for the same budget are served in order. The order between processes is not defined.
    * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED,
    * STATE_FAILED.
@@ -221,7 +221,7 @@ class ProcessBudgets implements Budgets {
   }
 }
 
-/** Returns a refusal that may end with a running call. Throws for a spent budget. `inUse`: counters of running calls. */
+/** Returns the refusal if a running call may end it. Throws for a spent budget. `inUse`: counters of running calls. */
 function busyOrThrow(refused: ReservationRefusal, inUse: ReadonlySet<string>): { readonly busy: ReservationRefusal } {
   const { unit, claim } = refused;
   if (unit === 'concurrent' || (isReleasable(unit) && inUse.has(counterKey(claim)))) return { busy: refused };

@@ -249,7 +249,7 @@ describe('the budget of a session', () => {
     expect(await leftOf(state, { ...session, scope: 'principal' })).toBe(99_000);
   });
 
-  it('is counted anew after its end, but not over all sessions of the principal', async () => {
+  it('starts again after its end, but not over all sessions of the principal', async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     const session: BudgetObligation = { id: 'session', scope: 'session', calls: 3 };
     await callOnce(budgets, [session]);

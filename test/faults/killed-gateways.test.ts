@@ -1,4 +1,4 @@
-/** Tests gateways that are killed under load: no record is lost, no call runs twice, and budgets are exact. */
+/** Tests gateways that are killed under load: no record is lost, no call runs twice, and no budget is exceeded. */
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,6 +15,8 @@ const KILLS = 6 * TIMES;
 const PAUSE_MS = 900;
 /** Small enough to be used up before the end of the test. */
 const FEW = 150;
+/** What a killed gateway may have reserved ahead: 1/64 of what is left, and 256 calls at most. */
+const AHEAD = { many: 256, few: Math.floor(FEW / 64) };
 const BUDGETS = `budgets:
   - {id: many, scope: principal, calls: 10000000}
   - {id: few, scope: principal, calls: ${FEW}, when: {server: b, tool: echo}}
@@ -92,7 +94,8 @@ function checkCalls(sent: readonly Sent[], { intents, ended }: ReturnType<typeof
 
 describe('gateways that are killed under load', () => {
   it(
-    `keep every record, run no call twice, and count budgets exactly, over ${KILLS} kills` + verifies('ST-10'),
+    `keep every record, run no call twice, and lose of a budget at most what they reserved ahead, over ${KILLS} kills` +
+      verifies('ST-10', 'FP-12'),
     async () => {
       const chance = numbers();
       const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
@@ -107,6 +110,8 @@ describe('gateways that are killed under load', () => {
       }
       await Promise.all(restarts);
       await load.end();
+      // After a second the other gateway has given back what it had reserved ahead.
+      await sleep(1_500);
       await spend(gateways[0]);
       await Promise.all(gateways.map((gateway) => gateway.end()));
       const found = records();
@@ -118,9 +123,9 @@ describe('gateways that are killed under load', () => {
       const few = found.intents.filter(({ server, tool }) => server === 'b' && tool === 'echo').length;
       expect(reserved('few')).toBe(FEW);
       expect(few).toBeLessThanOrEqual(FEW);
-      expect(FEW - few).toBeLessThanOrEqual(lost.length);
+      expect(FEW - few).toBeLessThanOrEqual(lost.length + KILLS * AHEAD.few);
       expect(reserved('many')).toBeGreaterThanOrEqual(found.intents.length);
-      expect(reserved('many') - found.intents.length).toBeLessThanOrEqual(lost.length);
+      expect(reserved('many') - found.intents.length).toBeLessThanOrEqual(lost.length + KILLS * AHEAD.many);
       expect(load.sent.filter(({ reply }) => reply === undefined).length).toBeGreaterThan(0);
       expect(load.sent.length).toBeGreaterThan(KILLS);
       await expect.poll(() => ground.running()).toEqual([]);

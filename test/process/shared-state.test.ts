@@ -10,7 +10,9 @@ workspace: ./workspace
 servers: {chaos: ${server(['chaos.mjs'])}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-budgets: [{id: ten, scope: principal, calls: 10, when: {server: chaos, tool: echo}}]
+budgets:
+  - {id: ten, scope: principal, calls: 10, when: {server: chaos, tool: echo}}
+  - {id: some, scope: principal, calls: 300, when: {server: chaos, tool: seen}}
 `;
 
 let project: Project;
@@ -53,6 +55,24 @@ describe('two processes on one state folder', () => {
     );
     expect([ok, chains.map(({ state }) => state)]).toEqual([true, ['closed', 'closed']]);
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 40, unknown: 0 });
+  });
+});
+
+describe('two processes that reserve calls ahead', () => {
+  it('let exactly the calls of the budget run together' + verifies('FP-02', 'HB-05'), async () => {
+    const both = await Promise.all([run(), run()]);
+    const counts = await Promise.all(
+      both.map(async (child) => {
+        let ran = 0;
+        for (let n = 0; n < 100; n += 1) {
+          const codes = (await Promise.all([1, 2, 3, 4].map(() => child.call('chaos_seen', { n })))).map(codeOf);
+          ran += codes.filter((code) => code === 'ok').length;
+          if (codes.includes('BUDGET_EXCEEDED')) break;
+        }
+        return ran;
+      }),
+    );
+    expect(counts.reduce((sum, ran) => sum + ran)).toBe(300);
   });
 });
 
