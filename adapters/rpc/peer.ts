@@ -81,10 +81,8 @@ export class Peer {
    * TOOL_TIMEOUT, SERVER_UNAVAILABLE (not sent), UPSTREAM_INVALID, UPSTREAM_TOO_LARGE, or the error given to `end`.
    */
   request(request: PeerRequest): Promise<JsonDoc<JsonObject>> {
-    if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
-    if (request.signal?.aborted === true) return Promise.reject(cancelReason(request.signal));
-    if (this.link.backlog() > MAX_BACKLOG)
-      return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read its input.' }));
+    const refusal = this.refusalOf(request);
+    if (refusal !== undefined) return Promise.reject(refusal);
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));
     this.pending.set(id, call);
@@ -94,6 +92,14 @@ export class Peer {
       id,
     );
     return call.result;
+  }
+
+  /** Returns why a request cannot be sent. */
+  private refusalOf({ signal }: PeerRequest): TollgateError | undefined {
+    if (this.ended !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended });
+    if (signal?.aborted === true) return cancelReason(signal);
+    if (this.link.backlog() <= MAX_BACKLOG) return undefined;
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read its input.' });
   }
 
   /** Sends a notification. `params` is JSON text. Settles as PeerLink.send does. */

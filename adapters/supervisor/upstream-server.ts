@@ -119,11 +119,14 @@ export class UpstreamServer implements ServerAdapter {
       const admitting = this.admit(call);
       if (admitting !== undefined) await admitting;
       this.usage.noteCall(call.scope);
-      return await session.call(call);
+      const result = await session.call(call);
+      session.refuseRequest(result);
+      return result;
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;
     } finally {
+      session?.end(call);
       this.crashAttribution.end(call.scope);
       this.usage.end();
       this.noteIdle();

@@ -7,7 +7,7 @@ import type { Connection } from '../rpc/connection.ts';
 import { isObject } from '../rpc/message-parser.ts';
 import { Peer } from '../rpc/peer.ts';
 import { INPUT_REQUIRED } from '../rpc/refused-requests.ts';
-import type { JsonDoc } from '../rpc/wire-message.ts';
+import { type JsonDoc, JsonText } from '../rpc/wire-message.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readPromptList, readToolList } from './tool-list.ts';
 
@@ -107,28 +107,37 @@ export class UpstreamSession {
     return this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
   }
 
-  /** Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. */
-  async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+  /**
+   * Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls
+   * `end` afterwards.
+   */
+  call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     this.calls.add(call);
-    try {
-      const result = await this.peer.request({
-        method: 'tools/call',
-        params: (id) => callParams(call, id),
-        timeoutMs,
-        hardTimeoutMs,
-        signal,
-        onProgress,
-      });
-      // Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests.
-      if (result.value.resultType === 'input_required') {
-        this.peer.noteRefused(INPUT_REQUIRED);
-        throw new TollgateError('UPSTREAM_REQUEST_DENIED');
-      }
-      return result as JsonDoc<ToolResult>;
-    } finally {
-      this.calls.delete(call);
-    }
+    return this.peer.request({
+      method: 'tools/call',
+      params: (id) => callParams(call, id),
+      timeoutMs,
+      hardTimeoutMs,
+      signal,
+      onProgress,
+    }) as Promise<JsonDoc<ToolResult>>;
+  }
+
+  /** Notes that a call has ended, so requests of the server do not belong to it any more. */
+  end(call: UpstreamCall): void {
+    this.calls.delete(call);
+  }
+
+  /**
+   * Throws UPSTREAM_REQUEST_DENIED for a result that is a request to the client (protocol revision 2026-07-28). It is
+   * refused like other requests.
+   */
+  refuseRequest(result: JsonDoc<ToolResult>): void {
+    if (result instanceof JsonText && result.member('resultType') === undefined) return;
+    if (result.value.resultType !== 'input_required') return;
+    this.peer.noteRefused(INPUT_REQUIRED);
+    throw new TollgateError('UPSTREAM_REQUEST_DENIED');
   }
 
   /** Stops the server in an orderly way. Calls in flight get TOOL_CRASHED, because they may have run. */

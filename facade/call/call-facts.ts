@@ -83,10 +83,6 @@ export function obligationsOf({ decision, preconditions }: Partial<AllowedCall> 
 
 /** Returns the record that is written before the server is reached. */
 export function intentRecord({ judged, start }: KnownCall): CallEntryText {
-  return callEntryText({
-    type: 'intent',
-    outcome: 'allow',
-    obligations: obligationsOf(judged),
-    sizes: { args: start.argBytes },
-  });
+  const sizes = { args: start.argBytes };
+  return callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes });
 }

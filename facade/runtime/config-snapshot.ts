@@ -246,15 +246,17 @@ export class Snapshot {
   }
 
   /** Runs work. The snapshot stays open until the work has ended. */
-  async within<T>(work: (deps: SnapshotServices) => Promise<T>): Promise<T> {
+  within<T>(work: (deps: SnapshotServices) => Promise<T>): Promise<T> {
     this.#users += 1;
-    try {
-      return await work(this.deps);
-    } finally {
-      this.#users -= 1;
-      if (this.#users === 0) this.#onUnused?.();
-    }
+    const done = work(this.deps);
+    done.then(this.#release, this.#release);
+    return done;
   }
+
+  readonly #release = (): void => {
+    this.#users -= 1;
+    if (this.#users === 0) this.#onUnused?.();
+  };
 
   /** Ends all waits for a person, because another snapshot replaces this one. */
   retire(): void {
