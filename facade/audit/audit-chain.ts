@@ -84,7 +84,7 @@ export type Sealable =
 export type CallEntryText = string & { readonly of?: CallEntry };
 
 /** Returns an entry of a call as JSON. */
-export function callEntryText(entry: CallEntry): CallEntryText {
+export function callEntryText(entry: CallEntry | Omit<Extract<CallEntry, { type: 'intent' }>, 'sizes'>): CallEntryText {
   return JSON.stringify(entry);
 }
 

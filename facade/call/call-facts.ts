@@ -68,7 +68,7 @@ export function effectDigest(effect: Effect, argsText: string, digest: (text: st
 }
 
 /** Returns the obligations of a judged call, as names and numbers. */
-export function obligationsOf({ decision, preconditions }: Partial<AllowedCall> = {}): AuditObligations | undefined {
+export function obligationsOf({ decision, preconditions }: JudgedCall = {}): AuditObligations | undefined {
   if (decision === undefined) return undefined;
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
   return {
@@ -82,7 +82,15 @@ export function obligationsOf({ decision, preconditions }: Partial<AllowedCall> 
 }
 
 /** Returns the record that is written before the server is reached. */
-export function intentRecord({ judged, start }: KnownCall): CallEntryText {
-  const sizes = { args: start.argBytes };
-  return callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes });
+export function intentRecord(allowed: AllowedCall, argBytes: number): CallEntryText {
+  const { decision, preconditions } = allowed;
+  const sizes = { args: argBytes };
+  return preconditions.budgets.length === 0
+    ? `${usualIntent(decision).slice(0, -1)},"sizes":${JSON.stringify(sizes)}}`
+    : callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf(allowed), sizes });
 }
+
+/** The record without its sizes, for calls of a kept decision that have no budgets of their own. */
+const usualIntent = memoize((decision: CallDecision) =>
+  callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf({ decision }) }),
+);

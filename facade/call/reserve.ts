@@ -76,7 +76,7 @@ export async function reserve(deps: ReserveDependencies, call: ReserveRequest): 
     lease = leasing instanceof Promise ? await leasing : leasing;
     const known = { start, caller, exposed: allowed.lowered.exposed, judged: allowed };
     const factsText = callFactsText(known, deps.digest);
-    await deps.audit.appendCall(intentRecord(known), factsText);
+    await deps.audit.appendCall(intentRecord(allowed, start.argBytes), factsText);
     return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot };
   } catch (thrown) {
     lease?.settle({ outputBytes: 0, wallMs: 0 });
