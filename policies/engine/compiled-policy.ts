@@ -30,9 +30,9 @@ import {
 import {
   type PolicyResult,
   readCallDecision,
+  readDependentDecision,
   readListDecisions,
   readMatched,
-  readReading,
   readRequestedExposures,
 } from './decision-reader.ts';
 import { KeptDecisions } from './kept-decisions.ts';
@@ -133,9 +133,8 @@ export class CompiledPolicy implements Policy {
     if (kept !== undefined) return kept;
     const { costs } = library;
     const cost = costOfCall(weightOfTool(costs.weights, input.effect), input, { cached: costs.cached, args });
-    return readLater(this.#query(ENTRYPOINTS.call, input, { args, cost }), (result) => {
-      const decision = readCallDecision(result);
-      const reading = readReading(result);
+    return readLater(this.#query(ENTRYPOINTS.read, input, { args, cost }), (result) => {
+      const { decision, reading } = readDependentDecision(result);
       if (reading !== undefined)
         this.#kept.keep(key, { ...reading, weight: weightOfRules(costs.weights, reading.rules) }, decision);
       return decision;

@@ -50,16 +50,23 @@ export interface DecisionReading {
 }
 
 /**
- * Reads `reading` of a result of `tollgate/call/decision`. Undefined if the decision depends on more. Throws
+ * Reads a result of `tollgate/fired/decision`. `reading` is undefined if the decision depends on more. Throws
  * POLICY_FAILED.
  */
-export function readReading({ reading }: PolicyResult): DecisionReading | undefined {
-  if (reading === null) return undefined;
+export function readDependentDecision({ decision, reading }: PolicyResult): {
+  readonly decision: CallDecision;
+  readonly reading: DecisionReading | undefined;
+} {
+  const made = readCallDecision(record(decision, 'decision'));
+  if (reading === null) return { decision: made, reading: undefined };
   const { rules, parts, ...rest } = record(reading, 'reading');
   return {
-    rules: numbers(rules, 'rules'),
-    matched: readMatched(rest),
-    parts: list(parts, 'parts').map((part) => oneOf(CALL_PARTS, part, 'parts')),
+    decision: made,
+    reading: {
+      rules: numbers(rules, 'rules'),
+      matched: readMatched(rest),
+      parts: list(parts, 'parts').map((part) => oneOf(CALL_PARTS, part, 'parts')),
+    },
   };
 }
 

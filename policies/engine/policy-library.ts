@@ -10,9 +10,13 @@ import { findOpa, type Opa, packageRoot, runOpa } from '../rego/opa-program.ts';
 import { makeCapabilities } from '../rego/rego-capabilities.ts';
 import { inTemporaryFolder } from '../rego/temporary-folder.ts';
 
-/** The entry points of the module: decide a call, find its rules, decide a list, check patterns, explain conditions. */
+/**
+ * The entry points of the module: decide a call, the same with what the decision depends on, find the rules that a call
+ * matches, decide a list, check patterns, explain conditions.
+ */
 export const ENTRYPOINTS = {
   call: 'tollgate/call/decision',
+  read: 'tollgate/fired/decision',
   fired: 'tollgate/fired/answer',
   list: 'tollgate/list/decisions',
   patterns: 'tollgate/patterns/check',
@@ -70,7 +74,7 @@ export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
   return inTemporaryFolder('library', async (folder) => {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'rego', 'capabilities.json');
-    const own = ['-e', ENTRYPOINTS.fired, '-e', ENTRYPOINTS.why];
+    const own = [ENTRYPOINTS.read, ENTRYPOINTS.fired, ENTRYPOINTS.why].flatMap((entry) => ['-e', entry]);
     const flags = [...buildFlags(opa), ...own, '--capabilities', capabilities, '-o', out];
     const { code, stderr } = await runOpa(opa, [...flags, path.join('policies', 'lib')], packageRoot());
     const wasm = code === 0 ? unpackBundle(await readFile(out)).get('policy.wasm') : undefined;

@@ -59,7 +59,7 @@ function warmUp(): readonly PolicyQuery[] {
 }
 
 const ENTRIES = [ENTRYPOINTS.call, ENTRYPOINTS.list];
-const LIBRARY_ENTRIES = [...ENTRIES, ENTRYPOINTS.fired];
+const LIBRARY_ENTRIES = [...ENTRIES, ENTRYPOINTS.read, ENTRYPOINTS.fired];
 
 /** Returns what a start needs of the compiled parts. */
 export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): ReadyParts {

@@ -21,24 +21,10 @@ decision := {
 	"shadow": array.concat(rules.shadow, user.shadow),
 	"extended": user.extended,
 	"enforced": user.enforces,
-	"reading": reading,
 } if {
 	input.version == 1
 	input.phase == "call"
 	data.config.version == 1
-}
-
-# The rules on which the decision depends, if it depends on nothing else that the call carries, and null otherwise. Then
-# calls of this tool with this verb by this principal get the same decision if the same rules match. User Rego may read
-# anything, so the engine keeps only decisions that the library makes alone.
-default reading := null
-
-reading := rules.reading if {
-	not input.effect.spill
-	not plan.is_restricted
-	every show in exposure.rules(rules.target) {
-		count(show.pins) == 0
-	}
 }
 
 default outcome := "deny"

@@ -111,16 +111,18 @@ items(condition) := [object.get(input.effect.arguments, condition.path, null)] i
 	is_present(condition.path)
 }
 
-# The part of the input that a condition reads. Undefined for an unknown condition.
-part(condition) := parts[condition.over]
-
-part(condition) := "command" if is_boolean(condition.opaque)
-
-part(condition) := "command" if is_boolean(condition.readable)
-
-part(condition) := "clock" if condition.zone
-
-part(condition) := "arguments" if condition.present
+# The part of the input that a condition reads.
+part(condition) := parts[condition.over] if {
+	true
+} else := "command" if {
+	is_boolean(condition.opaque)
+} else := "command" if {
+	is_boolean(condition.readable)
+} else := "clock" if {
+	condition.zone
+} else := "arguments" if {
+	condition.present
+} else := "unknown"
 
 parts := {"paths": "paths", "hosts": "urls", "urls": "urls", "commands": "command", "labels": "labels", "argument": "arguments"}
 

@@ -19,10 +19,12 @@ candidates := array.concat(
 	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
 )
 
+list := data.config.rules.list
+
 # Numbers of the rules about this principal and this tool, whatever the call carries.
 relevant := [number |
 	some number in candidates
-	concerns(data.config.rules.list[number])
+	concerns(list[number])
 ]
 
 concerns(rule) if {
@@ -37,27 +39,14 @@ concerns(rule) if {
 # Those of the numbers whose rule has no condition on the call, or only conditions that hold.
 matching(numbers) := [number |
 	some number in numbers
-	every condition in data.config.rules.list[number].call {
+	every condition in list[number].call {
 		data.tollgate.facts.holds(condition)
 	}
 ]
 
 matched := matching(relevant)
 
-fired := [data.config.rules.list[number] | some number in matched]
-
-# The relevant rules that read the call, those of them that match, and the parts of the input that they read. Undefined
-# if it is unknown what a condition reads.
-reading := {"rules": open, "matched": [number | some number in matched; reads(number)], "parts": parts} if {
-	open := [number | some number in relevant; reads(number)]
-	conditions := [condition | some number in open; some condition in data.config.rules.list[number].call]
-	parts := {part | some condition in conditions; part := data.tollgate.facts.part(condition)}
-	every condition in conditions {
-		data.tollgate.facts.part(condition)
-	}
-}
-
-reads(number) if count(data.config.rules.list[number].call) > 0
+fired := [list[number] | some number in matched]
 
 enforced(outcome) := [rule.reason |
 	some rule in fired

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type DecisionReading, readCallDecision } from '../../policies/engine/decision-reader.ts';
+import { readCallDecision } from '../../policies/engine/decision-reader.ts';
 import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { type CallOf, callOf, PRINCIPAL, policyOf, profile, settings, toolOf } from './policy-fixture.ts';
@@ -70,13 +70,8 @@ describe('the index', () => {
     fc.assert(
       fc.property(rules, principals, targets, facts, (all, principal, target, call) => {
         const given = { principal, ...target, ...call };
-        const order = (decision: CallDecision & { readonly reading?: DecisionReading | null }): unknown => ({
+        const order = (decision: CallDecision): unknown => ({
           ...decision,
-          reading: decision.reading && {
-            rules: [...decision.reading.rules].sort(),
-            matched: [...decision.reading.matched].sort(),
-            parts: decision.reading.parts,
-          },
           reasons: [...decision.reasons].sort((a, b) => (a.id < b.id ? -1 : 1)),
           shadow: [...decision.shadow].sort((a, b) => (a.id < b.id ? -1 : 1)),
         });

@@ -36,7 +36,7 @@ const SETTINGS = settings({
 
 /** Counts evaluations in this thread by entry point. */
 function countEvaluations(): Record<string, number> {
-  const counts: Record<string, number> = { [ENTRYPOINTS.call]: 0, [ENTRYPOINTS.fired]: 0 };
+  const counts: Record<string, number> = { [ENTRYPOINTS.read]: 0, [ENTRYPOINTS.fired]: 0 };
   const evaluate = LibraryEvaluator.prototype.evaluateHere;
   vi.spyOn(LibraryEvaluator.prototype, 'evaluateHere').mockImplementation(function (this: LibraryEvaluator, query) {
     counts[query.entrypoint] = (counts[query.entrypoint] ?? 0) + 1;
@@ -81,7 +81,7 @@ describe('a decision by the rules that match', () => {
       }),
       { numRuns: Math.ceil(DECISIONS / CALLS) },
     );
-    const full = counts[ENTRYPOINTS.call] ?? 0;
+    const full = counts[ENTRYPOINTS.read] ?? 0;
     const fired = counts[ENTRYPOINTS.fired] ?? 0;
 
     expect(decisions).toBeGreaterThanOrEqual(DECISIONS);
@@ -127,7 +127,7 @@ describe('a call', () => {
         'ask',
       ]);
       // One full evaluation for each set of rules that match.
-      expect(counts).toEqual({ [ENTRYPOINTS.call]: 3, [ENTRYPOINTS.fired]: 5 });
+      expect(counts).toEqual({ [ENTRYPOINTS.read]: 3, [ENTRYPOINTS.fired]: 5 });
     });
   });
 
@@ -136,7 +136,7 @@ describe('a call', () => {
       const first = policy.call(callOf({ args: { a: 1 } }));
       expect(policy.call(callOf({ args: { b: 2 } }))).toBe(first);
       expect(policy.call(callOf({ principal: { role: 'guest' } }))).not.toBe(first);
-      expect(counts).toEqual({ [ENTRYPOINTS.call]: 2, [ENTRYPOINTS.fired]: 0 });
+      expect(counts).toEqual({ [ENTRYPOINTS.read]: 2, [ENTRYPOINTS.fired]: 0 });
     });
   });
 
@@ -166,9 +166,9 @@ describe('a call', () => {
       const tool = (number: number): CallInput => callOf({ tool: `t${number}` });
       for (let number = 0; number < 5000; number += 1) policy.call(tool(number));
       policy.call(tool(4999));
-      expect(counts[ENTRYPOINTS.call]).toBe(5000);
+      expect(counts[ENTRYPOINTS.read]).toBe(5000);
       policy.call(tool(0));
-      expect(counts[ENTRYPOINTS.call]).toBe(5001);
+      expect(counts[ENTRYPOINTS.read]).toBe(5001);
     });
   });
 });
