@@ -78,6 +78,8 @@ class HttpFront {
   readonly #server: Server;
   readonly #sockets: Sockets;
   readonly #metrics = new HttpMetrics();
+  /** The principals of pages, by origin. The check of origins bounds their number. */
+  readonly #pages = new WeakMap<Principal, Map<string, Principal>>();
   #process: ProcessMetrics | undefined;
   #gate: OriginCheck | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -104,7 +106,7 @@ class HttpFront {
         keepAlive: true,
         keepAliveInitialDelay: PROBE_MS,
       },
-      (request, response) => void this.#receive(request, response),
+      (request, response) => this.#receive(request, response),
     );
     this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
     facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
@@ -154,15 +156,24 @@ class HttpFront {
     this.#options.host?.tick();
   }
 
-  async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    this.#sockets.begin(request, response);
-    this.#metrics.begin(response);
+  #receive(request: IncomingMessage, response: ServerResponse): void {
+    const { socket } = request;
+    this.#sockets.begin(socket);
+    response.on('close', () => {
+      this.#sockets.end(socket);
+      this.#metrics.count(response);
+    });
     try {
-      await this.#admit(request, response);
+      const work = this.#admit(request, response);
+      if (work instanceof Promise) work.catch((thrown) => this.#refuse(response, thrown));
     } catch (thrown) {
-      if (!(thrown instanceof TollgateError)) this.#options.onFault(thrown);
-      respondRefusal(response, asTollgateError(thrown));
+      this.#refuse(response, thrown);
     }
+  }
+
+  #refuse(response: ServerResponse, thrown: unknown): void {
+    if (!(thrown instanceof TollgateError)) this.#options.onFault(thrown);
+    respondRefusal(response, asTollgateError(thrown));
   }
 
   /**
@@ -171,7 +182,8 @@ class HttpFront {
    */
   #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { origin } = request.headers;
-    const probe = PROBES.get(pathOf(request));
+    const path = pathOf(request);
+    const probe = PROBES.get(path);
     if (probe !== undefined && this.#gate?.allowsOrigin(origin) === true) return this.#probe(probe, request, response);
     if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
     if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
@@ -179,12 +191,11 @@ class HttpFront {
     // A client that keeps its connection would find it closed at its next request.
     if (this.#closed !== undefined) response.setHeader('connection', 'close');
     if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, PREFLIGHT);
-    return this.#route(request, response);
+    return this.#route(path, request, response);
   }
 
-  #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+  #route(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { facade, listen } = this.#options;
-    const path = pathOf(request);
     if (path === '/mcp')
       return serveMcp(this.#visit(request, response), {
         sessions: this.#sessions,
@@ -241,7 +252,19 @@ class HttpFront {
     const principal = this.#options.authenticate(bearerToken(authorization));
     if (principal === undefined) throw new TollgateError('HTTP_AUTH');
     this.#sockets.vouch(request.socket);
-    return { request, response, principal: withOrigin(principal, origin) };
+    return { request, response, principal: origin === undefined ? principal : this.#ofPage(principal, origin) };
+  }
+
+  /**
+   * Returns the principal with a checked Origin header instead of the client of its token. In lower case, as it was
+   * checked, so that spelling cannot avoid a deny. The same object each time, because later stages cache by principal.
+   */
+  #ofPage(principal: Principal, header: string): Principal {
+    const origin = header.toLowerCase();
+    const known = this.#pages.get(principal) ?? new Map<string, Principal>();
+    const page = known.get(origin) ?? Object.freeze({ ...principal, origin });
+    this.#pages.set(principal, known.set(origin, page));
+    return page;
   }
 }
 
@@ -252,7 +275,8 @@ const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([
 ]);
 
 function pathOf({ url = '' }: IncomingMessage): string {
-  return url.split('?', 1)[0] ?? '';
+  const query = url.indexOf('?');
+  return query === -1 ? url : url.slice(0, query);
 }
 
 function answerHealth(response: ServerResponse, status: 200 | 503, health: object): void {
@@ -272,23 +296,12 @@ function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateErr
   });
 }
 
-/**
- * The origin is the checked header, else the client of the token. In lower case, as it was checked, so that spelling
- * cannot avoid a deny.
- */
-function withOrigin(principal: Principal, origin: string | undefined): Principal {
-  return origin === undefined ? principal : Object.freeze({ ...principal, origin: origin.toLowerCase() });
-}
-
 /** Two readers may take different ones of two Host headers. Node keeps the first without a note. */
-function onlyHost({ rawHeaders }: IncomingMessage): string | undefined {
-  let host: string | undefined;
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    if (rawHeaders[at]?.toLowerCase() !== 'host') continue;
-    if (host !== undefined) return undefined;
-    host = rawHeaders[at + 1];
-  }
-  return host;
+function onlyHost({ rawHeaders, headers }: IncomingMessage): string | undefined {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2)
+    if (rawHeaders[at]?.length === 4 && rawHeaders[at]?.toLowerCase() === 'host') count += 1;
+  return count === 1 ? headers.host : undefined;
 }
 
 /** Lets the page of an allowed origin read the answer, by name and never by a wildcard. */
@@ -302,12 +315,9 @@ function allowPage(response: ServerResponse, origin: string): void {
 class HttpMetrics {
   readonly #responses = new Map<number, number>();
 
-  /** Counts a response once it has ended, or its client has disconnected. */
-  begin(response: ServerResponse): void {
-    response.once('close', () => {
-      if (response.headersSent)
-        this.#responses.set(response.statusCode, (this.#responses.get(response.statusCode) ?? 0) + 1);
-    });
+  /** Called when a response has ended, or its client has disconnected. */
+  count({ headersSent, statusCode }: ServerResponse): void {
+    if (headersSent) this.#responses.set(statusCode, (this.#responses.get(statusCode) ?? 0) + 1);
   }
 
   /** Returns the lines of /metrics. */

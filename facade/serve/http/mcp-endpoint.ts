@@ -1,5 +1,5 @@
 /** The MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, and the end of a session. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { readMessage, type WireMessage } from '../../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
@@ -31,8 +31,8 @@ const JSON_RANGES = ['application/json', 'application/*', '*/*'];
 const STREAM_RANGES = ['text/event-stream', 'text/*', '*/*'];
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
-/** Serves one request at the endpoint. Throws TollgateError if nothing has been answered yet. */
-export async function serveMcp(visit: EndpointRequest, options: EndpointOptions): Promise<void> {
+/** Serves one request at the endpoint. Throws, or rejects with, TollgateError if nothing has been answered yet. */
+export function serveMcp(visit: EndpointRequest, options: EndpointOptions): Promise<void> | void {
   switch (visit.request.method) {
     case 'POST':
       return post(visit, options);
@@ -76,7 +76,9 @@ async function post(visit: EndpointRequest, options: EndpointOptions): Promise<v
     if (options.isDraining && message.kind === 'request') throw new TollgateError('SHUTTING_DOWN');
     const session = sessionFor(visit, message, options.sessions);
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
-    await exchange(visit, message, session);
+    const reply = await session.dispatch.handle(message, (text) => sendProgress(visit, text));
+    const opened = message.kind === 'request' && message.method === 'initialize';
+    answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
     session.lastUsed = options.now();
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
@@ -84,20 +86,15 @@ async function post(visit: EndpointRequest, options: EndpointOptions): Promise<v
   }
 }
 
+function sendProgress({ request, response }: EndpointRequest, text: string): void {
+  if (accepts(request, STREAM_RANGES)) new EventStream(response).send(text);
+}
+
 /** A client that disconnects does not cancel its call (transports, legacy revisions): only the answer is dropped. */
-async function exchange(
-  { request, response }: EndpointRequest,
-  message: WireMessage,
-  session: HttpSession,
-): Promise<void> {
-  const stream = new EventStream(response);
-  const reply = await session.dispatch.handle(message, (text) => {
-    if (accepts(request, STREAM_RANGES)) stream.send(text);
-  });
-  if (response.headersSent) return stream.end(reply);
+function answer(response: ServerResponse, reply: string | undefined, headers: OutgoingHttpHeaders): void {
+  if (response.headersSent) return new EventStream(response).end(reply);
   if (reply === undefined) return respondEmpty(response, 202);
-  const opened = message.kind === 'request' && message.method === 'initialize';
-  respond(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
+  respond(response, reply, headers);
 }
 
 /**

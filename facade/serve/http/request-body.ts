@@ -23,9 +23,9 @@ export function readBody(request: IncomingMessage, maxBytes: number): Promise<Bo
       resolve('too-large');
     };
     request.on('data', onData);
-    request.once('end', () => resolve(whole(chunks)));
-    request.once('close', () => resolve('gone'));
-    request.once('error', () => resolve('gone'));
+    request.on('end', () => resolve(whole(chunks)));
+    // A body that breaks off ends in `close` too, and reports no error where no one listens for one.
+    request.on('close', () => resolve('gone'));
   });
 }
 

@@ -2,7 +2,7 @@
  * Limits the connections of one listener, and closes an old one for a new one. Connections without a valid token cannot
  * keep out others.
  */
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 
 /** The limits of the table. */
@@ -32,10 +32,14 @@ export class Sockets {
     return this.#strangers.size + this.#known.size;
   }
 
-  /** Counts a request until its response is closed. */
-  begin({ socket }: IncomingMessage, response: ServerResponse): void {
+  /** Called when a request begins; `end` follows. */
+  begin(socket: Socket): void {
     this.#count(socket, 1);
-    response.once('close', () => this.#count(socket, -1));
+  }
+
+  /** Called when the response of a request is closed. */
+  end(socket: Socket): void {
+    this.#count(socket, -1);
   }
 
   /** Called when a request has shown its principal. */
