@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig } from '../../config/config.ts';
 import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
@@ -180,7 +181,7 @@ class HttpFront {
    * Checks Host and Origin first, on every route except health checks (which ask by address), because a foreign page
    * can read what it can reach.
    */
-  #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+  #admit(request: IncomingMessage, response: ServerResponse): Awaitable<void> {
     const { origin } = request.headers;
     const path = pathOf(request);
     const probe = PROBES.get(path);
@@ -194,7 +195,7 @@ class HttpFront {
     return this.#route(path, request, response);
   }
 
-  #route(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+  #route(path: string, request: IncomingMessage, response: ServerResponse): Awaitable<void> {
     const { facade, listen } = this.#options;
     if (path === '/mcp')
       return serveMcp(this.#visit(request, response), {
@@ -231,7 +232,7 @@ class HttpFront {
   }
 
   /** Tells everyone only whether to send work here. */
-  #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Promise<void> | void {
+  #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Awaitable<void> {
     if (method !== 'GET' && method !== 'HEAD')
       return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
         headers: { allow: 'GET, HEAD' },

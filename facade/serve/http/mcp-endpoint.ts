@@ -2,6 +2,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { readMessage, type WireMessage } from '../../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { type Era, eraOf, MODERN_PROBE } from '../protocol-revisions.ts';
@@ -32,7 +33,7 @@ const STREAM_RANGES = ['text/event-stream', 'text/*', '*/*'];
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
 /** Serves one request at the endpoint. Throws, or rejects with, TollgateError if nothing has been answered yet. */
-export function serveMcp(visit: EndpointRequest, options: EndpointOptions): Promise<void> | void {
+export function serveMcp(visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
   switch (visit.request.method) {
     case 'POST':
       return post(visit, options);
@@ -47,7 +48,7 @@ export function serveMcp(visit: EndpointRequest, options: EndpointOptions): Prom
   }
 }
 
-async function post(visit: EndpointRequest, options: EndpointOptions): Promise<void> {
+function post(visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
   const { request, response } = visit;
   // A page may post a form or plain text to any address without permission (attack: cross-site request).
   if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? ''))
@@ -60,15 +61,21 @@ async function post(visit: EndpointRequest, options: EndpointOptions): Promise<v
       new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }),
       { status: 406 },
     );
-  const body = await readBody(request, options.maxBodyBytes);
-  if (body === 'gone') return;
-  if (body === 'too-large')
-    return respondRefusal(
-      response,
-      new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }),
-    );
-  // Many sessions may send a large body at once.
-  if (body.length > LARGE_INPUT_BYTES) await ownEventLoopTurn();
+  return readBody(request, options.maxBodyBytes).then((body) => {
+    if (body === 'gone') return;
+    if (body === 'too-large')
+      return respondRefusal(
+        response,
+        new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }),
+      );
+    // Many sessions may send a large body at once.
+    if (body.length > LARGE_INPUT_BYTES) return ownEventLoopTurn().then(() => serveMessage(body, visit, options));
+    return serveMessage(body, visit, options);
+  });
+}
+
+function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
+  const { response } = visit;
   const message = readMessage(body, 'client');
   if (message.kind === 'invalid') return respondRefusal(response, message.error, { id: message.id });
   const id = message.kind === 'request' ? message.id : null;
@@ -76,10 +83,14 @@ async function post(visit: EndpointRequest, options: EndpointOptions): Promise<v
     if (options.isDraining && message.kind === 'request') throw new TollgateError('SHUTTING_DOWN');
     const session = sessionFor(visit, message, options.sessions);
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
-    const reply = await session.dispatch.handle(message, (text) => sendProgress(visit, text));
     const opened = message.kind === 'request' && message.method === 'initialize';
-    answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
-    session.lastUsed = options.now();
+    return andThen(
+      session.dispatch.handle(message, (text) => sendProgress(visit, text)),
+      (reply) => {
+        answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
+        session.lastUsed = options.now();
+      },
+    );
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
     respondRefusal(response, thrown, { id });
