@@ -46,17 +46,20 @@ export function mayGiveBack({ demands, concurrent }: BudgetClaim): boolean {
  * budget is named twice, because its one counter would be settled twice.
  */
 export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): CallClaims {
+  const { budgets, keys } = request;
   const own: BudgetClaim[] = [];
   const shared: BudgetClaim[] = [];
-  const keys = new Set<string>();
-  for (const budget of request.budgets.flatMap((one) => withSessions(one, request.keys))) {
-    const claim = claimOf(request, budget, isRunning);
-    if (keys.size === keys.add(counterKey(claim)).size)
-      throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
-    if (claim.demands.length > 0 || claim.concurrent !== undefined)
-      (isOfSession(budget, request.keys) ? own : shared).push(claim);
+  for (const budget of budgets) {
+    (isOfSession(budget, keys) ? own : shared).push(claimOf(request, budget, isRunning));
+    if (budget.scope === 'session') shared.push(claimOf(request, acrossSessions(budget, keys), isRunning));
   }
-  return { own, shared };
+  if (budgets.length > 1 && new Set([...own, ...shared].map(counterKey)).size < own.length + shared.length)
+    throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
+  return { own: own.filter(isClaiming), shared: shared.filter(isClaiming) };
+}
+
+function isClaiming({ demands, concurrent }: BudgetClaim): boolean {
+  return demands.length > 0 || concurrent !== undefined;
 }
 
 /** Returns true if a budget counts the calls of one session. A session is in one process, and ends with it. */
@@ -67,53 +70,52 @@ function isOfSession({ scope, key }: KeyedBudget, keys: BudgetKeys): boolean {
 /** The window, in seconds, of a session budget without a window, over all sessions of one principal. */
 const SESSIONS_WINDOW_S = 3600;
 
+/** Limits as they are counted. Each call makes some, so they are made without spreading objects. */
+type CountedBudget = { readonly [Key in keyof KeyedBudget]: KeyedBudget[Key] | undefined } & Pick<
+  KeyedBudget,
+  'id' | 'scope'
+>;
+
 /**
- * Adds the same limit over all sessions of the principal, so that a new session does not renew the budget. `concurrent`
- * is left out, because slots are given back; `listen.maxSessionsPerPrincipal` limits the sessions.
+ * Returns the same limit over all sessions of the principal, so that a new session does not renew the budget.
+ * `concurrent` is left out, because slots are given back; `listen.maxSessionsPerPrincipal` limits the sessions.
  */
-function withSessions(budget: KeyedBudget, keys: BudgetKeys): KeyedBudget | readonly KeyedBudget[] {
-  if (budget.scope !== 'session') return budget;
-  const { concurrent: _concurrent, ...limits } = budget;
-  return [budget, { ...limits, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S }];
+function acrossSessions(budget: KeyedBudget, { sessions }: BudgetKeys): CountedBudget {
+  const { id, window = SESSIONS_WINDOW_S, calls, argBytes, outputBytes, wallMs } = budget;
+  return { id, scope: 'principal', key: sessions, window, calls, argBytes, outputBytes, wallMs };
 }
 
-function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: string) => boolean): BudgetClaim {
-  const name = { budget: budget.id, scope: budget.scope, key: budget.key ?? request.keys[budget.scope] };
+function claimOf(request: LeaseRequest, budget: CountedBudget, isRunning: (key: string) => boolean): BudgetClaim {
+  const { id, scope, key = request.keys[scope], window, concurrent, outputBytes, wallMs } = budget;
   const demands: BudgetDemand[] = [];
+  const claim: { -readonly [Key in keyof BudgetClaim]: BudgetClaim[Key] } = { budget: id, scope, key, demands };
+  if (window !== undefined) claim.windowMs = Math.ceil(window * 1000);
+  if (concurrent !== undefined) claim.concurrent = concurrent;
   const ask = (unit: BudgetUnit, most: number, least: number): void => {
     const limit = budget[unit];
     if (limit !== undefined) demands.push({ unit, limit, most, least: Math.min(least, most) });
   };
   ask('calls', 1, 1);
   ask('argBytes', request.argBytes, request.argBytes);
-  if (budget.outputBytes !== undefined || budget.wallMs !== undefined) {
-    const alone = !isRunning(counterKey(name));
-    const askRest = (unit: 'outputBytes' | 'wallMs', most: number): void =>
-      ask(unit, most, Math.min(alone ? LEAST[unit] : most, budget[unit] ?? 0));
-    askRest('outputBytes', Math.ceil(request.maxOutputBytes));
-    askRest('wallMs', Math.ceil(request.maxWallMs));
-  }
-  return {
-    ...name,
-    demands,
-    ...(budget.window === undefined ? {} : { windowMs: Math.ceil(budget.window * 1000) }),
-    ...(budget.concurrent === undefined ? {} : { concurrent: budget.concurrent }),
-  };
+  if (outputBytes === undefined && wallMs === undefined) return claim;
+  const alone = !isRunning(counterKey(claim));
+  const askRest = (unit: 'outputBytes' | 'wallMs', most: number): void =>
+    ask(unit, most, Math.min(alone ? LEAST[unit] : most, budget[unit] ?? 0));
+  askRest('outputBytes', Math.ceil(request.maxOutputBytes));
+  askRest('wallMs', Math.ceil(request.maxWallMs));
+  return claim;
 }
 
 /** Returns what the call may use: the smallest amount of its budgets. */
 export function grantOf(
-  request: LeaseRequest,
+  { maxOutputBytes, maxWallMs }: LeaseRequest,
   reserved: readonly ReservedClaim[],
 ): { readonly outputBytes: number; readonly wallMs: number } {
-  const smallest = (unit: 'outputBytes' | 'wallMs', asked: number): number => {
-    const taken = reserved.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
-    return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
-  };
-  return {
-    outputBytes: smallest('outputBytes', request.maxOutputBytes),
-    wallMs: smallest('wallMs', request.maxWallMs),
-  };
+  const granted = { outputBytes: maxOutputBytes, wallMs: maxWallMs };
+  for (const { claim, amounts } of reserved)
+    for (const { unit } of claim.demands)
+      if (unit === 'outputBytes' || unit === 'wallMs') granted[unit] = Math.min(granted[unit], amounts[unit]);
+  return granted;
 }
 
 const WORDS: Readonly<Record<ReservationRefusal['unit'], string>> = {

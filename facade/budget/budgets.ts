@@ -201,12 +201,14 @@ class ProcessBudgets implements Budgets {
 
   #open(request: LeaseRequest, own: Reservation, holding: SharedHolding): Lease {
     const taken = [...own.taken, ...holding.taken];
-    const keys = taken.filter(({ claim }) => mayGiveBack(claim)).map(({ claim }) => counterKey(claim));
+    const keys = taken.flatMap(({ claim }) => (mayGiveBack(claim) ? counterKey(claim) : []));
     for (const key of keys) this.#running.set(key, (this.#running.get(key) ?? 0) + 1);
     const granted = grantOf(request, taken);
+    const { outputBytes, wallMs } = granted;
     let settled = false;
     return {
-      ...granted,
+      outputBytes,
+      wallMs,
       settle: (used) => {
         if (settled) return;
         settled = true;

@@ -10,6 +10,7 @@ import {
   changeOf,
   counterKey,
   EMPTY_COUNTER,
+  emptyAmounts,
   isChange,
   isWindowOver,
   needsSettle,
@@ -272,7 +273,7 @@ export class SharedBudgets {
 
 /** Returns the demands of one call. */
 function amountsOf({ demands }: BudgetClaim): Amounts {
-  const amounts: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  const amounts = emptyAmounts();
   for (const { unit, most } of demands) amounts[unit] = most;
   return amounts;
 }
@@ -315,7 +316,7 @@ function isLow({ account, advance, taken: { claim } }: Draw): boolean {
 
 /** Splits a reservation for a call and further calls. */
 function splitReserved({ claim, since, amounts }: ReservedClaim): { call: ReservedClaim; rest: ReservedClaim } {
-  const call: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  const call = emptyAmounts();
   for (const { unit, most } of claim.demands) call[unit] = Math.min(most, amounts[unit]);
   return {
     call: { claim, since, amounts: call },

@@ -12,8 +12,9 @@ import type {
 } from './state-port.ts';
 
 /** A counter: what has been reserved or used since its window began. */
-export interface BudgetCounter extends Amounts {
+export interface BudgetCounter {
   readonly since: Instant;
+  readonly amounts: Amounts;
 }
 
 /** All units of budgets. */
@@ -37,12 +38,12 @@ export function isWindowOver({ windowMs }: Pick<BudgetClaim, 'windowMs'>, since:
 
 /** Returns the counter at `now`. Windows are fixed; one begins with the first use after the last one ended. */
 export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undefined, now: Instant): BudgetCounter {
-  if (stored === undefined) return { ...EMPTY_COUNTER, since: now };
+  if (stored === undefined) return { since: now, amounts: EMPTY_COUNTER };
   if (claim.windowMs === undefined) return stored;
   // The clock was set back over a reboot. The window begins again and keeps what was spent. Otherwise it would be
   // longer by the difference of the clocks.
-  if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
-  return isWindowOver(claim, stored.since, now) ? { ...EMPTY_COUNTER, since: now } : stored;
+  if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { since: now, amounts: stored.amounts };
+  return isWindowOver(claim, stored.since, now) ? { since: now, amounts: EMPTY_COUNTER } : stored;
 }
 
 /** Takes the demands of a claim from its counter, all or none. */
@@ -51,9 +52,9 @@ export function drawFromCounter(
   counter: BudgetCounter,
   now: Instant,
 ): { readonly taken: ReservedClaim } | { readonly refused: ReservationRefusal } {
-  const amounts: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  const amounts = emptyAmounts();
   for (const { unit, limit, most, least } of claim.demands) {
-    const left = Math.max(0, limit - counter[unit]);
+    const left = Math.max(0, limit - counter.amounts[unit]);
     if (left < least) {
       const resets =
         claim.windowMs === undefined ? {} : { resetsAt: now.wall + claim.windowMs - elapsed(counter.since, now) };
@@ -65,10 +66,10 @@ export function drawFromCounter(
 }
 
 /** Returns for how many further calls with the same demands amounts may be reserved. */
-export function callsAhead({ demands }: BudgetClaim, counter: BudgetCounter, { most, held }: CallsAhead): number {
+export function callsAhead({ demands }: BudgetClaim, used: Amounts, { most, held }: CallsAhead): number {
   return demands.reduce((fewest, { unit, limit, most: size }) => {
     if (size === 0) return fewest;
-    const share = Math.floor(((limit - counter[unit] - size) * AHEAD_SHARE) / size);
+    const share = Math.floor(((limit - used[unit] - size) * AHEAD_SHARE) / size);
     return Math.max(0, Math.min(fewest, share - held));
   }, most);
 }
@@ -80,15 +81,20 @@ export function needsSettle({ taken }: Reservation, used: Partial<Amounts>): boo
 
 /** Returns what a settled counter changes by. A unit that was not reserved, or whose use is not given, stays. */
 export function changeOf(reserved: Amounts, used: Partial<Amounts>): Amounts {
-  const change: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  const change = emptyAmounts();
   for (const unit of BUDGET_UNITS)
     if (reserved[unit] > 0) change[unit] = (used[unit] ?? reserved[unit]) - reserved[unit];
   return change;
 }
 
 /** Returns whether any amount is not 0. */
-export function isChange(amounts: Amounts): boolean {
-  return BUDGET_UNITS.some((unit) => amounts[unit] !== 0);
+export function isChange({ calls, argBytes, outputBytes, wallMs }: Amounts): boolean {
+  return calls !== 0 || argBytes !== 0 || outputBytes !== 0 || wallMs !== 0;
+}
+
+/** Returns amounts of 0, to be filled. */
+export function emptyAmounts(): Record<BudgetUnit, number> {
+  return { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
 }
 
 /** Returns `amounts` plus `factor` times `others`. */

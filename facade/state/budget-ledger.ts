@@ -76,17 +76,22 @@ export function createLedger(store: LedgerStore, prefix = ''): Ledger {
           if ('refused' in answer) return answer;
           draws.push(answer);
         }
-        const refused = claims.map(store.checkSlots).find((answer) => answer !== undefined);
-        if (refused !== undefined) return { refused };
+        for (const claim of claims) {
+          const refused = claim.concurrent === undefined ? undefined : store.checkSlots(claim);
+          if (refused !== undefined) return { refused };
+        }
         reservations += 1;
         const id = `${prefix}${reservations}`;
-        const further = draws.reduce(
-          (most, { taken, before }) => callsAhead(taken.claim, before, { ...ahead, most }),
-          ahead.most,
-        );
+        const further =
+          ahead.most === 0
+            ? 0
+            : draws.reduce(
+                (most, { taken, before }) => callsAhead(taken.claim, before.amounts, { ...ahead, most }),
+                ahead.most,
+              );
         const taken = draws.map(({ taken: { claim, since, amounts }, before }) => {
           const all = further === 0 ? amounts : addAmounts(amounts, amounts, further);
-          if (isChange(all)) store.write(claim, { ...addAmounts(before, all), since }, now.wall);
+          if (isChange(all)) store.write(claim, { since, amounts: addAmounts(before.amounts, all) }, now.wall);
           if (claim.concurrent !== undefined) store.takeSlot(claim, id);
           return { claim, since, amounts: all };
         });
@@ -130,7 +135,7 @@ export function createMemoryLedger(): Ledger {
     add: (name, since, change) => {
       const entry = find(name);
       if (entry?.counter?.since !== since) return;
-      entry.counter = { ...addAmounts(entry.counter, change), since };
+      entry.counter = { since, amounts: addAmounts(entry.counter.amounts, change) };
     },
     endScope: (scope, key) => void scopes.delete(`${scope} ${key}`),
     checkSlots: (claim) => {

@@ -200,9 +200,9 @@ function createStore(database: Database, owner: SlotOwner): LedgerStore {
       const row = read(budget, scope, key);
       return row === undefined
         ? undefined
-        : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
+        : { since: { wall: row.since, monotonic: row.monotonic, boot: row.boot }, amounts: row };
     },
-    write: ({ budget, scope, key }, { since, ...amounts }, now) =>
+    write: ({ budget, scope, key }, { since, amounts }, now) =>
       void write(budget, scope, key, since.wall, since.monotonic, since.boot, now, ...inOrder(amounts)),
     add: ({ budget, scope, key }, since, change) =>
       void add(...inOrder(change), budget, scope, key, since.wall, since.monotonic),
