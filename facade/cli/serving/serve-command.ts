@@ -1,7 +1,10 @@
 /** Runs `run` and `serve`: serves one configuration over stdio or HTTP. */
+import path from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
+import { acceptedFolder } from '../../config/accepted-config.ts';
 import { differenceNote, type InForce } from '../../config/config-in-force.ts';
+import { keepParsedFiles } from '../../config/reading/parsed-files.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { openHostEndpoint } from '../../serve/host/host-endpoint.ts';
 import { serveHttp } from '../../serve/http/http-listener.ts';
@@ -12,12 +15,25 @@ import { printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
 
+type StdioOptions = CommonOptions & { as?: string };
+type HttpOptions = CommonOptions & { port?: number };
+type ServingWiring = Pick<Wiring, 'assemble'>;
+
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
-export async function runStdio(
-  options: CommonOptions & { as?: string },
-  io: Io,
-  { assemble }: Pick<Wiring, 'assemble'>,
-): Promise<number> {
+export function runStdio(options: StdioOptions, io: Io, wiring: ServingWiring): Promise<number> {
+  return keepParsedFiles(acceptedOf(options, io), () => serveAgent(options, io, wiring));
+}
+
+/** Serves agents over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
+export function runHttp(options: HttpOptions, io: Io, wiring: ServingWiring): Promise<number> {
+  return keepParsedFiles(acceptedOf(options, io), () => listen(options, io, wiring));
+}
+
+function acceptedOf(options: CommonOptions, io: Io): string {
+  return acceptedFolder(path.resolve(io.cwd, options.config), io);
+}
+
+async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWiring): Promise<number> {
   const inForce = readInForce(options, io);
   const { config } = inForce;
   const principal = readPrincipal(config, options, io);
@@ -45,15 +61,10 @@ export async function runStdio(
   );
 }
 
-/** Serves agents over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
-export async function runHttp(
-  options: CommonOptions & { port?: number },
-  io: Io,
-  { assemble }: Pick<Wiring, 'assemble'>,
-): Promise<number> {
+async function listen(options: HttpOptions, io: Io, { assemble }: ServingWiring): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
-  const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
+  const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
   return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
     const { gateway, notices, onFault, warmUp } = assembled;
@@ -61,17 +72,17 @@ export async function runHttp(
     warmUp();
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
     io.onHangup?.(() => void reloader.now());
-    const access = openAccess(config, listen);
+    const access = openAccess(config, address);
     const host = openHostEndpoint(assembled, {
-      listen,
+      listen: address,
       now: () => performance.now(),
       onFault,
       reload: () => reloader.now(),
     });
     const server = await serveHttp({
       facade: gateway,
-      listen,
-      authenticate: createAccess(() => assembled.config, listen),
+      listen: address,
+      authenticate: createAccess(() => assembled.config, address),
       host,
       drainMs: config.limits.drainMs,
       onUrge: io.onUrge,

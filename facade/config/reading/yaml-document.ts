@@ -16,6 +16,7 @@ import {
   YAMLParseError,
 } from 'yaml';
 import { type ConfigPath, type Located, type Path, type Problem, pathId } from '../config-problems.ts';
+import { parseOnce } from './parsed-files.ts';
 
 /** The most levels of nesting. The parser itself would crash at some thousand levels. */
 const MAX_DEPTH = 64;
@@ -68,15 +69,18 @@ const INDENTATION: readonly (readonly [start: string, message: string])[] = [
 interface PlainYaml {
   readonly value: unknown;
   readonly problems: readonly Omit<Problem, 'file'>[];
-  readonly offsets: Offsets;
+  readonly offsets: OffsetEntries;
   readonly lineStarts: readonly number[];
 }
 
+/** By the id of a path. Entries, because they are kept as JSON. */
+type OffsetEntries = readonly (readonly [id: string, at: { readonly key: number; readonly value: number }])[];
 type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: number }>;
 
 /** Reads YAML 1.2. Never throws: errors are in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
-  const { value, problems, offsets, lineStarts } = parseYaml(text);
+  const { value, problems, offsets: entries, lineStarts } = parseOnce(file, text, parseYaml);
+  const offsets = new Map(entries);
   return {
     file,
     value,
@@ -111,11 +115,11 @@ function parseYaml(text: string): PlainYaml {
   const conversion = new Conversion(document);
   const value = conversion.run();
   const problems = conversion.faults.map(({ offset, message }) => problem(offset, message));
-  return { value, problems, offsets: conversion.offsets, lineStarts: lines.lineStarts };
+  return { value, problems, offsets: [...conversion.offsets], lineStarts: lines.lineStarts };
 }
 
 function invalid(problems: PlainYaml['problems']): PlainYaml {
-  return { value: undefined, problems, offsets: new Map(), lineStarts: [] };
+  return { value: undefined, problems, offsets: [], lineStarts: [] };
 }
 
 /** Returns line and column, both counted from 1. */

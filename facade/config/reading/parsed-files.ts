@@ -1,0 +1,64 @@
+/**
+ * Keeps parsed YAML for the next start, because parsing ten thousand rules takes seconds. A parsed text depends on the
+ * text alone: what is checked against the disk, the environment and other files is checked at each load.
+ */
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { readPrivate, writePrivate } from '../../secrets/private-file.ts';
+import { VERSION } from '../../serve/version.ts';
+
+/** Whoever can write here could change rules, so it must be as closed to agents as the accepted configuration. */
+let folder: string | undefined;
+
+/** While `work` runs, keeps what this process parses in a folder of the accepted configuration (`acceptedFolder`). */
+export async function keepParsedFiles<T>(accepted: string, work: () => Promise<T>): Promise<T> {
+  folder = path.join(accepted, 'parsed');
+  try {
+    return await work();
+  } finally {
+    folder = undefined;
+  }
+}
+
+/**
+ * Returns `parse(text)`, or the same value from an earlier process. There is one file for each `name`. It names the
+ * hash of the text, and only its owner may read and write it; any other file is ignored. A value that JSON cannot
+ * represent exactly is not kept.
+ */
+export function parseOnce<T>(name: string, text: string, parse: (text: string) => T): T {
+  if (folder === undefined) return parse(text);
+  const file = path.join(folder, `${sha256(name).slice(0, 32)}.json`);
+  const hash = sha256(`${VERSION}\n${text}`);
+  const kept = readKept(file, hash);
+  if (kept !== undefined) return kept as T;
+  const parsed = parse(text);
+  keep(file, hash, parsed);
+  return parsed;
+}
+
+function readKept(file: string, hash: string): unknown {
+  try {
+    const kept = readPrivate(file);
+    const end = hash.length * 2;
+    if (kept === undefined || !kept.startsWith(hash)) return undefined;
+    const json = kept.slice(end);
+    return sha256(json) === kept.slice(hash.length, end) ? JSON.parse(json) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function keep(file: string, hash: string, parsed: unknown): void {
+  const json = JSON.stringify(parsed);
+  if (!isDeepStrictEqual(JSON.parse(json), parsed)) return;
+  try {
+    writePrivate(file, hash + sha256(json) + json);
+  } catch {
+    // On a disk that is full or read-only, the next start parses again.
+  }
+}
+
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
