@@ -5,8 +5,14 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { build } from 'esbuild';
+import { CODED_SCHEMAS, codeFile } from './dist/catalogs/validation/schema-code.js';
 
 const ROOT = import.meta.dirname;
+
+/** `require` of the code of a schema, by a path that esbuild can see. The build has written it into dist/. */
+const requireCode = CODED_SCHEMAS.map((schema) => path.join(ROOT, 'dist', codeFile(schema)))
+  .map((file) => `file.endsWith(${JSON.stringify(path.relative(ROOT, file))}) ? require(${JSON.stringify(file)}) : `)
+  .join('');
 
 /**
  * Modules keep finding the data files next to them, although they are in a bundle: `import.meta` names their place
@@ -20,6 +26,7 @@ const keepPlaces = {
       const contents = readFileSync(file, 'utf8')
         .replace(/^const require = createRequire\(import\.meta\.url\);$/m, '')
         .replaceAll('createRequire(import.meta.url)', 'require')
+        .replaceAll('require(file)', `(${requireCode}undefined)`)
         .replaceAll('import.meta.url', `DIST_URL(${JSON.stringify(place)})`)
         .replaceAll('import.meta.dirname', `DIST_PATH(${JSON.stringify(path.dirname(place))})`);
       return { contents, loader: 'ts' };

@@ -20,6 +20,8 @@ interface Bundle {
 const DIST = path.join(import.meta.dirname, '..');
 const STDOUT = 1;
 const HASH_BYTES = 32;
+/** After this time V8 has compiled what a start needs. Later it drops code that has not run for some time. */
+const START_MS = 3_000;
 
 /** Built-in modules are loaded when they are needed, so that the version costs no more than Node itself. */
 const require = createRequire(import.meta.url);
@@ -62,6 +64,14 @@ function readCode(file: string): Buffer | undefined {
   }
 }
 
+function once(work: () => void): () => void {
+  let isDone = false;
+  return () => {
+    if (!isDone) work();
+    isDone = true;
+  };
+}
+
 /** If the folder is read-only, nothing is kept. */
 function keepCode(file: string, code: Buffer): void {
   try {
@@ -87,9 +97,11 @@ function loadBundle(command: string | undefined): Bundle {
     ...(cachedData !== undefined && { cachedData }),
     importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
   });
-  // At the end of the process, V8 has compiled what such a run needs.
-  if (cachedData === undefined || script.cachedDataRejected === true)
-    process.once('exit', () => keepCode(kept, script.createCachedData()));
+  if (cachedData === undefined || script.cachedDataRejected === true) {
+    const keep = once(() => keepCode(kept, script.createCachedData()));
+    process.once('exit', keep);
+    setTimeout(keep, START_MS).unref();
+  }
   const module: { readonly exports: Bundle } = { exports: {} };
   script.runInThisContext()(module.exports, createRequire(file), module, file, path.dirname(file));
   return module.exports;

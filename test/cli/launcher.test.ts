@@ -60,11 +60,9 @@ describe('a start of the built program', () => {
     expect(bundles.filter((name) => name.startsWith('dist/code/tollgate-'))).toHaveLength(1);
     expect(bundles.length).toBeLessThanOrEqual(4);
     const others = files.filter((name) => !bundles.includes(name));
-    // The code of a schema is data of the build. A native package brings a few files that find its binary.
+    // A native package brings a few files that find its binary.
     expect(
-      others.filter(
-        (name) => !/\.check\.cjs$|node_modules\/(libsql|@neon-rs|detect-libc|ajv\/dist\/runtime)\//.test(name),
-      ),
+      others.filter((name) => !/node_modules\/(libsql|@neon-rs|detect-libc|ajv\/dist\/runtime)\//.test(name)),
     ).toEqual([]);
   });
 });

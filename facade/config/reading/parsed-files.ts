@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { readPrivate, writePrivate } from '../../secrets/private-file.ts';
 import { VERSION } from '../../serve/version.ts';
 
-/** Whoever can write here could change rules, so it must be as closed to agents as the accepted configuration. */
+/** An agent that can write here could change rules, so it is a folder that is closed to agents. */
 let folder: string | undefined;
 
 /** While `work` runs, keeps what this process parses in a folder of the accepted configuration (`acceptedFolder`). */
