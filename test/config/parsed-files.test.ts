@@ -12,23 +12,29 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { stringify } from 'yaml';
 import type { Path } from '../../facade/config/config-problems.ts';
-import { keepParsedFiles } from '../../facade/config/reading/parsed-files.ts';
+import { keepParsedFiles, WRITE_AFTER_MS } from '../../facade/config/reading/parsed-files.ts';
 import { readYaml, type YamlFile } from '../../facade/config/reading/yaml-document.ts';
 import { verifies } from '../verifies.ts';
 import { FULL } from './full.ts';
 
 let accepted: string;
 const kept = (): readonly string[] =>
-  readdirSync(path.join(accepted, 'parsed')).map((name) => path.join(accepted, 'parsed', name));
+  existsSync(path.join(accepted, 'parsed'))
+    ? readdirSync(path.join(accepted, 'parsed')).map((name) => path.join(accepted, 'parsed', name))
+    : [];
 
 beforeEach(() => {
+  vi.useFakeTimers();
   accepted = mkdtempSync(path.join(tmpdir(), 'tollgate-parsed-'));
 });
 
-afterEach(() => rmSync(accepted, { recursive: true, force: true }));
+afterEach(() => {
+  vi.useRealTimers();
+  rmSync(accepted, { recursive: true, force: true });
+});
 
 function pathsIn(value: unknown, at: Path = []): readonly Path[] {
   if (typeof value !== 'object' || value === null) return [at];
@@ -41,8 +47,12 @@ function seen({ value, problems, placeOf }: YamlFile): unknown {
   return { value, problems, places: pathsIn(value).map((at) => [placeOf(at, 'key'), placeOf(at, 'value')]) };
 }
 
-const reading = (text: string): Promise<unknown> =>
-  keepParsedFiles(accepted, async () => seen(readYaml('tollgate.yaml', text)));
+const reading = (text: string, servedMs = WRITE_AFTER_MS): Promise<unknown> =>
+  keepParsedFiles(accepted, async () => {
+    const read = seen(readYaml('tollgate.yaml', text));
+    vi.advanceTimersByTime(servedMs);
+    return read;
+  });
 
 describe('a parsed file', () => {
   const texts = fc.oneof(
@@ -94,10 +104,11 @@ describe('a parsed file', () => {
     expect(statSync(file).mode & 0o777).toBe(0o600);
   });
 
-  it('is kept by processes that serve alone, and not if it has problems', async () => {
+  it('is kept by processes that serve for some time alone, and not if it has problems', async () => {
     readYaml('tollgate.yaml', 'a: 1');
-    expect(existsSync(path.join(accepted, 'parsed'))).toBe(false);
+    await reading('a: 1', WRITE_AFTER_MS - 1);
+    vi.advanceTimersByTime(WRITE_AFTER_MS);
     await reading('a: [');
-    expect(existsSync(path.join(accepted, 'parsed'))).toBe(false);
+    expect(kept()).toEqual([]);
   });
 });

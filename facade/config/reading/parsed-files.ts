@@ -11,6 +11,13 @@ import { VERSION } from '../../serve/version.ts';
 /** An agent that can write here could change rules, so it is a folder that is closed to agents. */
 let folder: string | undefined;
 
+/** Texts by the file that will keep them. */
+const unwritten = new Map<string, string>();
+let timer: NodeJS.Timeout | undefined;
+
+/** A process that is refused writes nothing, and a start is not delayed. */
+export const WRITE_AFTER_MS = 3_000;
+
 /** While `work` runs, keeps what this process parses in a folder of the accepted configuration (`acceptedFolder`). */
 export async function keepParsedFiles<T>(accepted: string, work: () => Promise<T>): Promise<T> {
   folder = path.join(accepted, 'parsed');
@@ -18,6 +25,9 @@ export async function keepParsedFiles<T>(accepted: string, work: () => Promise<T
     return await work();
   } finally {
     folder = undefined;
+    clearTimeout(timer);
+    timer = undefined;
+    unwritten.clear();
   }
 }
 
@@ -52,11 +62,18 @@ function readKept(file: string, hash: string): unknown {
 function keep(file: string, hash: string, parsed: unknown): void {
   const json = JSON.stringify(parsed);
   if (!isDeepStrictEqual(JSON.parse(json), parsed)) return;
+  unwritten.set(file, hash + sha256(json) + json);
+  timer ??= setTimeout(write, WRITE_AFTER_MS).unref();
+}
+
+function write(): void {
+  timer = undefined;
   try {
-    writePrivate(file, hash + sha256(json) + json);
+    for (const [file, text] of unwritten) writePrivate(file, text);
   } catch {
     // On a disk that is full or read-only, the next start parses again.
   }
+  unwritten.clear();
 }
 
 function sha256(text: string): string {
