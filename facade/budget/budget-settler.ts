@@ -1,5 +1,6 @@
 /** Settles reservations. A reservation that cannot be settled is kept and tried again. */
-import type { Reservation, State } from '../state/state-port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { OUTCOME_UNKNOWN, type Reservation, type State } from '../state/state-port.ts';
 
 type Used = Parameters<State['settle']>[1];
 
@@ -26,9 +27,11 @@ export function createSettler(state: Pick<State, 'settle'>, onLate: () => void =
   const settle = async (reservation: Reservation, used: Used): Promise<void> => {
     try {
       await state.settle(reservation, used);
-    } catch {
-      // The error is not lost: the reservation is counted and settled again.
-      failed.push({ reservation, used });
+    } catch (thrown) {
+      // The error is not lost: the reservation is counted and settled again. If it may have been settled already, its
+      // amounts stay spent, because giving them back twice would widen the budget. Its slots can be freed twice.
+      const isUnknown = thrown instanceof TollgateError && thrown.cause === OUTCOME_UNKNOWN;
+      failed.push({ reservation, used: isUnknown ? {} : used });
       // The timer does not keep the process alive, because the slots of a process end with it.
       timer ??= setTimeout(again, AGAIN_MS).unref();
     }

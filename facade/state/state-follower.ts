@@ -9,7 +9,7 @@ import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table
 import { threadFile } from '../../catalogs/programs/own-code.ts';
 import { needsSettle } from './budget-counter.ts';
 import { isAlive, ownMark } from './process-mark.ts';
-import type { State } from './state-port.ts';
+import { OUTCOME_UNKNOWN, type State } from './state-port.ts';
 import type { ValueChange, ValueChanges } from './state-values.ts';
 import { HEADER_MS, Stops } from './stop-file.ts';
 
@@ -52,6 +52,8 @@ export type StateResponse =
   | {
       readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string };
       readonly busy?: true;
+      /** There was no answer. */
+      readonly unknown?: true;
     };
 
 /** One message of the thread. Id 0: it answers no request. */
@@ -274,7 +276,7 @@ class Follower implements State {
       this.#stamp = answer.stamp;
       this.#fault = undefined;
     } else if ('failed' in answer && id === 0 && answer.busy !== true) {
-      this.#fault = errorOf(answer.failed);
+      this.#fault = errorOf(answer);
     }
     waiting?.(answer);
   }
@@ -288,7 +290,7 @@ class Follower implements State {
     this.#fault = fault;
     this.#upToDateUntil = Number.NEGATIVE_INFINITY;
     const failed = { code: fault.code, message: fault.message, next: fault.next };
-    for (const answer of this.#pending.values()) answer({ failed });
+    for (const answer of this.#pending.values()) answer({ failed, unknown: true });
     this.#pending.clear();
   }
 
@@ -297,7 +299,7 @@ class Follower implements State {
     this.#lastId += 1;
     const id = this.#lastId;
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, (answer) => ('failed' in answer ? reject(errorOf(answer.failed)) : resolve(answer.result)));
+      this.#pending.set(id, (answer) => ('failed' in answer ? reject(errorOf(answer)) : resolve(answer.result)));
       THREAD.send({ ...work, id, follower: this.#number });
     });
   }
@@ -350,8 +352,9 @@ class Follower implements State {
   }
 }
 
-function errorOf({ code, message, next }: Extract<StateResponse, { failed: unknown }>['failed']): TollgateError {
-  return new TollgateError(code, { detail: message, next });
+function errorOf({ failed, unknown }: Extract<StateResponse, { failed: unknown }>): TollgateError {
+  const { code, message: detail, next } = failed;
+  return new TollgateError(code, { detail, next, ...(unknown && { cause: OUTCOME_UNKNOWN }) });
 }
 
 function closed(): TollgateError {

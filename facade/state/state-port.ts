@@ -66,10 +66,13 @@ export interface ReservationRefusal {
   readonly resetsAt?: number;
 }
 
+/** The cause of STATE_FAILED if the work may have been done, because the thread ended before its answer. */
+export const OUTCOME_UNKNOWN = Symbol('outcome unknown');
+
 /**
- * Shared state. Every method throws STATE_FAILED or STATE_LOST if the database cannot be used; then nothing is half
- * done. Reads are answered at once, because each call makes about a dozen (decision 31). A value that was put, removed,
- * taken or swapped is on the disk when the method returns.
+ * Shared state. Every method throws STATE_FAILED or STATE_LOST if the database cannot be used. Then nothing is done,
+ * except with the cause OUTCOME_UNKNOWN. Reads are answered at once, because each call makes about a dozen (decision
+ * 31). A value that was put, removed, taken or swapped is on the disk when the method returns.
  */
 export interface State {
   /** The stops. They need no database. */

@@ -1,8 +1,9 @@
 /** Tests the reservation and settlement of budgets, with a failing state too. */
 import { describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Budgets, createBudgets, type Lease } from '../../facade/budget/budgets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
-import type { State } from '../../facade/state/state-port.ts';
+import { OUTCOME_UNKNOWN, type State } from '../../facade/state/state-port.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
 import { momentAt, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -163,6 +164,22 @@ describe('a budget', () => {
     expect(await take(createBudgets(state), [one], { deadline: Date.now() + 20_000 })).toMatchObject({
       outputBytes: expect.any(Number) as number,
     });
+    expect(budgets.unsettled).toBe(0);
+  });
+
+  it('that may have been settled already gives its amounts back once at most, and its slot', async () => {
+    const state = openState(temporaryFolder());
+    let failures = 1;
+    const settle: State['settle'] = async (held, used) => {
+      await state.settle(held, used);
+      if (failures-- > 0) throw new TollgateError('STATE_FAILED', { cause: OUTCOME_UNKNOWN });
+    };
+    const budgets = createBudgets({ ...state, settle });
+    const one: BudgetObligation = { id: 'b', scope: 'principal', outputBytes: 40_000, concurrent: 1 };
+    (await take(budgets, [one])).settle(NOTHING);
+    await expect.poll(() => budgets.unsettled).toBe(1);
+    (await take(budgets, [one])).settle({ outputBytes: 30_000, wallMs: 0 });
+    expect(await take(budgets, [one])).toMatchObject({ outputBytes: 10_000 });
     expect(budgets.unsettled).toBe(0);
   });
 
