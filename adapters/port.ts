@@ -81,7 +81,7 @@ export interface UpstreamCall {
   /** The caller's `_meta` without its progressToken. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** The id of the decision. It links requests that the server makes during this call to the call. */
-  readonly id?: string;
+  readonly id?: string | undefined;
   /** An opaque id of the session, for backends that keep state per session (bash sessions, read versions). */
   readonly scope: string;
   readonly signal: CancelSignal;

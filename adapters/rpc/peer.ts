@@ -85,13 +85,14 @@ export class Peer {
     if (refusal !== undefined) return Promise.reject(refusal);
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));
+    const result = call.result();
     this.pending.set(id, call);
     if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
     void this.link.send(
       `{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`,
       id,
     );
-    return call.result;
+    return result;
   }
 
   /** Returns why a request cannot be sent. */
@@ -182,7 +183,6 @@ export class Peer {
     const call = this.pending.get(id);
     if (call === undefined) return undefined;
     this.pending.delete(id);
-    call.release();
     return call;
   }
 

@@ -17,26 +17,39 @@ export interface PeerRequest {
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
 }
 
-/** A request in flight. Its peer ends it at `expiresAt`. `release` removes its listener. */
+/** How a request ends. */
+interface PendingEnd {
+  readonly resolve: (result: JsonDoc<JsonObject>) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** What an ended request keeps of its request and its end. */
+const ENDED: PeerRequest & PendingEnd = {
+  method: '',
+  params: () => '',
+  timeoutMs: 0,
+  hardTimeoutMs: 0,
+  resolve: () => undefined,
+  reject: () => undefined,
+};
+
+/**
+ * A request in flight. Its peer ends it at `expiresAt`. An ended one refers to nothing: the map of a peer may refer to
+ * it until the next complete garbage collection, and with it to all that its call has made.
+ */
 export class PendingCall {
   readonly method: string;
-  readonly result: Promise<JsonDoc<JsonObject>>;
-  resolve!: (result: JsonDoc<JsonObject>) => void;
-  reject!: (error: Error) => void;
-  private readonly request: PeerRequest;
+  private end!: PendingEnd;
+  private request: PeerRequest;
   private readonly hardAt: number;
   /** Monotonic milliseconds. Progress moves it to later. */
   expiresAt: number;
   private lastProgress = Number.NEGATIVE_INFINITY;
-  private readonly onAbort: (() => void) | undefined;
+  private onAbort: (() => void) | undefined;
 
   /** `giveUp` cancels the call; the peer then informs the server. */
   constructor(request: PeerRequest, giveUp: (error: TollgateError) => void) {
     this.method = request.method;
-    this.result = new Promise((resolve, reject) => {
-      this.resolve = resolve;
-      this.reject = reject;
-    });
     this.request = request;
     const now = performance.now();
     this.hardAt = now + request.hardTimeoutMs;
@@ -46,6 +59,19 @@ export class PendingCall {
       this.onAbort = () => giveUp(cancelReason(signal));
       signal.addEventListener('abort', this.onAbort, { once: true });
     }
+  }
+
+  /** Returns the promise of the result. Called once. */
+  result(): Promise<JsonDoc<JsonObject>> {
+    return new Promise((resolve, reject) => (this.end = { resolve, reject }));
+  }
+
+  resolve(result: JsonDoc<JsonObject>): void {
+    this.release().resolve(result);
+  }
+
+  reject(error: Error): void {
+    this.release().reject(error);
   }
 
   /** Returns false if progress was not requested, is not a number, or does not increase (MCP 2025-11-25, progress). */
@@ -59,8 +85,12 @@ export class PendingCall {
     return true;
   }
 
-  release(): void {
-    if (this.onAbort !== undefined) this.request.signal?.removeEventListener('abort', this.onAbort);
+  private release(): PendingEnd {
+    const { end, onAbort, request } = this;
+    if (onAbort !== undefined) request.signal?.removeEventListener('abort', onAbort);
+    this.onAbort = undefined;
+    [this.request, this.end] = [ENDED, ENDED];
+    return end;
   }
 
   /** Returns the error for a call whose deadline has passed at `now`. */

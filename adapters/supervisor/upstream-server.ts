@@ -20,7 +20,7 @@ import { ServerUsage } from './server-usage.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
 import { pinnedTools } from './tool-list.ts';
-import type { UpstreamSession } from './upstream-session.ts';
+import type { RunningCall, UpstreamSession } from './upstream-session.ts';
 
 /** The dependencies of a server: its settings, the shared slots, and how to create its connections. */
 export type ServerParts = Pick<SupervisorParts, 'settings' | 'slots' | 'options' | 'connect'>;
@@ -114,19 +114,20 @@ export class UpstreamServer implements ServerAdapter {
     this.usage.begin();
     let session: UpstreamSession | undefined;
     let timedOut: UpstreamSession | undefined;
+    const running: RunningCall = { id: call.id, scope: call.scope };
     try {
       session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
       const admitting = this.admit(call);
       if (admitting !== undefined) await admitting;
       this.usage.noteCall(call.scope);
-      const result = await session.call(call);
+      const result = await session.call(call, running);
       session.refuseRequest(result);
       return result;
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;
     } finally {
-      session?.end(call);
+      session?.end(running);
       this.crashAttribution.end(call.scope);
       this.usage.end();
       this.noteIdle();

@@ -29,6 +29,9 @@ const NEWEST = '2025-11-25';
 const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 
+/** A call that runs, as requests of its server are reported. */
+export type RunningCall = Pick<UpstreamCall, 'id' | 'scope'>;
+
 /** One connection with its JSON-RPC peer. It can be opened once. */
 export class UpstreamSession {
   private readonly name: string;
@@ -37,7 +40,8 @@ export class UpstreamSession {
   private readonly events: SessionEvents;
   /** The id in all events of this connection. */
   readonly id = randomUUID();
-  private readonly calls = new Set<UpstreamCall>();
+  /** Small objects, because an old set may refer to ended calls until the next complete garbage collection. */
+  private readonly calls = new Set<RunningCall>();
   private lastMessageAt = Number.NEGATIVE_INFINITY;
   private offersPrompts = false;
   /** The instructions that the server gave at the handshake. */
@@ -109,11 +113,11 @@ export class UpstreamSession {
 
   /**
    * Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls
-   * `end` afterwards.
+   * `end` with `running` afterwards.
    */
-  call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+  call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
-    this.calls.add(call);
+    this.calls.add(running);
     return this.peer.request({
       method: 'tools/call',
       params: (id) => callParams(call, id),
@@ -125,8 +129,8 @@ export class UpstreamSession {
   }
 
   /** Notes that a call has ended, so requests of the server do not belong to it any more. */
-  end(call: UpstreamCall): void {
-    this.calls.delete(call);
+  end(running: RunningCall): void {
+    this.calls.delete(running);
   }
 
   /**

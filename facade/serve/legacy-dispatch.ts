@@ -144,12 +144,15 @@ export class LegacyDispatch implements Dispatch {
       const end = (text: string): void => {
         if (this.#running.get(id) !== cancel) return;
         clearTimeout(timer);
+        // An old map may refer to `cancel` until the next complete garbage collection.
+        cancel.removeEventListener('abort', onAbort);
         this.#running.delete(id);
         resolve(isGivenUp(cancel) ? undefined : text);
         if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
       };
       const fail = (thrown: unknown): void => end(this.#refuse(id, thrown));
-      cancel.addEventListener('abort', () => (timer = setTimeout(() => fail(cancel.reason), SETTLE_MS)));
+      const onAbort = (): void => void (timer = setTimeout(() => fail(cancel.reason), SETTLE_MS));
+      cancel.addEventListener('abort', onAbort);
       work(cancel).then((reply) => end(replyText(id, reply)), fail);
     });
   }

@@ -134,7 +134,7 @@ describe('from server to facade', () => {
       onClosed: () => {},
     });
     await session.open(1000);
-    const outcome = await session.call(callOf()).then(
+    const outcome = await session.call(callOf(), { id: undefined, scope: 'test' }).then(
       (result) => result,
       (thrown: unknown) => (thrown as TollgateError).code,
     );
