@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readTree, SOURCE_RULES, type Tree } from './source-rules.ts';
+import { verifies } from './verifies.ts';
 
 const ROOT = path.join(import.meta.dirname, '..');
 const BIOME = path.join(ROOT, 'node_modules/.bin/biome');
@@ -13,6 +14,14 @@ const tree = readTree(ROOT);
 describe('the source tree', () => {
   it.each(Object.entries(SOURCE_RULES))('%s', (_sentence, rule) => {
     expect(rule(tree)).toEqual([]);
+  });
+
+  it('imports the packages of the design card' + verifies('DC-05'), () => {
+    const packages = ['@modelcontextprotocol/sdk', 'yaml', '@open-policy-agent/opa-wasm', 'ajv', 'lru-cache', 'pino'];
+    const sources = [...tree.values()].join('\n');
+    const isImported = (name: string): boolean =>
+      new RegExp(`(from|import|import\\(|require\\() ?'${name}(/[^']*)?'`).test(sources);
+    expect(packages.filter((name) => !isImported(name))).toEqual([]);
   });
 });
 

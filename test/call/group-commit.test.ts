@@ -2,6 +2,7 @@
 import fs from 'node:fs';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { verifyAudit } from '../../facade/audit/chain-verification.ts';
+import { Stops } from '../../facade/state/stop-file.ts';
 import { type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -72,6 +73,26 @@ describe('the records of parallel calls', () => {
     vi.restoreAllMocks();
     expect((await facade.call(session, 'one_say', { n: 99 })).code).toBe('');
     expect(verifyAudit(`${facade.folder}/state/audit`)).toMatchObject({ ok: true });
+  });
+
+  it('are followed by another look at the stops, so a stop during their write holds' + verifies('FP-13'), async () => {
+    const session = await start();
+    const before = facade.calls('one').length;
+    const stops = new Stops(`${facade.folder}/state`);
+    const { writeSync } = fs;
+    vi.spyOn(fs, 'writeSync').mockImplementation(((fd: number, bytes: Buffer, at: number, length: number) => {
+      vi.restoreAllMocks();
+      if (String(bytes).includes('"type":"intent"')) {
+        stops.put('one', { since: new Date().toISOString(), by: 'owner' });
+        // A read of the stops is valid for a millisecond.
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+      }
+      return writeSync(fd, bytes, at, length);
+    }) as typeof fs.writeSync);
+    const refused = await callTwelve(session);
+    stops.close();
+    expect(new Set(refused.map(({ code }) => code))).toEqual(new Set(['SERVER_UNAVAILABLE']));
+    expect(facade.calls('one')).toHaveLength(before);
   });
 
   it('give back what their calls had reserved, when they cannot be written' + verifies('FP-03'), async () => {
