@@ -16,6 +16,8 @@ const NEWLINE = 10;
 const RETURN = 13;
 /** The size of the block that is used for many lines. */
 export const KEPT_LINE_BYTES = 64 * 1024;
+/** A chunk with fewer bytes is copied, because it may be a part of a much larger one. */
+const MIN_PIECE_BYTES = 16 * 1024;
 const EDGE_BYTES = 256;
 
 /**
@@ -26,13 +28,22 @@ export function oneLine(text: string): string {
   return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
 }
 
+/** As `oneLine`, for bytes. */
+export function oneLineOfBytes(bytes: Buffer): Buffer {
+  if (!bytes.includes(NEWLINE) && !bytes.includes(RETURN)) return bytes;
+  return Buffer.from(bytes.map((byte) => (byte === NEWLINE || byte === RETURN ? 32 : byte)));
+}
+
 /**
  * Newline framing (MCP 2025-11-25, stdio). The time is linear in the bytes, however they are cut into chunks. A line
- * within one chunk is not copied. Others are collected in one block that doubles, so 60 MB in chunks of one byte take
- * 60 MB.
+ * within one chunk is not copied. Others are collected: large chunks as they are, and small ones in blocks, so 60 MB in
+ * chunks of one byte take 60 MB.
  */
 export class LineReader {
   private readonly options: LineReaderOptions;
+  /** The pieces of the line that come before those in the block. */
+  private pieces: Buffer[] = [];
+  private pieceBytes = 0;
   private block = Buffer.alloc(0);
   private used = 0;
   /** The first and last bytes of a line over the limit, which is being skipped. */
@@ -57,23 +68,26 @@ export class LineReader {
   }
 
   private endLine(rest: Buffer): void {
-    if (this.skipped === undefined && this.used === 0 && rest.length <= this.options.maxBytes) {
+    const { skipped } = this;
+    if (skipped === undefined && this.used + this.pieceBytes === 0 && rest.length <= this.options.maxBytes) {
       this.deliver(rest);
       return;
     }
     this.gather(rest);
-    const { skipped } = this;
-    const line = this.block.subarray(0, this.used);
-    // Released before the callback, so that a large block does not outlive its line.
-    if (this.block.length > KEPT_LINE_BYTES || skipped !== undefined) this.block = Buffer.alloc(0);
-    this.used = 0;
+    if (this.skipped === undefined) return this.deliver(this.takeLine());
+    const { head, tail } = this.skipped;
     this.skipped = undefined;
-    if (skipped === undefined) this.deliver(line);
-    else
-      this.options.onBad(
-        `A line is longer than ${this.options.maxBytes} bytes.`,
-        skipped.head + skipped.tail.toString('latin1'),
-      );
+    this.options.onBad(`A line is longer than ${this.options.maxBytes} bytes.`, head + tail.toString('latin1'));
+  }
+
+  /** Forgets the line before its callback, so that its pieces do not outlive it. */
+  private takeLine(): Buffer {
+    const last = this.block.subarray(0, this.used);
+    const line = this.pieces.length === 0 ? last : Buffer.concat([...this.pieces, last]);
+    this.pieces = [];
+    this.pieceBytes = 0;
+    this.used = 0;
+    return line;
   }
 
   private deliver(line: Buffer): void {
@@ -82,27 +96,32 @@ export class LineReader {
   }
 
   private gather(bytes: Buffer): void {
-    if (this.skipped === undefined && this.used + bytes.length > this.options.maxBytes) this.beginSkip(bytes);
+    if (this.skipped === undefined && this.pieceBytes + this.used + bytes.length > this.options.maxBytes)
+      this.beginSkip(bytes);
     if (this.skipped !== undefined) {
       this.skipped.tail = lastBytes(this.skipped.tail, bytes);
       return;
     }
-    const needed = this.used + bytes.length;
-    if (needed > this.block.length) {
-      const grown = Buffer.allocUnsafe(Math.max(KEPT_LINE_BYTES, Math.min(2 * needed, this.options.maxBytes)));
-      this.block.copy(grown, 0, 0, this.used);
-      this.block = grown;
+    const isLarge = bytes.length >= MIN_PIECE_BYTES;
+    if (this.used > 0 && (isLarge || this.used + bytes.length > this.block.length)) {
+      this.addPiece(this.block.subarray(0, this.used));
+      this.block = Buffer.alloc(0);
+      this.used = 0;
     }
-    bytes.copy(this.block, this.used);
-    this.used = needed;
+    if (isLarge) return this.addPiece(bytes);
+    if (this.block.length === 0) this.block = Buffer.allocUnsafe(KEPT_LINE_BYTES);
+    this.used += bytes.copy(this.block, this.used);
+  }
+
+  private addPiece(bytes: Buffer): void {
+    this.pieces.push(bytes);
+    this.pieceBytes += bytes.length;
   }
 
   private beginSkip(bytes: Buffer): void {
-    const held = this.block.subarray(0, this.used);
+    const held = this.takeLine();
     const head = Buffer.concat([held.subarray(0, EDGE_BYTES), bytes.subarray(0, EDGE_BYTES)]).subarray(0, EDGE_BYTES);
     this.skipped = { head: head.toString('latin1'), tail: Buffer.from(held.subarray(-EDGE_BYTES)) };
-    this.block = Buffer.alloc(0);
-    this.used = 0;
   }
 }
 

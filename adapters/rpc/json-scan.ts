@@ -25,6 +25,8 @@ export interface StringFacts {
   hasNestedMeta: boolean;
   /** An item of a list has a key `uri`, `icons` or `resource`. */
   hasAddress: boolean;
+  /** An item has a key `data`, or a resource in it a key `blob`. */
+  hasMedia: boolean;
   /** A character that `escapeHostile` may write out. */
   isSuspect: boolean;
   /** An escape that need not be written so: `\u`, `\/`, or `\\`, which begins one in a text that is JSON itself. */
@@ -69,6 +71,8 @@ const OPEN_LIST = 91;
 const NOTHING: readonly never[] = [];
 /** Keys of an item with an address that a client may open. */
 const ADDRESSES: ReadonlySet<string> = new Set(['uri', 'icons', 'resource']);
+/** The first letters of ADDRESSES and of the keys of media. */
+const ITEM_KEY_INITIALS: ReadonlySet<number> = new Set([LETTER_U, 105, 114, 100, 98]);
 
 /** Bytes of a string that need a look: quote, backslash, control characters, and first bytes of suspect characters. */
 const SPECIAL = new Uint8Array(256).fill(1, 0, 32);
@@ -141,6 +145,7 @@ class Scanner implements JsonScan {
   readonly strings: StringFacts = {
     hasNestedMeta: false,
     hasAddress: false,
+    hasMedia: false,
     isSuspect: false,
     hasFreeEscape: false,
     newlines: 0,
@@ -298,16 +303,15 @@ class Scanner implements JsonScan {
     return close;
   }
 
-  /** `_meta` anywhere, and the keys of addresses in items, also if they are escaped. */
+  /** Notes `_meta` at any level, and keys of items with an address or media, also if they are escaped. */
   private noteKey(start: number, end: number): void {
     const below = this.level - this.base;
-    const first = this.bytes[start];
-    const mayMatter = first === UNDERSCORE || first === BACKSLASH;
-    // u, i or r
-    if (!mayMatter && (below !== 2 || (first !== LETTER_U && first !== 105 && first !== 114))) return;
+    const first = this.bytes[start] as number;
+    if (first !== UNDERSCORE && first !== BACKSLASH && (below > 3 || !ITEM_KEY_INITIALS.has(first))) return;
     const key = this.keys.text(start, end);
     if (key === '_meta') this.strings.hasNestedMeta = true;
     else if (below === 2 && ADDRESSES.has(key)) this.strings.hasAddress = true;
+    else if ((below === 2 && key === 'data') || (below === 3 && key === 'blob')) this.strings.hasMedia = true;
   }
 
   /** `from` is the first place in a string. */

@@ -133,11 +133,22 @@ export class JsonText<T = unknown> implements JsonDoc<T> {
     return typeof this.source === 'string' ? undefined : this.source;
   }
 
+  /** True for an object without members. */
+  get isEmpty(): boolean {
+    return this.members.length === 0;
+  }
+
   /** Returns a member of the object, with its place in the bytes of this text. */
   member(key: string): JsonMember | undefined {
     const found = this.members.find((member) => member.key === key);
     const { origin } = this;
     return found === undefined ? undefined : { ...found, start: found.start - origin, end: found.end - origin };
+  }
+
+  /** Returns the value of one member, without parsing the others; undefined if there is none. */
+  memberValue(key: string): unknown {
+    const member = this.member(key);
+    return member === undefined ? undefined : JSON.parse(this.slice(member.start, member.end));
   }
 
   /** Returns the text of a part, by places in bytes. */
@@ -153,6 +164,11 @@ export class JsonText<T = unknown> implements JsonDoc<T> {
     if (source.length < MIN_BYTES) return this.slice(0, start) + replacement + this.slice(end);
     return [source.subarray(0, start), replacement, source.subarray(end)];
   }
+}
+
+/** Returns the size of a document in bytes, without decoding it. */
+export function sizeOfDoc(doc: JsonDoc): number {
+  return doc instanceof JsonText ? doc.size : Buffer.byteLength(doc.text);
 }
 
 /** Decodes UTF-8. Plain ASCII, which most texts are, is only copied. */

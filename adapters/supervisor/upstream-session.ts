@@ -138,8 +138,7 @@ export class UpstreamSession {
    * refused like other requests.
    */
   refuseRequest(result: JsonDoc<ToolResult>): void {
-    if (result instanceof JsonText && result.member('resultType') === undefined) return;
-    if (result.value.resultType !== 'input_required') return;
+    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return;
     this.peer.noteRefused(INPUT_REQUIRED);
     throw new TollgateError('UPSTREAM_REQUEST_DENIED');
   }

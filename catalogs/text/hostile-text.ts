@@ -22,14 +22,6 @@ const EACH = longPattern('g')`
   [${CONTROLS}${INVISIBLE}]|\udb40[\udc00-\udfff]
   |[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]`;
 
-/**
- * Returns true for a text that may contain a character that `escapeHostile` writes out. Cheaper than an exact test, and
- * never false for one that does.
- */
-export function mayBeHostile(text: string): boolean {
-  return QUICK.test(text);
-}
-
 /** For each code unit: 0 if it has not been asked for, 1 if it is not suspect, 2 if it is. */
 const suspects = new Uint8Array(0x10000);
 

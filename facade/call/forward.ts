@@ -1,5 +1,6 @@
 /** Stage 6, forward: sends the call to its server, and finds out whether it ran. */
 import { type CallerIdentity, type ServerAnswer, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
+import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { whileInPlace } from '../../catalogs/readers/path-handles.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
@@ -70,7 +71,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
   const facts = (executed: ForwardedCall['executed']) => ({
     executed,
     upstreamMs,
-    rawBytes: raw && Buffer.byteLength(raw.text),
+    rawBytes: raw && sizeOfDoc(raw),
     scope,
   });
   try {
@@ -87,7 +88,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     raw = await send(call, readScope, identity);
     upstreamMs = deps.now() - sentAt;
     if (raw.labels !== undefined) await deps.labels.join(caller.session, caller.run, raw.labels);
-    if (raw.text.length > LARGE_INPUT_BYTES) await ownEventLoopTurn();
+    if (sizeOfDoc(raw) > LARGE_INPUT_BYTES) await ownEventLoopTurn();
     return { ...facts('yes'), answer: withMarkedNumbers(raw) };
   } catch (failure) {
     if (sentAt !== undefined) upstreamMs ??= deps.now() - sentAt;

@@ -1,6 +1,7 @@
 /** Replaces every registered secret in outgoing texts, in plain and in common encodings. */
 
-import { MultiStringSearch } from './multi-string-search.ts';
+import { unescapeBytes } from './escaped-bytes.ts';
+import { MultiStringSearch, viewOf } from './multi-string-search.ts';
 
 /** Characters of the shortest secret. Shorter values would match ordinary text. The loader warns about them. */
 const MIN_LENGTH = 6;
@@ -50,22 +51,32 @@ export class Redactor {
    * results skip the walk.
    */
   touches(json: string): boolean {
-    return this.#forms.size > 0 && (this.#found().next(json, 0) !== undefined || FREE_ESCAPE.test(json));
+    return this.#forms.size > 0 && this.touchesBytes(Buffer.from(json), FREE_ESCAPE.test(json));
+  }
+
+  /** As `touches`, for the bytes of a JSON text. `hasFreeEscape`: it contains `\u`, `\/` or `\\`. */
+  touchesBytes(json: Buffer, hasFreeEscape: boolean): boolean {
+    if (this.#forms.size === 0) return false;
+    return this.#found().next(viewOf(hasFreeEscape ? unescapeBytes(json) : json), 0) !== undefined;
   }
 
   /** Returns the text without registered secrets. */
   redact(text: string): Redaction<string> {
     if (this.#forms.size === 0) return { value: text, count: 0 };
     const search = this.#found();
+    const bytes = Buffer.from(text);
+    const view = viewOf(bytes);
     const parts: string[] = [];
-    let from = 0;
-    for (let found = search.next(text, 0); found !== undefined; found = search.next(text, from)) {
-      parts.push(text.slice(from, found.start), MASK);
+    let [from, place] = [0, 0];
+    for (let found = search.next(view, 0); found !== undefined; found = search.next(view, from)) {
+      const start = place + bytes.toString('utf8', from, found.start).length;
+      parts.push(text.slice(place, start), MASK);
+      place = start + bytes.toString('utf8', found.start, found.end).length;
       from = found.end;
     }
     return parts.length === 0
       ? { value: text, count: 0 }
-      : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+      : { value: parts.join('') + text.slice(place), count: parts.length / 2 };
   }
 
   #found(): MultiStringSearch {

@@ -2,7 +2,8 @@
  * Cleans every string of a result before it is cut: secrets are redacted, hostile characters made visible, local links
  * removed.
  */
-import { escapeHostile, MAX_HOSTILE, mayBeHostile, tooHostile } from '../../catalogs/text/hostile-text.ts';
+import type { JsonText } from '../../adapters/rpc/wire-message.ts';
+import { escapeHostile, MAX_HOSTILE, tooHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redactor.ts';
@@ -28,34 +29,28 @@ const LOCAL_SCHEME = new RegExp(
  * section 4.4).
  */
 const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
-/** Names of members with an address that a client may open. */
-const ADDRESSES = /resource_link|"resource"|"icons"|\\u/;
 /** Replaces the address of a resource whose content is next to it. */
 const NO_ADDRESS = 'urn:tollgate:address-removed';
-/** Anything but plain ASCII. Most results are plain ASCII, and this test costs half of the exact one. */
-const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
 /**
- * JSON escapes that may stand for such a character. One expression, because a native search for each takes five times
- * as long with many backslashes.
- */
-const ESCAPES = /\\[ubfr]/;
-
-/**
- * Cleans one result. Returns the same object if nothing had to change, so that its bytes can pass unchanged. `raw`
- * leaves characters as they are (the client asked for it, not the model); secrets and links are removed anyway.
- * `hidePaths` is for results that are errors.
+ * Cleans one result. Returns no result if nothing had to change, so that its bytes can pass unchanged: then its values
+ * are not read either, unless the scan found something suspicious. `theirs` replaces the value of `doc`. `raw` leaves
+ * characters as they are (the client asked for it, not the model); secrets and links are removed anyway. `hidePaths` is
+ * for results that are errors.
  */
 export function cleanResult(
-  text: string,
-  result: ToolResult,
+  doc: JsonText<ToolResult>,
+  theirs: ToolResult | undefined,
   options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined },
-): { result: ToolResult; done: Cleaning } {
+): { result: ToolResult | undefined; done: Cleaning } {
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
-  const secret = options.redactor.touches(text);
-  const hostile = !options.raw && maybeHostile(text);
-  const linked = ADDRESSES.test(text);
-  const hide = result.isError === true ? options.hidePaths : undefined;
-  if (!secret && !hostile && !linked && hide === undefined) return { result, done };
+  const secret =
+    doc.bytes === undefined
+      ? options.redactor.touches(doc.text)
+      : options.redactor.touchesBytes(doc.bytes, doc.strings.hasFreeEscape);
+  const hostile = !options.raw && doc.strings.isSuspect;
+  const linked = doc.strings.hasAddress;
+  const hide = doc.memberValue('isError') === true ? options.hidePaths : undefined;
+  if (!secret && !hostile && !linked && hide === undefined) return { result: undefined, done };
   const cleanString = (string: string): string => {
     const redacted = secret ? options.redactor.redact(string) : { value: string, count: 0 };
     const hidden = hide?.(redacted.value) ?? { value: redacted.value, count: 0 };
@@ -65,16 +60,12 @@ export function cleanResult(
     if (done.escaped > MAX_HOSTILE) throw tooHostile();
     return escaped.text;
   };
-  const walked = mapStrings(result, cleanString) as ToolResult;
+  const walked = mapStrings(theirs ?? doc.value, cleanString) as ToolResult;
   const cleaned =
     linked && walked.content !== undefined
       ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) }
       : walked;
-  return { result: done.redactions + done.escaped + done.links === 0 ? result : cleaned, done };
-}
-
-function maybeHostile(json: string): boolean {
-  return (NOT_PLAIN.test(json) && mayBeHostile(json)) || (json.includes('\\') && ESCAPES.test(json));
+  return { result: done.redactions + done.escaped + done.links === 0 ? undefined : cleaned, done };
 }
 
 /**

@@ -4,21 +4,19 @@
  */
 
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import { type JsonDoc, JsonText, joinText, sizeOfText, type WireText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
-import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { isOwnKey, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { type CutNotice, cutContent, nextCall, type ShapeRequest } from './content-cut.ts';
 import { restoreExactNumbers } from './exact-numbers.ts';
 import { type Cleaning, cleanResult } from './result-cleaning.ts';
 import { cutStructuredContent } from './structured-cut.ts';
 
-const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
-
 /** The text of the result as it leaves, and the sizes for settle and record. */
 export interface Shaped extends Cleaning {
-  readonly text: string;
+  readonly text: WireText;
   readonly sent: number;
   readonly cut: boolean;
   readonly spilled: number;
@@ -32,61 +30,59 @@ export interface Shaped extends Cleaning {
  * STATE_FAILED if the rest cannot be stored.
  */
 export function shapeResult(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
-  if (doc.text.length > LARGE_INPUT_BYTES) return runWithinBounds(doc.text.length, () => inTurns(doc, request));
-  const cleaned = clean(doc, request);
-  return finish(doc, request, { cleaned, cutting: cut(doc, request, cleaned) });
+  const text = JsonText.of(doc);
+  if (text.size > LARGE_INPUT_BYTES) return runWithinBounds(text.size, () => inTurns(text, request));
+  const cleaned = clean(text, request);
+  return finish(text, request, { cleaned, cutting: cut(text, request, cleaned) });
 }
 
-async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
+async function inTurns(doc: JsonText<ToolResult>, request: ShapeRequest): Promise<Shaped> {
   const cleaned = clean(doc, request);
+  if (cleaned.result === undefined && surelyFits(doc, request)) return finish(doc, request, { cleaned });
   await ownEventLoopTurn();
   const cutting = cut(doc, request, cleaned);
   await ownEventLoopTurn();
   return finish(doc, request, { cleaned, cutting });
 }
 
-/** A cleaned result, with its notes. `same`: no byte had to change. */
+/** A cleaned result, with its notes; no result if no byte had to change. */
 interface Cleaned {
-  readonly result: ToolResult;
+  readonly result: ToolResult | undefined;
   readonly done: Cleaning;
-  readonly same: boolean;
 }
 
-function clean(doc: JsonDoc<ToolResult>, request: ShapeRequest): Cleaned {
-  requireContent(doc.value.content);
-  const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
-  const { result, done } = cleanResult(doc.text, theirs, request);
-  const same = result === doc.value;
-  if (request.notes.length === 0) return { result, done: same ? PLAIN : done, same };
-  return {
-    result: { ...result, content: [...request.notes.map(note), ...(result.content ?? [])] },
-    done: same ? PLAIN : done,
-    same: false,
-  };
+function clean(doc: JsonText<ToolResult>, request: ShapeRequest): Cleaned {
+  const content = doc.member('content');
+  if (content !== undefined && !content.hasOnlyObjects)
+    throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
+  const theirs = doc.strings.hasNestedMeta ? withoutForged(doc.value) : undefined;
+  const { result = theirs, done } = cleanResult(doc, theirs, request);
+  const changed = result === undefined || result === doc.value ? undefined : result;
+  if (request.notes.length === 0) return { result: changed, done };
+  const whole = changed ?? doc.value;
+  return { result: { ...whole, content: [...request.notes.map(note), ...(whole.content ?? [])] }, done };
 }
 
-function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
-  return surelyFits(doc.text, request) ? undefined : cutResult(result, request);
+function cut(doc: JsonText<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
+  return surelyFits(doc, request) ? undefined : cutResult(result ?? doc.value, request);
 }
 
 function finish(
-  doc: JsonDoc<ToolResult>,
+  doc: JsonText<ToolResult>,
   request: ShapeRequest,
-  { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined },
+  { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting?: Cutting | undefined },
 ): Shaped {
-  const { result, done, same } = cleaned;
+  const { result, done } = cleaned;
   const meta = metaOf(request.meta, done, cutting);
-  const made =
-    same && cutting === undefined
-      ? withMeta(doc.text, doc.value, meta)
-      : serialise(doc, cutting?.result ?? result, meta);
-  const text = doc.exact ? made : restoreExactNumbers(made);
+  const changed = cutting?.result ?? result;
+  const made = changed === undefined ? withMeta(doc, meta) : serialise(doc, changed, meta);
+  const text = doc.exact ? made : restoreExactNumbers(joinText(made));
   return {
     text,
-    sent: Buffer.byteLength(text),
+    sent: sizeOfText(text),
     cut: cutting !== undefined,
     spilled: cutting?.spilled ?? 0,
-    isError: result.isError === true,
+    isError: doc.memberValue('isError') === true,
     redactions: done.redactions,
     escaped: done.escaped,
     links: done.links,
@@ -102,23 +98,9 @@ function withoutForged(value: ToolResult): ToolResult {
   return clean === rest && meta === _meta ? value : { ...clean, ...(meta !== undefined && { _meta: meta }) };
 }
 
-function requireContent(content: unknown): void {
-  if (
-    content === undefined ||
-    (Array.isArray(content) &&
-      content.every((item) => typeof item === 'object' && item !== null && !Array.isArray(item)))
-  )
-    return;
-  throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
-}
-
 /** The JSON of a result is longer than its texts, and each newline in them is an escape there. */
-function surelyFits(json: string, { cap, mediaBytes }: ShapeRequest): boolean {
-  if (json.length > cap.bytes || json.length > mediaBytes || Buffer.byteLength(json) > cap.bytes) return false;
-  if (json.length <= cap.lines * 2) return true;
-  let newlines = 0;
-  for (let at = json.indexOf('\\n'); at !== -1; at = json.indexOf('\\n', at + 2)) newlines += 1;
-  return newlines < cap.lines;
+function surelyFits({ size, strings }: JsonText, { cap, mediaBytes }: ShapeRequest): boolean {
+  return size <= cap.bytes && (!strings.hasMedia || size <= mediaBytes) && strings.newlines < cap.lines;
 }
 
 function note(line: string): ContentItem {
@@ -130,7 +112,7 @@ function metaOf(
   done: Cleaning,
   cutting: Cutting | undefined,
 ): Readonly<Record<string, unknown>> {
-  if (done === PLAIN && cutting === undefined) return base;
+  if (done.redactions + done.escaped + done.links === 0 && cutting === undefined) return base;
   const meta: Record<string, unknown> = { ...base };
   if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
   if (done.escaped > 0) meta['tollgate/escaped'] = done.escaped;
@@ -211,22 +193,22 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
 }
 
 /** Adds Tollgate's keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
-export function withMeta(text: string, value: ToolResult, meta: Readonly<Record<string, unknown>>): string {
-  const span = '_meta' in value ? jsonMembers(text).find((member) => member.key === '_meta') : undefined;
-  if (span !== undefined)
-    return `${text.slice(0, span.start)}${metaText(text.slice(span.start, span.end), meta)}${text.slice(span.end)}`;
-  const comma = Object.keys(value).length === 0 ? '' : ',';
-  return `{"_meta":${metaText('', meta)}${comma}${text.slice(text.indexOf('{') + 1)}`;
+export function withMeta(doc: JsonText<ToolResult>, meta: Readonly<Record<string, unknown>>): WireText {
+  const theirs = doc.member('_meta');
+  if (theirs !== undefined)
+    return doc.splice(theirs.start, theirs.end, metaText(doc.slice(theirs.start, theirs.end), meta));
+  return doc.splice(0, 1, `{"_meta":${metaText('', meta)}${doc.isEmpty ? '' : ','}`);
 }
 
 /**
  * Returns a changed result as text. Unchanged members keep their own text, so that a number that no double can
  * represent survives a cut elsewhere.
  */
-function serialise(doc: JsonDoc<ToolResult>, result: ToolResult, meta: Readonly<Record<string, unknown>>): string {
-  const spans = new Map(jsonMembers(doc.text).map((member) => [member.key, doc.text.slice(member.start, member.end)]));
-  const textOf = (key: string, value: unknown): string =>
-    (value === doc.value[key] ? spans.get(key) : undefined) ?? JSON.stringify(value);
+function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: Readonly<Record<string, unknown>>): string {
+  const textOf = (key: string, value: unknown): string => {
+    const member = value === doc.value[key] ? doc.member(key) : undefined;
+    return member === undefined ? JSON.stringify(value) : doc.slice(member.start, member.end);
+  };
   const parts = Object.entries(result)
     .filter(([key]) => key !== '_meta')
     .map(([key, value]) => `${JSON.stringify(key)}:${textOf(key, value)}`);

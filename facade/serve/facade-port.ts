@@ -1,6 +1,6 @@
 /** The facade as the transports see it: sessions, lists and calls, with results as JSON text. */
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { Principal } from '../../policies/port.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
@@ -45,7 +45,7 @@ export interface CallRequest {
  * round it. `upstream`: the error is the server's own, and this is the id of the call's decision.
  */
 export type Reply =
-  | { readonly kind: 'result'; readonly text: string }
+  | { readonly kind: 'result'; readonly text: WireText }
   | {
       readonly kind: 'error';
       readonly error: {

@@ -4,7 +4,7 @@
  */
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import { interruptionError, isInterrupted } from '../call/refusal.ts';
@@ -57,7 +57,7 @@ export class LegacyDispatch implements Dispatch {
     return this.#running.size;
   }
 
-  handle(message: WireMessage, send: SendMessage): Awaitable<string | undefined> {
+  handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined> {
     if (message.kind === 'request') return this.#answer(message, send);
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
@@ -92,7 +92,7 @@ export class LegacyDispatch implements Dispatch {
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
-  #answer(request: RequestMessage, send: SendMessage): Awaitable<string | undefined> {
+  #answer(request: RequestMessage, send: SendMessage): Awaitable<WireText | undefined> {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
@@ -134,14 +134,14 @@ export class LegacyDispatch implements Dispatch {
    * Returns the answer of a request. If it is cancelled and its work does not end, it returns a replacement: the call
    * may have run then.
    */
-  #run(request: RequestMessage, send: SendMessage): Promise<string | undefined> {
+  #run(request: RequestMessage, send: SendMessage): Promise<WireText | undefined> {
     const { id } = request;
     const work = request.method === 'tools/call' ? this.#prepareCall(request, send) : this.#prepareList(request);
     const cancel = new Cancellation();
     this.#running.set(id, cancel);
     return new Promise((resolve) => {
       let timer: NodeJS.Timeout | undefined;
-      const end = (text: string): void => {
+      const end = (text: WireText): void => {
         if (this.#running.get(id) !== cancel) return;
         clearTimeout(timer);
         // An old map may refer to `cancel` until the next complete garbage collection.
@@ -249,7 +249,7 @@ export interface Dispatch {
    * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
    * the notifications that belong to this message. Never rejects.
    */
-  handle(message: WireMessage, send: SendMessage): Awaitable<string | undefined>;
+  handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined>;
   /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
   /**

@@ -1,4 +1,5 @@
 /** Makes the texts of outgoing JSON-RPC messages. The text of a result is never parsed or rebuilt. */
+import type { WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from './facade-port.ts';
 
@@ -10,7 +11,11 @@ export type ReplyError = Extract<Reply, { kind: 'error' }>['error'];
 
 /** Returns a response around the text of a result, which stays unchanged. */
 export function resultText(id: ReplyId, result: string): string {
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${result}}`;
+  return `${resultHead(id)}${result}}`;
+}
+
+function resultHead(id: ReplyId): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":`;
 }
 
 /** Returns a response with an error object. */
@@ -24,8 +29,9 @@ function errorText(id: ReplyId, error: ReplyError): string {
 }
 
 /** Returns a response for an answer of the facade. */
-export function replyText(id: ReplyId, reply: Reply): string {
-  return reply.kind === 'result' ? resultText(id, reply.text) : errorText(id, reply.error);
+export function replyText(id: ReplyId, reply: Reply): WireText {
+  if (reply.kind === 'error') return errorText(id, reply.error);
+  return typeof reply.text === 'string' ? resultText(id, reply.text) : [resultHead(id), ...reply.text, '}'];
 }
 
 /** Returns a response for an error of Tollgate. The error's data cannot replace its code or its advice. */

@@ -3,8 +3,9 @@
  * read.
  */
 import type { Readable, Writable } from 'node:stream';
-import { LineReader, oneLine } from '../../adapters/rpc/framing.ts';
+import { LineReader, oneLine, oneLineOfBytes } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import type { WireText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -57,7 +58,7 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   const sendProgress = (text: string): void => {
     if (!writer.full) writer.write(text);
   };
-  const answer = (reply: string | undefined): void => {
+  const answer = (reply: WireText | undefined): void => {
     if (reply !== undefined) writer.write(reply);
     regulate(input, writer, dispatch);
   };
@@ -142,7 +143,7 @@ function idInEdges(edges: string): ReplyId {
 export class LineWriter {
   readonly #output: Writable;
   readonly #onChange: () => void;
-  #queue: string[] = [];
+  #queue: WireText[] = [];
   #full = false;
 
   /** `onChange` is called when `full` has changed. */
@@ -156,8 +157,8 @@ export class LineWriter {
     return this.#full;
   }
 
-  write(message: string): void {
-    this.#queue.push(oneLine(message));
+  write(message: WireText): void {
+    this.#queue.push(message);
     if (this.#queue.length === 1) process.nextTick(() => this.#flush());
   }
 
@@ -180,7 +181,10 @@ export class LineWriter {
     const queue = this.#queue;
     this.#queue = [];
     if (queue.length === 0 || this.#output.destroyed) return;
-    if (this.#output.write(`${queue.join('\n')}\n`) || this.#full) return;
+    this.#output.cork();
+    const isRoom = chunksOf(queue).map((chunk) => this.#output.write(chunk));
+    this.#output.uncork();
+    if (isRoom.at(-1) === true || this.#full) return;
     this.#setFull(true);
     this.#output.once('drain', () => this.#setFull(false));
   }
@@ -189,4 +193,22 @@ export class LineWriter {
     this.#full = full;
     this.#onChange();
   }
+}
+
+/** Returns the lines of messages in as few chunks as possible. Bytes are not copied: each is a chunk of its own. */
+function chunksOf(messages: readonly WireText[]): readonly (string | Buffer)[] {
+  const chunks: (string | Buffer)[] = [];
+  let text = '';
+  for (const message of messages) {
+    for (const part of typeof message === 'string' ? [message] : message) {
+      if (typeof part === 'string') text += oneLine(part);
+      else {
+        chunks.push(text, oneLineOfBytes(part));
+        text = '';
+      }
+    }
+    text += '\n';
+  }
+  chunks.push(text);
+  return chunks;
 }

@@ -1,6 +1,8 @@
 /** Tests the wait of a call for a person: what ends it, what it uses, and what the client hears. */
+
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
@@ -225,11 +227,13 @@ describe('the client of a call that waits for approval', () => {
         throw thrown;
       },
     });
-    const send = async (id: number, method: string, params: object): Promise<string | undefined> =>
-      wire.handle(
+    const send = async (id: number, method: string, params: object): Promise<string | undefined> => {
+      const reply = await wire.handle(
         readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', id, method, params })), 'client'),
         (text) => void heard.push(text),
       );
+      return reply && joinText(reply);
+    };
     return {
       send,
       heard,

@@ -44,7 +44,7 @@ import { segmentEnds } from '../../catalogs/text/text-segments.ts';
 import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import { canonicalJson, pinsOf } from '../../catalogs/tools/definition-pin.ts';
 import { exposedNames } from '../../catalogs/tools/exposed-names.ts';
-import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { repairArguments } from '../../catalogs/validation/argument-repair.ts';
 import { guardPattern, isPlain } from '../../catalogs/validation/pattern-guard.ts';
@@ -345,11 +345,7 @@ export const TARGETS: readonly Target[] = [
       _meta: { ...keyed(text), 'tollgate/x': 1 },
       content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })),
     }),
-    (value) => [
-      withMeta(JSON.stringify(value), value as never, { 'tollgate/a': 1 }),
-      mayHoldMeta(JSON.stringify(value)),
-      withoutOwnKeys(value),
-    ],
+    (value) => [withMeta(parseJsonDoc(JSON.stringify(value)) as never, { 'tollgate/a': 1 }), withoutOwnKeys(value)],
   ),
   ofText('spills', async (text) => {
     const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 });

@@ -1,9 +1,10 @@
 /** Tests facade/output/redactor.ts: a registered secret never leaves in any common encoding. */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MAX_INPUT_BYTES } from '../../catalogs/text/time-slices.ts';
-import { MultiStringSearch } from '../../facade/output/multi-string-search.ts';
+import { unescapeBytes } from '../../facade/output/escaped-bytes.ts';
+import { MultiStringSearch, viewOf } from '../../facade/output/multi-string-search.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { cpuMs } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
@@ -59,14 +60,82 @@ describe('the redactor', () => {
         (forms, text) => {
           const search = new MultiStringSearch(forms);
           const found: string[] = [];
-          for (let next = search.next(text, 0); next !== undefined; next = search.next(text, next.end))
-            found.push(`${next.start} ${next.end}`);
+          const bytes = Buffer.from(text);
+          const view = viewOf(bytes);
+          for (let next = search.next(view, 0); next !== undefined; next = search.next(view, next.end))
+            found.push(
+              `${bytes.toString('utf8', 0, next.start).length} ${bytes.toString('utf8', next.start, next.end)}`,
+            );
           const pattern = new RegExp([...forms].sort((one, other) => other.length - one.length).join('|'), 'g');
-          expect(found).toEqual(
-            [...text.matchAll(pattern)].map(({ index, 0: { length } }) => `${index} ${index + length}`),
-          );
+          expect(found).toEqual([...text.matchAll(pattern)].map(({ index, 0: form }) => `${index} ${form}`));
         },
       ),
+    );
+  });
+
+  it('visits as many places of a text for 1,000 secrets as for one' + verifies('FP-15'), () => {
+    // The counts are the same in each run. A secret has about twelve forms.
+    const bytes = (size: number): Buffer => createHash('shake256', { outputLength: size }).update(`${size}`).digest();
+    const all = bytes(180_000);
+    const strings = Array.from({ length: 12_000 }, (_, at) => all.toString('base64url', at * 15, at * 15 + 15));
+    const one = new MultiStringSearch(strings.slice(0, 1));
+    const many = new MultiStringSearch(strings);
+    const words = 'the build failed: see "src/app.ts", line 7 and expected true\\n of module'.split(' ');
+    const prose = Array.from(bytes(50_000), (byte) => words[byte % words.length]).join(' ');
+    for (const text of [prose, bytes(200_000).toString('base64'), bytes(130_000).toString('hex')]) {
+      const places = (search: MultiStringSearch): number => {
+        const view = new CountingView(Buffer.from(text));
+        expect(search.next(view, 0)).toBe(undefined);
+        return view.places;
+      };
+      expect(places(one)).toBeLessThan((1.05 * text.length) / 3);
+      expect(places(many)).toBeLessThan(1.2 * places(one));
+    }
+  });
+
+  it('finds a secret behind any escapes of a JSON text without parsing it' + verifies('FP-15'), () => {
+    const redactor = new Redactor();
+    const secret = 'p@ss "word"/+~ü\n😀';
+    redactor.register(secret);
+    const written = (char: string): fc.Arbitrary<string> => {
+      const short = JSON.stringify(char).slice(1, -1);
+      const hex = [...Array(char.length).keys()].map((at) => char.charCodeAt(at).toString(16).padStart(4, '0'));
+      return fc.constantFrom(short, hex.map((unit) => `\\u${unit}`).join(''), char === '/' ? '\\/' : short);
+    };
+    const around = fc.array(fc.constantFrom('x', 'é', '\\n', '\\\\', '\\u00e9', '\\ud83d\\ude00', '\\"', '\\ud800'), {
+      maxLength: 50,
+    });
+    const spelled = fc.tuple(...[...secret].map(written)).map((parts) => parts.join(''));
+    fc.assert(
+      fc.property(around, spelled, around, (before, middle, after) => {
+        const text = `{"a":"${before.join('')}${middle}${after.join('')}"}`;
+        expect(redactor.touches(text)).toBe(true);
+        expect(redactor.touches(text.replace(middle, 'nothing'))).toBe(false);
+      }),
+    );
+  });
+
+  it('decodes escapes as JSON.parse does', () => {
+    const part = fc.constantFrom(
+      'x',
+      'é😀',
+      '\\n',
+      '\\b',
+      '\\/',
+      '\\\\',
+      '\\"',
+      '\\u0041',
+      '\\ud83d\\ude00',
+      '\\udc00',
+      'y'.repeat(70),
+    );
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 30 }), (parts) => {
+        const text = `"${parts.join('')}"`;
+        expect(unescapeBytes(Buffer.from(text)).toString()).toBe(
+          Buffer.from(`"${JSON.parse(text) as string}"`).toString(),
+        );
+      }),
     );
   });
 
@@ -87,3 +156,17 @@ describe('the redactor', () => {
     );
   });
 });
+
+/** Counts the blocks of bytes that are read. */
+class CountingView extends DataView<ArrayBufferLike> {
+  places = 0;
+
+  constructor(bytes: Buffer) {
+    super(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+
+  override getInt32(at: number): number {
+    this.places += 1;
+    return super.getInt32(at);
+  }
+}

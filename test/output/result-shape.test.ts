@@ -18,7 +18,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import { type JsonDoc, joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { ShapeRequest } from '../../facade/output/content-cut.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
@@ -59,7 +59,7 @@ function doc(value: unknown): JsonDoc<ToolResult> {
 }
 
 async function textOf(one: JsonDoc<ToolResult>, how: ShapeRequest): Promise<string> {
-  return (await shapeResult(one, how)).text;
+  return joinText((await shapeResult(one, how)).text);
 }
 
 function texts(result: ToolResult): string[] {
@@ -93,8 +93,9 @@ describe('a result that needs no change', () => {
           const text = JSON.stringify(value, null, space === '' ? 0 : 1);
           fc.pre(text.length < 900 && !/\\u|\\b|\\f|\\r|[^\x20-\x7e\n]/.test(text));
           const shaped = await shapeResult({ text, value: JSON.parse(text) as ToolResult, exact: true }, request());
-          expect(shaped.text.startsWith('{"_meta":{"tollgate/provenance":{"server":"s"}},')).toBe(true);
-          expect(`{${shaped.text.slice('{"_meta":{"tollgate/provenance":{"server":"s"}},'.length)}`).toBe(text);
+          const sent = joinText(shaped.text);
+          expect(sent.startsWith('{"_meta":{"tollgate/provenance":{"server":"s"}},')).toBe(true);
+          expect(`{${sent.slice('{"_meta":{"tollgate/provenance":{"server":"s"}},'.length)}`).toBe(text);
         },
       ),
     );
@@ -225,7 +226,7 @@ describe('a cut result' + verifies('HA-11', 'CY-19'), () => {
       doc(value),
       request({ validOutput: (shrunk) => Array.isArray((shrunk as { rows: unknown }).rows) }),
     );
-    const shown = JSON.parse(valid.text) as ToolResult;
+    const shown = JSON.parse(joinText(valid.text)) as ToolResult;
     expect(Buffer.byteLength(JSON.stringify(shown.structuredContent))).toBeLessThanOrEqual(1000);
     expect(shown.isError).toBeUndefined();
     const invalid = JSON.parse(await textOf(doc(value), request({ validOutput: () => false }))) as ToolResult;
@@ -254,7 +255,7 @@ describe('the cleaning of a result', () => {
     );
     expect(shaped.text).not.toContain('tok-12345678');
     expect(shaped).toMatchObject({ redactions: 3 });
-    expect((JSON.parse(shaped.text) as ToolResult)._meta?.['tollgate/redacted']).toBe(3);
+    expect((JSON.parse(joinText(shaped.text)) as ToolResult)._meta?.['tollgate/redacted']).toBe(3);
   });
 
   it('makes terminal, bidi and tag characters visible, and keeps them on raw', async () => {
@@ -276,7 +277,7 @@ describe('the cleaning of a result', () => {
       doc({ content: [link('file:///etc/passwd'), link(' JavaScript:alert(1)'), link('https://example.com/a')] }),
       request(),
     );
-    const result = JSON.parse(shaped.text) as ToolResult;
+    const result = JSON.parse(joinText(shaped.text)) as ToolResult;
     expect(texts(result)[0]).toBe('[tollgate: a link with the scheme file: was removed]');
     expect(result.content?.[2]).toEqual(link('https://example.com/a'));
     expect(shaped.links).toBe(2);

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jsonMembers, readMessage } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { isOwnKey } from '../../catalogs/tools/own-meta-keys.ts';
 import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
@@ -56,11 +57,11 @@ afterAll(() => facade.close());
 /** Sends one message as a client would write it. Returns the text of the answer. */
 async function send(method: string, params: string): Promise<string> {
   lastId += 1;
-  return (
+  return joinText(
     (await wire.handle(
       readMessage(Buffer.from(`{"jsonrpc":"2.0","id":${lastId},"method":"${method}","params":${params}}`), 'client'),
       () => undefined,
-    )) ?? ''
+    )) ?? '',
   );
 }
 

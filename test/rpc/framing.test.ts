@@ -1,7 +1,7 @@
 /** Tests line framing, and the search for frames after noise. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { LineReader } from '../../adapters/rpc/framing.ts';
+import { KEPT_LINE_BYTES, LineReader } from '../../adapters/rpc/framing.ts';
 import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
@@ -41,6 +41,36 @@ describe('LineReader', () => {
         }
         expect(lines).toEqual(wanted);
       }),
+    );
+  });
+
+  it('keeps the bytes of a line over 64 KiB, whatever sizes its chunks have', () => {
+    const sizes = fc.array(fc.oneof(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 8_000, max: 70_000 })), {
+      minLength: 1,
+      maxLength: 6,
+    });
+    fc.assert(
+      fc.property(
+        fc.array(fc.integer({ min: 65_537, max: 200_000 }), { minLength: 1, maxLength: 4 }),
+        sizes,
+        (lengths, cuts) => {
+          const wanted = lengths.map((length, at) => Buffer.alloc(length, 97 + at));
+          const bytes = Buffer.concat(wanted.flatMap((line) => [line, Buffer.from('\nshort\n')]));
+          const lines: Buffer[] = [];
+          const inner = new LineReader({
+            maxBytes: 1 << 20,
+            onLine: (line) => line.length > KEPT_LINE_BYTES && lines.push(line),
+            onBad: () => undefined,
+          });
+          for (let at = 0, turn = 0; at < bytes.length; turn += 1) {
+            const size = cuts[turn % cuts.length] ?? 1;
+            inner.push(bytes.subarray(at, at + size));
+            at += size;
+          }
+          expect(lines.map((line, at) => line.equals(wanted[at] ?? line.subarray(1)))).toEqual(wanted.map(() => true));
+        },
+      ),
+      { numRuns: 50 },
     );
   });
 

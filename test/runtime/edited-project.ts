@@ -1,8 +1,10 @@
 /** A facade with a project folder whose configuration tests edit and reload. */
+
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Config } from '../../facade/config/config.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
@@ -80,7 +82,7 @@ export class Reloadable {
         code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''),
         meta: {},
       };
-    const result = JSON.parse(reply.text) as ToolResult;
+    const result = JSON.parse(joinText(reply.text)) as ToolResult;
     const meta = result._meta ?? {};
     return {
       text: (result.content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('\n'),
@@ -92,7 +94,7 @@ export class Reloadable {
   async list(session: Session): Promise<readonly string[]> {
     const reply = await this.assembled.gateway.listTools(session, session.closed);
     if (reply.kind === 'error') throw new Error(reply.error.message);
-    return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools.map(({ name }) => name);
+    return (JSON.parse(joinText(reply.text)) as { tools: { name: string }[] }).tools.map(({ name }) => name);
   }
 
   records(type?: string): readonly Recorded[] {

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, type MockInstance, vi } from 'vitest';
 import { SearchHits } from '../../adapters/primitives/search/search-hits.ts';
 import { applyEdit, type EditArgs } from '../../adapters/primitives/workspace/text-edit.ts';
-import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { parseJsonDoc, readMessage } from '../../adapters/rpc/message-parser.ts';
 import { readFolderEntries } from '../../adapters/sandbox/closed-paths/folder-entries.ts';
 import { digestStartFile } from '../../adapters/stdio/file-digests.ts';
 import { digestPlaces } from '../../adapters/stdio/start-places.ts';
@@ -356,9 +356,9 @@ describe('more hostile characters than a result may have' + verifies('TR-44'), (
     const refused = expect.objectContaining({ code: 'UPSTREAM_TOO_LARGE' }) as Error;
     expect(() => escapeHostile('\u007f'.repeat(2_000_001))).toThrow(refused);
     const result = { content: Array.from({ length: 11 }, () => ({ type: 'text', text: '\u007f'.repeat(200_000) })) };
-    expect(() => cleanResult(JSON.stringify(result), result, { redactor: new Redactor(), raw: false })).toThrow(
-      refused,
-    );
+    expect(() =>
+      cleanResult(parseJsonDoc(JSON.stringify(result)) as never, undefined, { redactor: new Redactor(), raw: false }),
+    ).toThrow(refused);
   });
 });
 

@@ -1,6 +1,7 @@
 /**
  * Tests attacks of callers (threat rows 27, 30, 32, 44, 54, 59, 60) on hidden tools, on data of others and on limits.
  */
+
 import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -8,6 +9,7 @@ import path from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { openAccess } from '../../facade/cli/serving/client-access.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
@@ -172,7 +174,7 @@ describe('two parallel sessions', () => {
       ),
     );
     for (const [index, { who, n }] of jobs.entries())
-      expect(JSON.parse(answers[index] ?? '')).toMatchObject({
+      expect(JSON.parse(joinText(answers[index] ?? ''))).toMatchObject({
         id: n + 1,
         result: { content: [{ text: `for ${who}/${n}` }] },
       });
@@ -191,7 +193,7 @@ describe('two parallel sessions', () => {
       () => undefined,
     );
     expect(await first).toBeUndefined();
-    expect(JSON.parse((await second) ?? '')).toMatchObject({ id: 7, result: { content: [{ text: 'ben' }] } });
+    expect(JSON.parse(joinText((await second) ?? ''))).toMatchObject({ id: 7, result: { content: [{ text: 'ben' }] } });
     const own = facade.calls('one').find(({ args }) => args.includes('ann'))?.id;
     await expect
       .poll(() =>

@@ -1,7 +1,7 @@
 /** Tests attacks with addresses that a client opens, and with icons that it fetches. */
 import { describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import { type JsonDoc, joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { shapeResult } from '../../facade/output/result-shape.ts';
@@ -25,7 +25,7 @@ const shaped = async (
     ownNotes: false,
     notes: [],
   });
-  return { result: JSON.parse(done.text) as ToolResult, links: done.links, text: done.text };
+  return { result: JSON.parse(joinText(done.text)) as ToolResult, links: done.links, text: joinText(done.text) };
 };
 const HOSTILE = [
   'file:///etc/passwd',

@@ -1,6 +1,10 @@
 /** Tests attacks with keys of `_meta` that look like those of Tollgate (finding M). */
+
 import { describe, expect, it } from 'vitest';
-import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import { type JsonText, joinText } from '../../adapters/rpc/wire-message.ts';
+import { isOwnKey, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { withoutOwnWords } from '../../facade/exposure/tool-candidates.ts';
 import { withMeta } from '../../facade/output/result-shape.ts';
 import { verifies } from '../verifies.ts';
@@ -46,7 +50,11 @@ describe('a key of _meta that looks like one of Tollgate (M)', () => {
       structuredContent: { a: [{ _meta: clean }] },
     });
     const whole = { content: [], _meta: meta };
-    expect(JSON.parse(withMeta(JSON.stringify(whole), whole, { 'tollgate/labels': [] }))).toEqual({
+    expect(
+      JSON.parse(
+        joinText(withMeta(parseJsonDoc(JSON.stringify(whole)) as JsonText<ToolResult>, { 'tollgate/labels': [] })),
+      ),
+    ).toEqual({
       content: [],
       _meta: { ...clean, 'tollgate/labels': [] },
     });
@@ -61,9 +69,16 @@ describe('a key of _meta that looks like one of Tollgate (M)', () => {
   });
 
   it('is found if the word is written with escapes', () => {
-    expect([mayHoldMeta('{"_meta":{}}'), mayHoldMeta('{"\\u005fmeta":{}}'), mayHoldMeta('{"content":[]}')]).toEqual([
+    const isFound = (text: string): boolean => parseJsonDoc(text).strings.hasNestedMeta;
+    expect(['{"a":{"_meta":{}}}', '{"a":[{"\\u005fmeta":{}}]}', '{"a":[{"_m\\u0065ta":{}}]}'].map(isFound)).toEqual([
       true,
       true,
+      true,
+    ]);
+    // That of the result itself is found by its place, and a text is no key.
+    expect(['{"content":[]}', '{"_meta":{}}', '{"content":[{"text":"_meta"}]}'].map(isFound)).toEqual([
+      false,
+      false,
       false,
     ]);
   });

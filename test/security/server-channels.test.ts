@@ -1,9 +1,11 @@
 /** Tests attacks of a server in progress, notifications, requests and errors. */
+
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseJsonDoc, readMessage } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { ServerProgress } from '../../facade/output/server-progress.ts';
 import type { Reply, Session } from '../../facade/serve/facade-port.ts';
@@ -48,7 +50,7 @@ async function heard(
     },
   });
   const ask = async (text: string): Promise<string> =>
-    (await dispatch.handle(readMessage(Buffer.from(text), 'client'), (line) => void sent.push(line))) ?? '';
+    joinText((await dispatch.handle(readMessage(Buffer.from(text), 'client'), (line) => void sent.push(line))) ?? '');
   await ask(
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",' +
       '"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}',
@@ -261,7 +263,7 @@ describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => 
     const reply = await call({
       raw: `{"content":[],"structuredContent":{"n":${NUMBERS},"rows":[${`${NUMBERS},`.repeat(2000)}0]}}`,
     });
-    const text = reply.kind === 'result' ? reply.text : '';
+    const text = reply.kind === 'result' ? joinText(reply.text) : '';
     const spill = /spill:\/\/[0-9a-f]{32}/.exec(text)?.[0] ?? '';
     expect(spill).not.toBe('');
     expect(text).not.toContain('9007199254740992');

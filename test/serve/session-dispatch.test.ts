@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { oneLine } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from '../../facade/serve/facade-port.ts';
 import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
@@ -53,8 +54,10 @@ function bench(): Bench {
     notify: (text) => notified.push(text),
     onFault: (thrown) => faults.push(thrown),
   });
-  const text = async (value: unknown): Promise<string | undefined> =>
-    dispatch.handle(message(value), (line) => sent.push(line));
+  const text = async (value: unknown): Promise<string | undefined> => {
+    const reply = await dispatch.handle(message(value), (line) => sent.push(line));
+    return reply && joinText(reply);
+  };
   const ask = async (value: unknown): Promise<Answer | undefined> => {
     const reply = await text(value);
     return reply === undefined ? undefined : (JSON.parse(reply) as Answer);

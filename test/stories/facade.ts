@@ -1,8 +1,10 @@
 /** A whole facade for tests: a folder, a configuration, the connected parts, and calls through them. */
+
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
@@ -86,7 +88,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
     list: async (session) => {
       const reply = await gateway.listTools(session, session.closed);
       if (reply.kind === 'error') throw new Error(reply.error.message);
-      return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools;
+      return (JSON.parse(joinText(reply.text)) as { tools: { name: string }[] }).tools;
     },
     records: () =>
       readdirSync(loaded.audit.folder)
@@ -123,7 +125,7 @@ function read(reply: Awaited<ReturnType<AssembledFacade['gateway']['callTool']>>
       code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''),
       text: reply.error.message,
     };
-  const result = JSON.parse(reply.text) as ToolResult;
+  const result = JSON.parse(joinText(reply.text)) as ToolResult;
   return {
     result,
     code: String(result._meta?.['tollgate/code'] ?? ''),

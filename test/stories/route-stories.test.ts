@@ -1,10 +1,12 @@
 /**
  * Runs the stories of test/stories/routes/: one primitive over the workspace and real servers, by path and by label.
  */
+
 import { linkSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { verifies } from '../verifies.ts';
 import type { TestFacade } from './facade.ts';
 import { routedConfig, startRouted } from './routed-facade.ts';
@@ -97,7 +99,9 @@ describe('one primitive with several servers', () => {
       expect(tools.map(({ name }) => name)).toEqual(['read', 'write']);
       const reply = await facade.assembled.gateway.listToolsWithIds(session, session.closed);
       const [read] = (
-        JSON.parse(reply.kind === 'result' ? reply.text : '') as { tools: { server: string; ids: string[] }[] }
+        JSON.parse(reply.kind === 'result' ? joinText(reply.text) : '') as {
+          tools: { server: string; ids: string[] }[];
+        }
       ).tools;
       expect(read?.server).toBe('workspace');
       expect(read?.ids).toEqual(

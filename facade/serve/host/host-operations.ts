@@ -5,7 +5,7 @@
 
 import { refusedState } from '../../../adapters/port.ts';
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../../adapters/rpc/wire-message.ts';
+import { type JsonDoc, joinText } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, ERRORS, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { CORRELATION_KEY } from '../../call/identify.ts';
@@ -270,8 +270,9 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
  */
 function resultOf(reply: Reply): string {
   if (reply.kind === 'error') throw refusedOf(reply);
-  const meta = reply.text.includes('"tollgate/code"')
-    ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] })
+  const text = joinText(reply.text);
+  const meta = text.includes('"tollgate/code"')
+    ? (JSON.parse(text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] })
     : undefined;
   const {
     'tollgate/code': code,
@@ -279,7 +280,7 @@ function resultOf(reply: Reply): string {
     'tollgate/decision': decision,
     [CORRELATION_KEY]: correlation,
   } = meta?._meta ?? {};
-  if (typeof code !== 'string') return reply.text;
+  if (typeof code !== 'string') return text;
   const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
   throw new HostRefusal(message, {
     code,

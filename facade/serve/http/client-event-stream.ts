@@ -1,6 +1,7 @@
 /** One event stream to a client (HTML, server-sent events). It does not queue for a client that does not read. */
 import type { ServerResponse } from 'node:http';
 import { oneLine } from '../../../adapters/rpc/framing.ts';
+import { joinText, type WireText } from '../../../adapters/rpc/wire-message.ts';
 
 const HEADERS = {
   'content-type': 'text/event-stream',
@@ -37,10 +38,10 @@ export class EventStream {
   }
 
   /** Sends the last message, if any, even to a slow client, and ends the stream. */
-  end(message?: string): void {
+  end(message?: WireText): void {
     if (this.#response.destroyed || this.#response.writableEnded) return;
     this.open();
-    this.#response.end(message === undefined ? undefined : `event: message\ndata: ${oneLine(message)}\n\n`);
+    this.#response.end(message === undefined ? undefined : `event: message\ndata: ${oneLine(joinText(message))}\n\n`);
   }
 
   #write(text: string): boolean {

@@ -1,5 +1,6 @@
 /** Plain HTTP answers: status, headers and body in one write. Nothing of the request is repeated. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { sizeOfText, type WireText } from '../../../adapters/rpc/wire-message.ts';
 import type { ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type ReplyId, refusalText } from '../reply-text.ts';
 
@@ -55,18 +56,25 @@ export interface RefusalOptions {
 }
 
 /** Answers with a body. */
-export function respond(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
+export function respond(response: ServerResponse, body: WireText, headers: OutgoingHttpHeaders): void {
   respondWith(response, { status: 200, body, headers });
 }
 
 /** Answers with a body and a status. */
 export function respondWith(
   response: ServerResponse,
-  { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders },
+  {
+    status,
+    body,
+    headers,
+  }: { readonly status: number; readonly body: WireText; readonly headers: OutgoingHttpHeaders },
 ): void {
   if (response.destroyed || response.writableEnded) return;
-  response.writeHead(status, { 'content-length': Buffer.byteLength(body), ...headers });
-  response.end(body);
+  response.writeHead(status, { 'content-length': sizeOfText(body), ...headers });
+  if (typeof body === 'string') return void response.end(body);
+  response.cork();
+  for (const part of body) response.write(part);
+  response.end();
 }
 
 /** Answers with a status and no body. */

@@ -1,6 +1,7 @@
 /** The MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, and the end of a session. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { readMessage, type WireMessage } from '../../../adapters/rpc/message-parser.ts';
+import type { WireText } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
@@ -102,7 +103,7 @@ function sendProgress({ request, response }: EndpointRequest, text: string): voi
 }
 
 /** A client that disconnects does not cancel its call (transports, legacy revisions): only the answer is dropped. */
-function answer(response: ServerResponse, reply: string | undefined, headers: OutgoingHttpHeaders): void {
+function answer(response: ServerResponse, reply: WireText | undefined, headers: OutgoingHttpHeaders): void {
   if (response.headersSent) return new EventStream(response).end(reply);
   if (reply === undefined) return respondEmpty(response, 202);
   respond(response, reply, headers);
