@@ -21,6 +21,8 @@ export const POLL_MS = 250;
 const PROOF_MS = 1_000;
 /** How long a refresh waits for a new proof, ms. */
 const REFRESH_MS = 2_000;
+/** Memory for young objects of the thread. Its messages are small; by default it would take 48 MB under load. */
+const YOUNG_MB = 4;
 /** How long to wait before a new thread is started after one has ended, ms. */
 const RESTART_MS = 500;
 
@@ -94,7 +96,13 @@ class Thread {
 
   #start(): Worker {
     // The thread may not print to stdout, because MCP uses it.
-    const worker = new Worker(threadFile('state-thread'), { env: {}, execArgv: [], stdout: true, stderr: true });
+    const worker = new Worker(threadFile('state-thread'), {
+      env: {},
+      execArgv: [],
+      stdout: true,
+      stderr: true,
+      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_MB },
+    });
     worker.on('message', ({ id, follower, answer }: StateMessage) => {
       this.#followers.get(follower)?.receive(id, answer);
       if (id !== 0) this.#count(-1);
