@@ -87,10 +87,11 @@ function keepCode(file: string, code: Buffer): void {
   }
 }
 
-/** Evaluates the bundle as Node evaluates a CommonJS module. */
+/** Evaluates the bundle as Node evaluates a CommonJS module. Node reads source maps of modules alone. */
 function loadBundle(command: string | undefined): Bundle {
-  const { constants, Script } = require('node:vm') as typeof vm;
   const file = path.join(DIST, 'code', BUNDLE);
+  if (process.sourceMapsEnabled) return require(file) as Bundle;
+  const { constants, Script } = require('node:vm') as typeof vm;
   const kept = cacheFile(command);
   const cachedData = readCode(kept);
   // esbuild writes ASCII only, and V8 stores Latin-1 in half the memory.

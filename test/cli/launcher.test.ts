@@ -1,6 +1,16 @@
 /** Tests what a start of the built program loads, and the compiled code that it keeps. */
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -64,6 +74,27 @@ describe('a start of the built program', () => {
     expect(
       others.filter((name) => !/node_modules\/(libsql|@neon-rs|detect-libc|ajv\/dist\/runtime)\//.test(name)),
     ).toEqual([]);
+  });
+});
+
+describe('a stack of the bundle', () => {
+  it('names the lines of the sources with --enable-source-maps' + verifies('FP-07'), () => {
+    const fault = path.join(scratch, 'fault.cjs');
+    writeFileSync(
+      fault,
+      `const fs = require('fs'), read = fs.readFileSync;
+fs.readFileSync = (file, ...how) => { if (/policy.wasm$/.test(file)) throw new Error('planted'); return read(file, ...how); };
+require('module').syncBuiltinESMExports();`,
+    );
+    writeFileSync(path.join(scratch, 'tollgate.yaml'), 'version: 1\nworkspace: ./workspace\n');
+    mkdirSync(path.join(scratch, 'workspace'));
+    const { stderr } = spawnSync(process.execPath, ['--enable-source-maps', '--require', fault, MAIN, 'check'], {
+      cwd: scratch,
+      encoding: 'utf8',
+      env: { PATH: process.env.PATH, HOME: scratch, TOLLGATE_LOG: 'debug' },
+    });
+    expect(stderr).toMatch(/planted/);
+    expect(stderr).toMatch(/policies\/engine\/policy-library\.ts:\d+:\d+/);
   });
 });
 
