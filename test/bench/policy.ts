@@ -1,8 +1,11 @@
 /** Measures decisions of YAML rules: by number of rules, candidates and size of the arguments; and lists. */
+import { CompiledPolicy, LibraryEvaluator } from '../../policies/engine/compiled-policy.ts';
+import { weighRules } from '../../policies/engine/decision-cost.ts';
 import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
-import type { CallInput, ListTool, Principal } from '../../policies/port.ts';
+import type { CallInput, ListTool, Policy, Principal } from '../../policies/port.ts';
+import { compileConfinement } from '../../policies/rules/confinement-rules.ts';
 import { compileSettings } from '../../policies/rules/policy-settings.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
 import { timeRuns } from './measure.ts';
@@ -25,7 +28,11 @@ const KINDS = [
 ] as const;
 
 function makeWasm(rules: number, candidates: number): WasmPolicy {
-  const all = Array.from({ length: rules }, (_, number) => {
+  return policyOfRules(makeRules(rules, candidates)).wasm;
+}
+
+function makeRules(rules: number, candidates: number): readonly unknown[] {
+  return Array.from({ length: rules }, (_, number) => {
     const when = KINDS[number % KINDS.length]?.(number) ?? {};
     const near = [{ ...when, tools: ['s0.t0'] }, { ...when, servers: ['s0'] }, when][number % 3];
     return {
@@ -34,10 +41,14 @@ function makeWasm(rules: number, candidates: number): WasmPolicy {
       when: number < candidates ? near : { ...when, tools: [`s${1 + (number % 49)}.t${number}`] },
     };
   });
-  const { list, index } = compileRules(
+}
+
+function policyOfRules(all: readonly unknown[]): { readonly wasm: WasmPolicy; readonly policy: Policy } {
+  const compiled = compileRules(
     [{ file: 'bench', mode: 'enforce', value: { rules: all }, placeOf: () => ({ line: 1, column: 1 }) }],
     '/work',
   );
+  const { list, index } = compiled;
   const settings = compileSettings({
     servers: SERVERS.map((name) => ({ name })),
     profiles: [
@@ -55,9 +66,19 @@ function makeWasm(rules: number, candidates: number): WasmPolicy {
     schemaProfile: 'portable',
   });
   const config = { version: 1, ...settings, rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} };
-  return new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), {
-    entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list],
-  });
+  const parts = {
+    wasm: readLibrary().wasm,
+    data: JSON.stringify({ config }),
+    entrypoints: [ENTRYPOINTS.call],
+    limits: {},
+  };
+  const wasm = new WasmPolicy(parts.wasm, parts.data, parts);
+  const evaluator = new LibraryEvaluator(wasm, parts, { weights: weighRules(compiled, settings), cached: true });
+  const confining = compileConfinement([], { workspace: '/work', trusts: new Map(), foreign: false });
+  return {
+    wasm,
+    policy: new CompiledPolicy(evaluator, { revision: '', rules: list.length, deadlineMs: 50, confining }),
+  };
 }
 
 function makeCall(argBytes: number): CallInput {
@@ -66,6 +87,7 @@ function makeCall(argBytes: number): CallInput {
   const argsText = JSON.stringify({
     path: 'src/a.ts',
     mode: 'slow',
+    count: 3,
     url: 'https://a.example/',
     content: 'x'.repeat(argBytes),
   });
@@ -81,12 +103,23 @@ function makeCall(argBytes: number): CallInput {
 
 const decide = (wasm: WasmPolicy, call: CallInput) => () =>
   wasm.evaluate(ENTRYPOINTS.call, callInputText(call, { project: true }));
+/** A call of a tool with one rule that reads the call: only this rule is evaluated. */
+const findKept = (when: object): (() => unknown) => {
+  const { policy } = policyOfRules([...makeRules(20, 0), { id: 'own', outcome: 'deny', when }]);
+  const call = makeCall(100);
+  const args = JSON.parse(call.argsText) as Record<string, unknown>;
+  return () => policy.call(call, args);
+};
 const LISTED = Array.from(
   { length: 1000 },
   (_, number): ListTool => ({ server: `s${number % 50}`, tool: `t${number}`, verb: 'read' }),
 );
 
 const CASES: readonly DecisionCase[] = [
+  ['a rule on a number', 20_000, () => findKept({ args: { count: { min: 9 } } })],
+  ['a rule on a prefix', 20_000, () => findKept({ args: { mode: { prefix: 'fast' } } })],
+  ['a rule on a list of texts', 20_000, () => findKept({ args: { mode: { pattern: 'fast|quick' } } })],
+  ['a rule on a regular expression', 20_000, () => findKept({ args: { mode: { pattern: 'fa+st' } } })],
   ...[10, 100, 1000, 10_000].map(
     (rules): DecisionCase => [`${rules} rules, 8 candidates`, 3000, () => decide(makeWasm(rules, 8), makeCall(100))],
   ),
