@@ -83,7 +83,7 @@ servers: {soak: {command: ${process.execPath}, args: [${BACKEND}, "10"], isolati
 profiles: {default: {servers: [soak], expose: {tools: ["soak.*"]}}}
 rules:
   - {id: all, outcome: allow, when: {}}
-  - {id: not, outcome: deny, when: {tools: [soak.tool-1], args: {text: {in: ["no"]}}}}
+  - {id: not, outcome: deny, when: {tools: [soak.echo], args: {text: {in: ["no"]}}}}
 caps: {concurrent: ${inFlight}}
 listen: {port: 0, maxSessions: ${sessions + 10}, maxSessionsPerPrincipal: ${sessions + 10}}
 `,
@@ -125,11 +125,12 @@ async function sampled(
 
 async function one(soaked: Soaked, number: number, sessions: number): Promise<void> {
   const isRefused = number % REFUSED_EVERY === 0;
+  const given = isRefused ? 'no' : `call ${number}`;
   const text = await soaked.call(number % sessions, {
-    name: 'soak_tool-1',
-    arguments: { text: isRefused ? 'no' : `call ${number}` },
+    name: 'soak_echo',
+    arguments: { text: given },
   });
-  if (text.includes(isRefused ? '"tollgate/code":"DENIED"' : '"text":"ok"')) return;
+  if (text.includes(isRefused ? '"tollgate/code":"DENIED"' : `"text":"${given}"`)) return;
   throw new Error(`call ${number}: ${text}`);
 }
 
