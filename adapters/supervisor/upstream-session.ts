@@ -118,14 +118,10 @@ export class UpstreamSession {
   call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     this.calls.add(running);
-    return this.peer.request({
-      method: 'tools/call',
-      params: (id) => callParams(call, id),
-      timeoutMs,
-      hardTimeoutMs,
-      signal,
-      onProgress,
-    }) as Promise<JsonDoc<ToolResult>>;
+    const params = (id: number): string => callParams(call, id);
+    return this.peer
+      .request({ method: 'tools/call', params, timeoutMs, hardTimeoutMs, signal, onProgress })
+      .then((result) => this.refuseRequest(result as JsonDoc<ToolResult>));
   }
 
   /** Notes that a call has ended, so requests of the server do not belong to it any more. */
@@ -133,12 +129,9 @@ export class UpstreamSession {
     this.calls.delete(running);
   }
 
-  /**
-   * Throws UPSTREAM_REQUEST_DENIED for a result that is a request to the client (protocol revision 2026-07-28). It is
-   * refused like other requests.
-   */
-  refuseRequest(result: JsonDoc<ToolResult>): void {
-    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return;
+  /** Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests. */
+  private refuseRequest(result: JsonDoc<ToolResult>): JsonDoc<ToolResult> {
+    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return result;
     this.peer.noteRefused(INPUT_REQUIRED);
     throw new TollgateError('UPSTREAM_REQUEST_DENIED');
   }
