@@ -88,10 +88,7 @@ export class Peer {
     const result = call.result();
     this.pending.set(id, call);
     if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
-    void this.link.send(
-      `{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`,
-      id,
-    );
+    void this.link.send(`{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${request.params(id)}}`, id);
     return result;
   }
 

@@ -140,9 +140,10 @@ export class JsonText<T = unknown> implements JsonDoc<T> {
 
   /** Returns a member of the object, with its place in the bytes of this text. */
   member(key: string): JsonMember | undefined {
-    const found = this.members.find((member) => member.key === key);
     const { origin } = this;
-    return found === undefined ? undefined : { ...found, start: found.start - origin, end: found.end - origin };
+    for (const { key: name, start, end, exact, hasOnlyObjects, members } of this.members)
+      if (name === key) return { key, start: start - origin, end: end - origin, exact, hasOnlyObjects, members };
+    return undefined;
   }
 
   /** Returns the value of one member, without parsing the others; undefined if there is none. */

@@ -103,7 +103,7 @@ export class Connector implements SlotHolder {
 
   /** Must be called after each use, when the connection may be idle. */
   noteUse(): void {
-    void this.endIfFull();
+    if (!this.isCheckingFull && this.current !== undefined) void this.endIfFull(this.current);
     this.usedAt = performance.now();
     this.parts.slots.noteIdle();
   }
@@ -153,9 +153,7 @@ export class Connector implements SlotHolder {
    * Ends a server as lost if its processes still use up its limit some time after a call. It could not work any more,
    * and can be started again.
    */
-  private async endIfFull(): Promise<void> {
-    const session = this.current;
-    if (session === undefined || this.isCheckingFull) return;
+  private async endIfFull(session: UpstreamSession): Promise<void> {
     this.isCheckingFull = true;
     let isFull = true;
     for (const pause of FULL_CHECK_PAUSES_MS) {

@@ -2,7 +2,7 @@
  * The form of an audit chain: file names, the text of a record, and its hash. The hash is computed over the bytes that
  * are written.
  */
-import { createHash, hash as hashOnce } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { AuditEntry, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit-entry.ts';
 
 /** Version of the format, `v` of every record. */
@@ -120,7 +120,7 @@ export interface ChainPosition {
 
 /** A line as it is written, with its newline, and its hash. */
 export interface SealedRecord {
-  readonly bytes: Buffer;
+  readonly line: string;
   readonly hash: string;
 }
 
@@ -138,31 +138,18 @@ export function isoTime(ms: number): string {
   return `${lastSecond.text}${String(Math.floor(ms - at * 1000)).padStart(3, '0')}Z`;
 }
 
-/** Node 20.12 and later hash in one step, in a third of the time. */
-const sha256 = (bytes: Buffer): string =>
-  typeof hashOnce === 'function' ? hashOnce('sha256', bytes, 'hex') : createHash('sha256').update(bytes).digest('hex');
-
 const SEAL = /^,"hash":"([0-9a-f]{64})"\}$/;
 const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
-/** Bytes of one UTF-16 unit in UTF-8. */
-const MOST_BYTES = 3;
-const NO_ROOM = Buffer.alloc(0);
 
 /**
  * Seals an entry. The hash covers the text of the line up to the hash, so there is no second canonical form in which
- * two readers could differ. The line is written into `room` if it is long enough, and stays there until the next call.
- * Throws for an entry with a key of the seal.
+ * two readers could differ. Throws for an entry with a key of the seal.
  */
-export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, room = NO_ROOM): SealedRecord {
+export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition): SealedRecord {
   const members = record.facts === undefined ? membersOf(record.entry) : callMembers(record.entry, record.facts);
-  const head = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",`;
-  const tail = `,"prev":"${prev}"`;
-  const most = head.length + members.length * MOST_BYTES + tail.length + SEAL_BYTES + 1;
-  const bytes = most <= room.length ? room : Buffer.allocUnsafe(most);
-  const end = bytes.write(`${head}${members}${tail}`);
-  const hash = sha256(bytes.subarray(0, end));
-  const whole = end + bytes.write(`,"hash":"${hash}"}\n`, end);
-  return { bytes: bytes.subarray(DOMAIN_BYTES.length, whole), hash };
+  const text = `{"v":${VERSION},"seq":${seq},"ts":"${ts}",${members},"prev":"${prev}"`;
+  const sealed = hash('sha256', DOMAIN + text, 'hex');
+  return { line: `${text},"hash":"${sealed}"}\n`, hash: sealed };
 }
 
 /** The members of a record between those of the seal. */
@@ -186,7 +173,7 @@ export function checkSeal(line: Buffer): string | undefined {
   const end = line.length - SEAL_BYTES;
   if (end < 2) return undefined;
   const [, claimed] = SEAL.exec(line.toString('latin1', end)) ?? [];
-  return claimed === sha256(Buffer.concat([DOMAIN_BYTES, line.subarray(0, end)])) ? claimed : undefined;
+  return claimed === hash('sha256', Buffer.concat([DOMAIN_BYTES, line.subarray(0, end)]), 'hex') ? claimed : undefined;
 }
 
 /** Returns the record of a line; undefined for a line that is no record, because another program wrote it. */

@@ -66,6 +66,7 @@ export interface AuditOptions {
  * nothing.
  */
 const SYNC_MS = 50;
+const DAY_MS = 86_400_000;
 /** A batch of this size is written before the next record is sealed. Bytes. */
 const BATCH_BYTES = 256 * 1024;
 
@@ -73,7 +74,7 @@ const BATCH_BYTES = 256 * 1024;
 interface Batch {
   readonly seq: number;
   readonly head: string;
-  readonly records: Buffer[];
+  readonly lines: string[];
   bytes: number;
   readonly written: Promise<void>;
   readonly settle: (failure?: unknown) => void;
@@ -99,15 +100,14 @@ class Chain implements AuditLog {
   readonly #closing = new Set<Promise<void>>();
   #file: ChainFile | undefined;
   #part = 0;
-  #day = '';
+  /** When the next day (UTC) begins, ms since 1970. */
+  #dayEnd = 0;
   #seq = 0;
   #head = NO_HASH;
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
   readonly #writer: LocalProcess & { readonly process?: string };
   #closed = false;
-  /** Records are made here, one after the other. A usual record fits. */
-  readonly #room = Buffer.allocUnsafe(8192);
   #batch: Batch | undefined;
 
   /**
@@ -143,11 +143,12 @@ class Chain implements AuditLog {
   appendCall(entry: CallEntryText, facts: string): Promise<void> {
     return this.#guard(() => {
       this.#requireUsable();
-      this.#fileForNext();
-      const sealed = this.#seal({ entry, facts });
+      const now = this.#now();
+      this.#fileForNext(now);
+      const sealed = this.#seal({ entry, facts }, now);
       const batch = (this.#batch ??= this.#beginBatch());
-      batch.records.push(Buffer.from(sealed.bytes));
-      batch.bytes += sealed.bytes.length;
+      batch.lines.push(sealed.line);
+      batch.bytes += Buffer.byteLength(sealed.line);
       this.#advance(sealed);
       return batch.written;
     });
@@ -192,7 +193,7 @@ class Chain implements AuditLog {
 
   #write(record: Sealable): void {
     this.#writeBatch();
-    this.#put(this.#fileForNext(), record);
+    this.#put(this.#fileForNext(this.#now()), record);
     this.#syncSoon();
   }
 
@@ -204,7 +205,7 @@ class Chain implements AuditLog {
     // The caller of appendCall sees the failure. Without a handler here, a call that has ended would end the process.
     written.catch(() => undefined);
     setImmediate(() => this.#writeBatch());
-    return { seq: this.#seq, head: this.#head, records: [], bytes: 0, written, settle };
+    return { seq: this.#seq, head: this.#head, lines: [], bytes: 0, written, settle };
   }
 
   /** Writes the batch, if there is one. After a failure the chain is as it was before the batch. Never throws. */
@@ -212,11 +213,9 @@ class Chain implements AuditLog {
     const batch = this.#batch;
     if (batch === undefined) return;
     this.#batch = undefined;
-    const { records, bytes, settle } = batch;
+    const { lines, settle } = batch;
     try {
-      this.#guard(() =>
-        this.#file?.write(records.length === 1 ? (records[0] as Buffer) : Buffer.concat(records, bytes)),
-      );
+      this.#guard(() => this.#file?.write(Buffer.from(lines.join(''))));
       this.#syncSoon();
       settle();
     } catch (failure) {
@@ -227,13 +226,11 @@ class Chain implements AuditLog {
   }
 
   /** Returns the file for the next record. After a full or removed file, the chain goes on in the next one. */
-  #fileForNext(): ChainFile {
-    const now = this.#now();
+  #fileForNext(now: number): ChainFile {
     const waiting = this.#batch?.bytes ?? 0;
     if (waiting >= BATCH_BYTES) this.#writeBatch();
     const file = this.#file;
-    const isFull =
-      file === undefined || file.size + waiting >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
+    const isFull = file === undefined || file.size + waiting >= this.#options.rotateBytes || now >= this.#dayEnd;
     if (!isFull && file.isInPlace(now)) return file;
     this.#writeBatch();
     return this.#rotate();
@@ -265,18 +262,18 @@ class Chain implements AuditLog {
     }
     this.#file = file;
     this.#part = part;
-    this.#day = isoTime(this.#now()).slice(0, 10);
+    this.#dayEnd = (Math.floor(this.#now() / DAY_MS) + 1) * DAY_MS;
     return file;
   }
 
   #put(file: ChainFile, record: Sealable): void {
-    const sealed = this.#seal(record);
-    file.write(sealed.bytes);
+    const sealed = this.#seal(record, this.#now());
+    file.write(Buffer.from(sealed.line));
     this.#advance(sealed);
   }
 
-  #seal(record: Sealable): SealedRecord {
-    return sealRecord(record, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head }, this.#room);
+  #seal(record: Sealable, now: number): SealedRecord {
+    return sealRecord(record, { seq: this.#seq + 1, ts: isoTime(now), prev: this.#head });
   }
 
   #advance({ hash }: SealedRecord): void {

@@ -1,5 +1,5 @@
 /** The key files of a state folder, each made once: the key of the audit's digests, and others. */
-import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { existsSync, linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -47,7 +47,6 @@ export function findKeyFile(folder: string, name: string): Buffer | undefined {
  * hashes in one step.
  */
 export function createDigest(key: Buffer): (text: string) => string {
-  if (typeof hashOnce !== 'function') return (text) => createHmac('sha256', key).update(text).digest('hex');
   const padded = Buffer.concat([key], BLOCK_BYTES);
   const inner = padded.map((byte) => byte ^ 0x36);
   const outer = padded.map((byte) => byte ^ 0x5c);
@@ -58,8 +57,8 @@ export function createDigest(key: Buffer): (text: string) => string {
     const message = fits
       ? within.subarray(0, BLOCK_BYTES + within.write(text, BLOCK_BYTES))
       : Buffer.concat([inner, Buffer.from(text)]);
-    around.set(hashOnce('sha256', message, 'buffer'), BLOCK_BYTES);
-    return hashOnce('sha256', around, 'hex');
+    around.write(hash('sha256', message, 'hex'), BLOCK_BYTES, 'hex');
+    return hash('sha256', around, 'hex');
   };
 }
 

@@ -1,5 +1,8 @@
 /** Turns the budget obligations of a call into claims on shared state, and a refusal into its error. */
+
+import { LRUCache } from 'lru-cache';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { definedFields, memoize } from '../../catalogs/text/collections.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
 import { counterKey } from '../state/budget-counter.ts';
 import type { BudgetClaim, BudgetDemand, BudgetUnit, ReservationRefusal, ReservedClaim } from '../state/state-port.ts';
@@ -37,7 +40,9 @@ export function isReleasable(unit: ReservationRefusal['unit']): boolean {
 
 /** Returns true if a call with this claim may give some of it back when it ends. */
 export function mayGiveBack({ demands, concurrent }: BudgetClaim): boolean {
-  return concurrent !== undefined || demands.some(({ unit }) => isReleasable(unit));
+  if (concurrent !== undefined) return true;
+  for (const { unit } of demands) if (isReleasable(unit)) return true;
+  return false;
 }
 
 /**
@@ -49,17 +54,17 @@ export function claimsOf(request: LeaseRequest, isRunning: (key: string) => bool
   const { budgets, keys } = request;
   const own: BudgetClaim[] = [];
   const shared: BudgetClaim[] = [];
+  const add = (claims: BudgetClaim[], budget: CountedBudget, key: string): void => {
+    const claim = constantClaimOf(budget, key) ?? claimOf(request, { budget, key }, isRunning);
+    if (claim.demands.length > 0 || claim.concurrent !== undefined) claims.push(claim);
+  };
   for (const budget of budgets) {
-    (isOfSession(budget, keys) ? own : shared).push(claimOf(request, budget, isRunning));
-    if (budget.scope === 'session') shared.push(claimOf(request, acrossSessions(budget, keys), isRunning));
+    add(isOfSession(budget, keys) ? own : shared, budget, budget.key ?? keys[budget.scope]);
+    if (budget.scope === 'session') add(shared, acrossSessions(budget), keys.sessions);
   }
   if (budgets.length > 1 && new Set([...own, ...shared].map(counterKey)).size < own.length + shared.length)
     throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
-  return { own: own.filter(isClaiming), shared: shared.filter(isClaiming) };
-}
-
-function isClaiming({ demands, concurrent }: BudgetClaim): boolean {
-  return demands.length > 0 || concurrent !== undefined;
+  return { own, shared };
 }
 
 /** Returns true if a budget counts the calls of one session. A session is in one process, and ends with it. */
@@ -70,27 +75,50 @@ function isOfSession({ scope, key }: KeyedBudget, keys: BudgetKeys): boolean {
 /** The window, in seconds, of a session budget without a window, over all sessions of one principal. */
 const SESSIONS_WINDOW_S = 3600;
 
-/** Limits as they are counted. Each call makes some, so they are made without spreading objects. */
-type CountedBudget = { readonly [Key in keyof KeyedBudget]: KeyedBudget[Key] | undefined } & Pick<
-  KeyedBudget,
-  'id' | 'scope'
->;
+/** A budget as it is counted, whatever its key. */
+type CountedBudget = Omit<KeyedBudget, 'key'>;
 
 /**
  * Returns the same limit over all sessions of the principal, so that a new session does not renew the budget.
  * `concurrent` is left out, because slots are given back; `listen.maxSessionsPerPrincipal` limits the sessions.
  */
-function acrossSessions(budget: KeyedBudget, { sessions }: BudgetKeys): CountedBudget {
-  const { id, window = SESSIONS_WINDOW_S, calls, argBytes, outputBytes, wallMs } = budget;
-  return { id, scope: 'principal', key: sessions, window, calls, argBytes, outputBytes, wallMs };
+const acrossSessions = memoize(({ id, window, calls, argBytes, outputBytes, wallMs }: KeyedBudget): CountedBudget => {
+  const limits = definedFields({ calls, argBytes, outputBytes, wallMs });
+  return { id, scope: 'principal', window: window ?? SESSIONS_WINDOW_S, ...limits };
+});
+
+/** The most claims of one budget that are kept. */
+const MAX_CLAIMS = 1000;
+/** The claims of a budget by their key. All calls have the same if it counts only calls. */
+const claimsByKey = memoize((_budget: CountedBudget) => new LRUCache<string, BudgetClaim>({ max: MAX_CLAIMS }));
+
+function constantClaimOf(budget: CountedBudget, key: string): BudgetClaim | undefined {
+  const { id, argBytes, outputBytes, wallMs } = budget;
+  if (argBytes !== undefined || outputBytes !== undefined || wallMs !== undefined) return undefined;
+  const claims = claimsByKey(budget);
+  let claim = claims.get(key);
+  if (claim === undefined) {
+    const demands =
+      budget.calls === undefined ? [] : [{ unit: 'calls' as const, limit: budget.calls, most: 1, least: 1 }];
+    const name = { budget: id, scope: budget.scope, key };
+    claim = { ...name, counter: counterKey(name), ...slotsAndWindow(budget), demands };
+    claims.set(key, claim);
+  }
+  return claim;
 }
 
-function claimOf(request: LeaseRequest, budget: CountedBudget, isRunning: (key: string) => boolean): BudgetClaim {
-  const { id, scope, key = request.keys[scope], window, concurrent, outputBytes, wallMs } = budget;
+function slotsAndWindow({ window, concurrent }: CountedBudget): Pick<BudgetClaim, 'windowMs' | 'concurrent'> {
+  return definedFields({ windowMs: window === undefined ? undefined : Math.ceil(window * 1000), concurrent });
+}
+
+function claimOf(
+  request: LeaseRequest,
+  { budget, key }: { readonly budget: CountedBudget; readonly key: string },
+  isRunning: (key: string) => boolean,
+): BudgetClaim {
+  const { id, scope, outputBytes, wallMs } = budget;
   const demands: BudgetDemand[] = [];
-  const claim: { -readonly [Key in keyof BudgetClaim]: BudgetClaim[Key] } = { budget: id, scope, key, demands };
-  if (window !== undefined) claim.windowMs = Math.ceil(window * 1000);
-  if (concurrent !== undefined) claim.concurrent = concurrent;
+  const claim = { budget: id, scope, key, ...slotsAndWindow(budget), demands };
   const ask = (unit: BudgetUnit, most: number, least: number): void => {
     const limit = budget[unit];
     if (limit !== undefined) demands.push({ unit, limit, most, least: Math.min(least, most) });

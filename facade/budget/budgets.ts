@@ -200,8 +200,9 @@ class ProcessBudgets implements Budgets {
   }
 
   #open(request: LeaseRequest, own: Reservation, holding: SharedHolding): Lease {
-    const taken = [...own.taken, ...holding.taken];
-    const keys = taken.flatMap(({ claim }) => (mayGiveBack(claim) ? counterKey(claim) : []));
+    const taken = own.taken.length === 0 ? holding.taken : [...own.taken, ...holding.taken];
+    const keys: string[] = [];
+    for (const { claim } of taken) if (mayGiveBack(claim)) keys.push(counterKey(claim));
     for (const key of keys) this.#running.set(key, (this.#running.get(key) ?? 0) + 1);
     const granted = grantOf(request, taken);
     const { outputBytes, wallMs } = granted;
@@ -242,7 +243,12 @@ function countDown(counts: Map<string, number>, key: string): void {
 
 /** Returns a measured amount as an integer. An amount that is not a number counts as everything that was reserved. */
 function wholeUse(used: BudgetUse, reserved: BudgetUse): BudgetUse {
-  const whole = (measured: number, otherwise: number): number =>
-    Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
-  return { outputBytes: whole(used.outputBytes, reserved.outputBytes), wallMs: whole(used.wallMs, reserved.wallMs) };
+  return {
+    outputBytes: wholeAmount(used.outputBytes, reserved.outputBytes),
+    wallMs: wholeAmount(used.wallMs, reserved.wallMs),
+  };
+}
+
+function wholeAmount(measured: number, otherwise: number): number {
+  return Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
 }

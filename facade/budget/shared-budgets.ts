@@ -63,11 +63,12 @@ interface Account {
 }
 
 /** What a call takes from an advance. */
-interface Draw {
+interface Draw extends ReservedClaim {
   readonly account: Account;
   readonly advance: Advance;
-  readonly taken: ReservedClaim;
 }
+
+const NO_HOLDING: SharedHolding = { taken: [], settle: () => undefined };
 
 /** A request to the state, and the calls that are reserved ahead already. */
 interface Question {
@@ -95,21 +96,23 @@ export class SharedBudgets {
 
   /** Takes claims from what is reserved ahead. Returns undefined if that does not have all of them. */
   take(claims: readonly BudgetClaim[], now: Instant): SharedHolding | undefined {
+    if (claims.length === 0) return NO_HOLDING;
     const draws: Draw[] = [];
     for (const claim of claims) {
       const account = this.#accounts.get(counterKey(claim));
       if (account?.advance === undefined || !covers(account.advance, claim, now)) return undefined;
       const { advance } = account;
-      draws.push({ account, advance, taken: { claim, since: advance.since, amounts: amountsOf(claim) } });
+      draws.push({ account, advance, claim, since: advance.since, amounts: amountsOf(claim) });
     }
-    for (const { advance, taken } of draws) advance.amounts = addAmounts(advance.amounts, taken.amounts, -1);
-    const low = draws.filter(isLow);
-    if (low.length > 0 && !this.#isClosed) this.#reserveAhead(low, now);
+    for (const { advance, amounts } of draws) advance.amounts = addAmounts(advance.amounts, amounts, -1);
+    if (draws.some(isLow) && !this.#isClosed) this.#reserveAhead(draws.filter(isLow), now);
     return {
-      taken: draws.map(({ taken }) => taken),
+      taken: draws,
       settle: (used) => {
-        const late = draws.filter((draw) => !putBack(draw, used));
-        return this.#settle({ id: '', taken: late.map(({ taken }) => taken) }, used);
+        const taken: ReservedClaim[] = [];
+        for (const draw of draws)
+          if (!putBack(draw, used)) taken.push({ claim: draw.claim, since: draw.since, amounts: draw.amounts });
+        return taken.length === 0 ? undefined : this.#settle({ id: '', taken }, used);
       },
     };
   }
@@ -176,8 +179,8 @@ export class SharedBudgets {
   #reserveAhead(low: readonly Draw[], now: Instant): void {
     const accounts = low.map(({ account }) => account);
     // The request itself reserves one of these calls.
-    const held = 1 + Math.ceil(Math.max(...low.flatMap(({ advance, taken }) => callsIn(taken.claim, advance.amounts))));
-    const claims = low.map(({ taken: { claim } }) => ({
+    const held = 1 + Math.ceil(Math.max(...low.flatMap(({ advance, claim }) => callsIn(claim, advance.amounts))));
+    const claims = low.map(({ claim }) => ({
       ...claim,
       demands: claim.demands.map((demand) => ({ ...demand, least: (demand.most * held) / AHEAD_SHARE })),
     }));
@@ -308,7 +311,7 @@ function callsIn({ demands }: BudgetClaim, amounts: Amounts): readonly number[] 
   return demands.flatMap(({ unit, most }) => (most > 0 ? amounts[unit] / most : []));
 }
 
-function isLow({ account, advance, taken: { claim } }: Draw): boolean {
+function isLow({ account, advance, claim }: Draw): boolean {
   const low = account.last * LOW;
   if (low < 1 || account.isAsking) return false;
   return claim.demands.some(({ unit, most }) => advance.amounts[unit] < most * low);
@@ -325,8 +328,8 @@ function splitReserved({ claim, since, amounts }: ReservedClaim): { call: Reserv
 }
 
 /** Puts back what a call did not use. Returns false if its amounts are no longer ahead, or if it used more. */
-function putBack({ account, advance, taken }: Draw, used: Partial<Amounts>): boolean {
-  const change = changeOf(taken.amounts, used);
+function putBack({ account, advance, amounts }: Draw, used: Partial<Amounts>): boolean {
+  const change = changeOf(amounts, used);
   if (!isChange(change)) return true;
   if (account.advance !== advance || BUDGET_UNITS.some((unit) => change[unit] > 0)) return false;
   advance.amounts = addAmounts(advance.amounts, change, -1);

@@ -1,7 +1,8 @@
 /** What every record of a call states, and the intent record. Never a payload. */
 import { memoize } from '../../catalogs/text/collections.ts';
+import { jsonMember, jsonString } from '../../catalogs/text/json-string.ts';
 import type { CallDecision, Effect, Principal, Reason } from '../../policies/port.ts';
-import { type CallEntryText, callEntryText, type Unsealed, type WithUndefined } from '../audit/audit-chain.ts';
+import { type CallEntryText, callEntryText } from '../audit/audit-chain.ts';
 import type { AuditObligations, AuditReason, CallFacts } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { AllowedCall, JudgedCall } from './decide.ts';
@@ -15,27 +16,26 @@ export interface KnownCall {
   readonly judged?: JudgedCall | undefined;
 }
 
-/** Returns, as JSON, the facts that every record of a call states. */
+/** Returns, as JSON, the facts that every record of a call states: an object of the type `CallFacts`. */
 export function callFactsText(call: KnownCall, digest: (text: string) => string): string {
   const { start, caller, exposed, judged } = call;
-  const { lowered, decision } = judged ?? {};
+  const lowered = judged?.lowered;
   const effect = lowered?.effect;
-  const facts: WithUndefined<Unsealed<Omit<CallFacts, 'principal' | 'reasons' | 'shadow'>>> = {
-    id: start.id,
-    session: start.session,
-    run: caller?.run ?? start.session,
-    correlation: caller?.correlation,
-    exposed: exposed?.name ?? start.requestedName,
-    revision: start.revision,
-    server: effect?.server,
-    tool: effect?.tool,
-    verb: effect?.verb,
-    effectDigest: effect === undefined ? undefined : effectDigest(effect, lowered?.argsText ?? '', digest),
-    consent: judged?.consent,
-    parent: undefined,
-  };
-  const reasons = decision === undefined ? '' : reasonsText(decision);
-  return `${JSON.stringify(facts).slice(0, -1)},"principal":${principalText(start.principal)}${reasons}}`;
+  const decision = judged?.decision;
+  return (
+    `{"id":${jsonString(start.id)}` +
+    jsonMember('session', start.session) +
+    jsonMember('run', caller?.run ?? start.session) +
+    jsonMember('correlation', caller?.correlation) +
+    jsonMember('exposed', exposed?.name ?? start.requestedName) +
+    jsonMember('revision', start.revision) +
+    jsonMember('server', effect?.server) +
+    jsonMember('tool', effect?.tool) +
+    jsonMember('verb', effect?.verb) +
+    (effect === undefined ? '' : `,"effectDigest":"${effectDigest(effect, lowered?.argsText ?? '', digest)}"`) +
+    jsonMember('consent', judged?.consent) +
+    `,"principal":${principalText(start.principal)}${decision === undefined ? '' : reasonsText(decision)}}`
+  );
 }
 
 /** Calls share principals and kept decisions, so their texts are made once. */
@@ -59,12 +59,16 @@ export function reasonPlace({ id, file, line }: Reason): AuditReason {
   return line === undefined ? { id, file } : { id, file, line };
 }
 
+let lastEffect: { readonly effect: Effect; readonly text: string } | undefined;
+
 /**
  * Returns a keyed digest of effect and arguments. Equal calls have equal digests, but short arguments cannot be guessed
- * from the log.
+ * from the log. Calls whose arguments are no part of the effect share its object.
  */
 export function effectDigest(effect: Effect, argsText: string, digest: (text: string) => string): string {
-  return digest(JSON.stringify([effect, argsText]));
+  if (lastEffect?.effect !== effect) lastEffect = { effect, text: JSON.stringify(effect) };
+  // The JSON of an effect has no line break, so the text of another call differs.
+  return digest(`${lastEffect.text}\n${argsText}`);
 }
 
 /** Returns the obligations of a judged call, as names and numbers. */
@@ -84,13 +88,17 @@ export function obligationsOf({ decision, preconditions }: JudgedCall = {}): Aud
 /** Returns the record that is written before the server is reached. */
 export function intentRecord(allowed: AllowedCall, argBytes: number): CallEntryText {
   const { decision, preconditions } = allowed;
-  const sizes = { args: argBytes };
   return preconditions.budgets.length === 0
-    ? `${usualIntent(decision).slice(0, -1)},"sizes":${JSON.stringify(sizes)}}`
-    : callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf(allowed), sizes });
+    ? `${usualIntent(decision)},"sizes":{"args":${argBytes}}}`
+    : callEntryText({
+        type: 'intent',
+        outcome: 'allow',
+        obligations: obligationsOf(allowed),
+        sizes: { args: argBytes },
+      });
 }
 
-/** The record without its sizes, for calls of a kept decision that have no budgets of their own. */
+/** The record without its sizes and the last brace, for calls of a kept decision that have no budgets of their own. */
 const usualIntent = memoize((decision: CallDecision) =>
-  callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf({ decision }) }),
+  callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf({ decision }) }).slice(0, -1),
 );

@@ -1,6 +1,5 @@
 /** The path of a call: nine stages in order, and the only place that catches what they throw. */
 import { UpstreamError } from '../../adapters/port.ts';
-import { asTollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
@@ -8,7 +7,7 @@ import { type ClientChannelDependencies, openClientChannel } from './client-chan
 import { allowedCall, type DecideDependencies, decide, type JudgedCall } from './decide.ts';
 import { type ForwardDependencies, type ForwardedCall, forward, serverAnswer } from './forward.ts';
 import { type Caller, identify, type OpenSession } from './identify.ts';
-import { type EndedCall, type RecordDependencies, record } from './record.ts';
+import { endedCall, type RecordDependencies, record } from './record.ts';
 import { failureAfterInterruption, refusalReply } from './refusal.ts';
 import { type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
 import { type ResolveDependencies, type ResolvedTool, resolve } from './resolve.ts';
@@ -63,7 +62,9 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
     judged = judging instanceof Promise ? await judging : judging;
     const allowed = allowedCall(judged);
     const caps = deps.capsOf(caller.principal);
-    reserved = await reserve(deps, { start, caller, allowed, caps, signal: request.signal }); // 5 reserve
+    const reserving = reserve(deps, { start, caller, allowed, caps, signal: request.signal }); // 5 reserve
+    reserved = reserving instanceof Promise ? await reserving : reserving;
+    await reserved.recorded;
     const { limits } = reserved;
     forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request }); // 6 forward
     const answer = serverAnswer(forwarded);
@@ -81,21 +82,7 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
   judged?.lowered?.pathHandles.close();
   progress?.end();
   const exposed = judged?.lowered?.exposed ?? resolved?.exposed;
-  const end: EndedCall =
-    reserved === undefined || forwarded === undefined
-      ? { kind: 'refused', start, caller, exposed, judged, error: asTollgateError(failure) }
-      : {
-          kind: 'sent',
-          start,
-          caller,
-          exposed,
-          judged,
-          factsText: reserved.factsText,
-          forwarded,
-          shaped,
-          serverErrorBytes,
-          progress: progress?.counts,
-          error: failure === undefined || serverErrorBytes !== undefined ? undefined : asTollgateError(failure),
-        };
-  return record(deps, end, reply); // 9 record
+  const known = { start, caller, exposed, judged, progress: progress?.counts };
+  const end = endedCall(known, { reserved, forwarded, shaped, serverErrorBytes, failure });
+  return await record(deps, end, reply); // 9 record
 }

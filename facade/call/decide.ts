@@ -60,7 +60,7 @@ export interface AllowedCall {
 }
 
 /** The facts of stage 4. A call with a `refusal` may not go on, and has the facts that were known by then. */
-export type JudgedCall = Partial<AllowedCall> & { readonly refusal?: unknown };
+export type JudgedCall = Readonly<Facts> & { readonly refusal?: unknown };
 
 /** Returns the facts of an allowed call. Throws the refusal of any other. */
 export function allowedCall(judged: JudgedCall): AllowedCall {
@@ -69,7 +69,7 @@ export function allowedCall(judged: JudgedCall): AllowedCall {
 }
 
 /** Facts of one call that change each time that it is judged. */
-type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] };
+type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] | undefined };
 
 /**
  * Judges a call until nothing about it changes any more. A call that waited for a person is lowered and judged again:
@@ -78,7 +78,15 @@ type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] };
  * throw.
  */
 export function decide(deps: DecideDependencies, call: DecisionRequest): Awaitable<JudgedCall> {
-  const facts: Facts = { bound: call.bound };
+  // All members from the start: an object that grows costs more.
+  const facts: Facts = {
+    lowered: undefined,
+    preconditions: undefined,
+    input: undefined,
+    decision: undefined,
+    consent: undefined,
+    bound: call.bound,
+  };
   try {
     const isAllowed = judgeOnce(deps, call, { facts, at: call.caller.startedAt });
     return isAllowed === true ? facts : judgeAgain(deps, call, { facts, isAllowed });
@@ -121,7 +129,7 @@ function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: J
       facts.lowered = lowered;
       // Labels only grow: another call added one while the route was chosen.
       if (exposed.routedServers !== undefined && !isDeepStrictEqual(deps.labels.of(session, run), labels)) return false;
-      return askPolicy(deps, call, { ...judgement, lowered });
+      return askPolicy(deps, call, { facts, at: judgement.at, lowered });
     });
   });
 }

@@ -46,7 +46,7 @@ export interface ForwardedCall {
   readonly rawBytes?: number | undefined;
   /** For a server of this process: whose entries it was asked for. */
   readonly scope?: CallerIdentity['scope'] | undefined;
-  readonly answer?: ServerAnswer;
+  readonly answer?: ServerAnswer | undefined;
   readonly failure?: unknown;
 }
 
@@ -68,12 +68,6 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
   let sentAt: number | undefined;
   let upstreamMs: number | undefined;
   let raw: ServerAnswer | undefined;
-  const facts = (executed: ForwardedCall['executed']) => ({
-    executed,
-    upstreamMs,
-    rawBytes: raw && sizeOfDoc(raw),
-    scope,
-  });
   try {
     const readScope = readScopeOf(deps, call);
     const labels = joinLabels(lowered.labels, decision.obligations.labels);
@@ -88,11 +82,13 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     raw = await send(call, readScope, identity);
     upstreamMs = deps.now() - sentAt;
     if (raw.labels !== undefined) await deps.labels.join(caller.session, caller.run, raw.labels);
-    if (sizeOfDoc(raw) > LARGE_INPUT_BYTES) await ownEventLoopTurn();
-    return { ...facts('yes'), answer: withMarkedNumbers(raw) };
+    const rawBytes = sizeOfDoc(raw);
+    if (rawBytes > LARGE_INPUT_BYTES) await ownEventLoopTurn();
+    return { executed: 'yes', upstreamMs, rawBytes, scope, answer: withMarkedNumbers(raw) };
   } catch (failure) {
     if (sentAt !== undefined) upstreamMs ??= deps.now() - sentAt;
-    return { ...facts(raw !== undefined ? 'yes' : executedAfter(failure, sentAt !== undefined)), failure };
+    const executed = raw !== undefined ? 'yes' : executedAfter(failure, sentAt !== undefined);
+    return { executed, upstreamMs, rawBytes: raw && sizeOfDoc(raw), scope, failure };
   }
 }
 

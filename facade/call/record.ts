@@ -1,8 +1,9 @@
 /**
  * Stage 9, record: the last record of a call, made from how it ended. A reply that cannot be recorded is not returned.
  */
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { type CallEntry, callEntryText } from '../audit/audit-chain.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { jsonMember } from '../../catalogs/text/json-string.ts';
+import { type CallEntry, type CallEntryText, callEntryText } from '../audit/audit-chain.ts';
 import type { AuditReason, BudgetEntry } from '../audit/audit-entry.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import { HiddenBy } from '../exposure/exposed-tool.ts';
@@ -12,6 +13,7 @@ import type { Reply } from '../serve/facade-port.ts';
 import { callFactsText, type KnownCall, obligationsOf, reasonPlace } from './call-facts.ts';
 import type { ForwardedCall } from './forward.ts';
 import { refusalReply } from './refusal.ts';
+import type { ReservedCall } from './reserve.ts';
 import type { Shaped } from './shape.ts';
 
 /** A call that no server was asked for. */
@@ -39,6 +41,37 @@ export interface SentCall extends KnownCall {
 /** How a call ended: the one source of its last record, its metrics, its event and its recording. */
 export type EndedCall = RefusedCall | SentCall;
 
+/** What stages 5 to 7 left behind. */
+interface CallEnd extends Pick<SentCall, 'shaped' | 'serverErrorBytes'> {
+  readonly reserved: ReservedCall | undefined;
+  readonly forwarded: ForwardedCall | undefined;
+  readonly failure: unknown;
+}
+
+/** Returns how a call ended. A JSON-RPC error of the server is an answer, and no failure of the call. */
+export function endedCall(
+  { start, caller, exposed, judged, progress }: KnownCall & Pick<SentCall, 'progress'>,
+  { reserved, forwarded, shaped, serverErrorBytes, failure }: CallEnd,
+): EndedCall {
+  if (reserved === undefined || forwarded === undefined)
+    return { kind: 'refused', start, caller, exposed, judged, error: asTollgateError(failure) };
+  const { factsText } = reserved;
+  const error = failure === undefined || serverErrorBytes !== undefined ? undefined : asTollgateError(failure);
+  return {
+    kind: 'sent',
+    start,
+    caller,
+    exposed,
+    judged,
+    factsText,
+    forwarded,
+    shaped,
+    serverErrorBytes,
+    progress,
+    error,
+  };
+}
+
 /** What stage 9 needs. */
 export interface RecordDependencies {
   readonly audit: Pick<AuditLog, 'appendCall'>;
@@ -61,7 +94,7 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
   let recorded = reply;
   try {
     const factsText = end.kind === 'sent' ? end.factsText : callFactsText(end, deps.digest);
-    await deps.audit.appendCall(callEntryText(finalRecord(end, deps.now())), factsText);
+    await deps.audit.appendCall(finalRecordText(end, deps.now()), factsText);
   } catch (cause) {
     const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
     const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });
@@ -73,10 +106,16 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
   return recorded;
 }
 
-/** Returns the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the decision. */
-function finalRecord(end: EndedCall, now: number): CallEntry {
+/**
+ * Returns the last record of a call as JSON: an outcome after an intent, otherwise the refusal by a budget or the
+ * decision.
+ */
+function finalRecordText(end: EndedCall, now: number): CallEntryText {
   const ms = now - end.start.startedAt;
-  if (end.kind === 'sent') return outcomeRecord(end, ms);
+  return end.kind === 'sent' ? outcomeText(end, ms) : callEntryText(refusalRecord(end, ms));
+}
+
+function refusalRecord(end: RefusedCall, ms: number): CallEntry {
   const { code, data } = end.error;
   if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED')
     return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(data) };
@@ -97,28 +136,27 @@ function reasonsOf({ cause, data }: TollgateError): readonly AuditReason[] | und
   return Array.isArray(data.reasons) ? data.reasons.map(reasonPlace) : undefined;
 }
 
-function outcomeRecord(
+/** Returns an `OutcomeEntry` without its facts as JSON. Nearly every call has one, so it is written without objects. */
+function outcomeText(
   { start, forwarded, shaped, serverErrorBytes, progress, error }: SentCall,
   ms: number,
-): CallEntry {
+): CallEntryText {
   const { executed, upstreamMs, rawBytes, scope, answer } = forwarded;
-  return {
-    type: 'outcome',
-    code: error?.code,
-    ms,
-    outcome: error === undefined ? 'allow' : 'error',
-    executed,
-    upstreamMs,
-    whose: scope,
-    hits: answer?.hits,
-    sizes: { args: start.argBytes, raw: rawBytes, sent: shaped?.sent, spilled: shaped?.spilled },
-    cut: shaped?.cut,
-    isError: serverErrorBytes !== undefined ? true : shaped?.isError,
-    redactions: shaped?.redactions,
-    escaped: shaped?.escaped,
-    removed: shaped !== undefined && shaped.links > 0 ? shaped.links : undefined,
-    progress: progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined,
-  };
+  const sizes = `"args":${start.argBytes}${jsonMember('raw', rawBytes)}`;
+  const sent = shaped === undefined ? '' : `,"sent":${shaped.sent},"spilled":${shaped.spilled}`;
+  const shapedText =
+    shaped === undefined
+      ? ''
+      : `,"cut":${shaped.cut},"redactions":${shaped.redactions},"escaped":${shaped.escaped}` +
+        jsonMember('removed', shaped.links > 0 ? shaped.links : undefined);
+  const counts = progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined;
+  return (
+    `{"type":"outcome"${jsonMember('code', error?.code)},"ms":${ms}` +
+    `,"outcome":"${error === undefined ? 'allow' : 'error'}","executed":"${executed}"${jsonMember('upstreamMs', upstreamMs)}` +
+    `${scope === undefined ? '' : `,"whose":${JSON.stringify(scope)}`}${jsonMember('hits', answer?.hits)}` +
+    `,"sizes":{${sizes}${sent}}${jsonMember('isError', serverErrorBytes !== undefined ? true : shaped?.isError)}` +
+    `${shapedText}${counts === undefined ? '' : `,"progress":${JSON.stringify(counts)}`}}`
+  );
 }
 
 function budgetFields(

@@ -3,11 +3,13 @@
  * server is reached.
  */
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { Obligations, Principal } from '../../policies/port.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
-import type { BudgetKeys } from '../budget/budget-claims.ts';
+import type { BudgetKeys, LeaseRequest } from '../budget/budget-claims.ts';
 import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
 import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
+import type { WaitLimit } from '../budget/queue-place.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
 import { callFactsText, intentRecord } from './call-facts.ts';
@@ -43,44 +45,72 @@ export interface CallLimits {
   readonly hardTimeoutMs: number;
 }
 
-/** A call whose intent is on disk. */
+/** A call whose budgets are reserved. It may go on when `recorded` resolves. */
 export interface ReservedCall {
   readonly limits: CallLimits;
   /** The facts that every record of this call states, as JSON. */
   readonly factsText: string;
   readonly lease: Lease;
   readonly releaseSlot: () => void;
+  /** Resolves when the intent record is written. Rejects with AUDIT_FAILED. */
+  readonly recorded: Promise<void>;
 }
 
 /**
- * Reserves what the call may use and writes the intent record. Throws RATE_LIMITED, BUDGET_EXCEEDED, CANCELLED,
+ * Reserves what the call may use and seals the intent record. Throws RATE_LIMITED, BUDGET_EXCEEDED, CANCELLED,
  * STATE_FAILED and AUDIT_FAILED; nothing stays reserved then.
  */
-export async function reserve(deps: ReserveDependencies, call: ReserveRequest): Promise<ReservedCall> {
-  const { start, caller, allowed, caps, signal } = call;
+export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaitable<ReservedCall> {
+  const { caller, allowed, caps, signal } = call;
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
-  const deadline = deps.now() + limits.timeoutMs;
-  const entering = deps.concurrencyLimitOf(caller.session).enter({ signal, deadline });
-  const releaseSlot = entering instanceof Promise ? await entering : entering;
-  let lease: Lease | undefined;
+  const patience = { signal, deadline: deps.now() + limits.timeoutMs };
+  return andThen(deps.concurrencyLimitOf(caller.session).enter(patience), (releaseSlot) => {
+    try {
+      const leasing = deps.budgets.reserve(leaseRequest(deps, call, { limits, patience }));
+      if (!(leasing instanceof Promise)) return recordIntent(deps, call, { limits, lease: leasing, releaseSlot });
+      return leasing
+        .then((lease) => recordIntent(deps, call, { limits, lease, releaseSlot }))
+        .catch((thrown: unknown) => giveUp(thrown, releaseSlot));
+    } catch (thrown) {
+      return giveUp(thrown, releaseSlot);
+    }
+  });
+}
+
+function giveUp(thrown: unknown, releaseSlot: () => void): never {
+  releaseSlot();
+  throw thrown;
+}
+
+function leaseRequest(
+  deps: ReserveDependencies,
+  { start, caller, allowed: { lowered, decision, preconditions } }: ReserveRequest,
+  { limits, patience }: { readonly limits: CallLimits; readonly patience: WaitLimit },
+): LeaseRequest {
+  const { budgets } = decision.obligations;
+  return {
+    budgets: preconditions.budgets.length === 0 ? budgets : [...budgets, ...preconditions.budgets],
+    keys: budgetKeys(deps, lowered, caller),
+    argBytes: start.argBytes,
+    maxOutputBytes: limits.cap.bytes,
+    maxWallMs: limits.hardTimeoutMs,
+    signal: patience.signal,
+    deadline: patience.deadline,
+  };
+}
+
+function recordIntent(
+  deps: ReserveDependencies,
+  { start, caller, allowed }: ReserveRequest,
+  { limits, lease, releaseSlot }: Pick<ReservedCall, 'limits' | 'lease' | 'releaseSlot'>,
+): ReservedCall {
   try {
-    const leasing = deps.budgets.reserve({
-      budgets: [...allowed.decision.obligations.budgets, ...allowed.preconditions.budgets],
-      keys: budgetKeys(deps, allowed.lowered, caller),
-      argBytes: start.argBytes,
-      maxOutputBytes: limits.cap.bytes,
-      maxWallMs: limits.hardTimeoutMs,
-      signal,
-      deadline,
-    });
-    lease = leasing instanceof Promise ? await leasing : leasing;
     const known = { start, caller, exposed: allowed.lowered.exposed, judged: allowed };
     const factsText = callFactsText(known, deps.digest);
-    await deps.audit.appendCall(intentRecord(allowed, start.argBytes), factsText);
-    return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot };
+    const recorded = deps.audit.appendCall(intentRecord(allowed, start.argBytes), factsText);
+    return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot, recorded };
   } catch (thrown) {
-    lease?.settle({ outputBytes: 0, wallMs: 0 });
-    releaseSlot();
+    lease.settle({ outputBytes: 0, wallMs: 0 });
     throw thrown;
   }
 }
@@ -107,10 +137,12 @@ function callLimits(caps: CapsConfig, lowered: LoweredCall, obligations: Obligat
 
 /** A budget that is nearly spent grants less than the cap. */
 function limitsWithin(lease: Lease, limits: CallLimits): CallLimits {
+  const { cap, timeoutMs, hardTimeoutMs } = limits;
+  if (lease.outputBytes >= cap.bytes && lease.wallMs >= Math.max(timeoutMs, hardTimeoutMs)) return limits;
   return {
-    cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) },
-    timeoutMs: Math.min(limits.timeoutMs, lease.wallMs),
-    hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs),
+    cap: { lines: cap.lines, bytes: Math.min(cap.bytes, lease.outputBytes) },
+    timeoutMs: Math.min(timeoutMs, lease.wallMs),
+    hardTimeoutMs: Math.min(hardTimeoutMs, lease.wallMs),
   };
 }
 

@@ -6,6 +6,7 @@ import type { ServerAnswer } from '../../adapters/port.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import { jsonMember, jsonString } from '../../catalogs/text/json-string.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Validator } from '../../catalogs/validation/validator.ts';
 import { isoTime } from '../audit/audit-chain.ts';
@@ -55,6 +56,7 @@ export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall):
   const owner = { principal: caller.principal.id, run: caller.run };
   const labels = joinLabels(lowered.labels, decision.obligations.labels, answer.labels);
   const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
+  const warnings = warningMeta(decision);
   const { faults, validOutput } = checkOutput(answer, exposed.entry?.output, validateOutput);
   const noteSpill = (shaped: Shaped): Shaped => {
     if (shaped.spilled > 0 && table.reader === READ_SPILL) caller.session.reads = READ_SPILL;
@@ -77,15 +79,14 @@ export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall):
           maxBytes: caps.spillBytes,
         }),
     },
-    meta: {
-      'tollgate/provenance': provenance(caller, lowered.effect, serverVersion(exposed, redactor)),
-      'tollgate/labels': labels.length > 0 ? labels : undefined,
-      'tollgate/outputInvalid': faults > 0 ? faults : undefined,
-      'tollgate/warnings': warningMeta(decision),
-      [CORRELATION_KEY]: caller.correlation,
-    },
-    notes: [...bound.notes, ...warningNotes(decision)],
-    ...(validOutput !== undefined && { validOutput }),
+    meta:
+      `"tollgate/provenance":${provenanceText(caller, lowered.effect, serverVersion(exposed, redactor))}` +
+      (labels.length > 0 ? `,"tollgate/labels":${JSON.stringify(labels)}` : '') +
+      jsonMember('tollgate/outputInvalid', faults > 0 ? faults : undefined) +
+      (warnings === undefined ? '' : `,"tollgate/warnings":${JSON.stringify(warnings)}`) +
+      jsonMember(CORRELATION_KEY, caller.correlation),
+    notes: warnings === undefined ? bound.notes : [...bound.notes, ...warningNotes(decision)],
+    validOutput,
   });
   return shaping instanceof Promise ? shaping.then(noteSpill) : noteSpill(shaping);
 }
@@ -106,7 +107,7 @@ function checkOutput(
   answer: JsonDoc<ToolResult>,
   output: Validator | undefined,
   mode: 'off' | 'warn' | 'strict',
-): { readonly faults: number; readonly validOutput?: (value: unknown) => boolean } {
+): { readonly faults: number; readonly validOutput?: ((value: unknown) => boolean) | undefined } {
   if (output === undefined) return { faults: 0 };
   const faultsOf = (value: unknown): number =>
     (answer.exact ? output.check(value) : checkMarkedNumbers(value, output.check)).length;
@@ -124,11 +125,14 @@ function serverVersion({ server }: ExposedTool, redactor: Redactor): string | un
   return version === undefined ? undefined : escapeHostile(redactor.redact(version).value).text;
 }
 
-/** Where the result comes from (HB-07). */
-function provenance(
+/** Returns where the result comes from (HB-07), as JSON. */
+function provenanceText(
   { decision, startedAt }: Caller,
   { server, tool }: AllowedCall['lowered']['effect'],
   version: string | undefined,
-): object {
-  return { server, tool, version, time: isoTime(startedAt), decision };
+): string {
+  return (
+    `{"server":${jsonString(server)},"tool":${jsonString(tool)}${jsonMember('version', version)}` +
+    `,"time":"${isoTime(startedAt)}","decision":${jsonString(decision)}}`
+  );
 }

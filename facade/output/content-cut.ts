@@ -148,9 +148,9 @@ export interface ShapeRequest {
   /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
   readonly reader: string | undefined;
   /** Validates structured content after a cut; absent if the tool declares no output schema. */
-  readonly validOutput?: (value: unknown) => boolean;
-  /** Keys under `tollgate/` for `_meta`. */
-  readonly meta: Readonly<Record<string, unknown>>;
+  readonly validOutput?: ((value: unknown) => boolean) | undefined;
+  /** Members under `tollgate/` for `_meta`, as JSON without braces. */
+  readonly meta: string;
   /** True for primitives: the notes of their backends at the end are kept, whatever is cut before them. */
   readonly ownNotes: boolean;
   /** Lines to show before the result: repairs that were made to arguments. */

@@ -6,6 +6,7 @@
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
 import { type JsonDoc, JsonText, joinText, sizeOfText, type WireText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { jsonMember } from '../../catalogs/text/json-string.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
 import { isOwnKey, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -107,18 +108,15 @@ function note(line: string): ContentItem {
   return { type: 'text', text: `[tollgate: ${line}]` };
 }
 
-function metaOf(
-  base: Readonly<Record<string, unknown>>,
-  done: Cleaning,
-  cutting: Cutting | undefined,
-): Readonly<Record<string, unknown>> {
+/** Returns the members of Tollgate in `_meta`, as JSON without braces. */
+function metaOf(base: string, done: Cleaning, cutting: Cutting | undefined): string {
   if (done.redactions + done.escaped + done.links === 0 && cutting === undefined) return base;
-  const meta: Record<string, unknown> = { ...base };
-  if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
-  if (done.escaped > 0) meta['tollgate/escaped'] = done.escaped;
-  if (done.links > 0) meta['tollgate/removed'] = done.links;
-  if (cutting !== undefined) meta['tollgate/cut'] = cutting.facts;
-  return meta;
+  const counts =
+    jsonMember('tollgate/redacted', done.redactions || undefined) +
+    jsonMember('tollgate/escaped', done.escaped || undefined) +
+    jsonMember('tollgate/removed', done.links || undefined) +
+    (cutting === undefined ? '' : `,"tollgate/cut":${JSON.stringify(cutting.facts)}`);
+  return base === '' ? counts.slice(1) : base + counts;
 }
 
 interface Cutting {
@@ -192,8 +190,11 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
   };
 }
 
-/** Adds Tollgate's keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
-export function withMeta(doc: JsonText<ToolResult>, meta: Readonly<Record<string, unknown>>): WireText {
+/**
+ * Adds Tollgate's members to `_meta` by splicing, so that every other byte stays as the server wrote it. `meta`: JSON
+ * without braces.
+ */
+export function withMeta(doc: JsonText<ToolResult>, meta: string): WireText {
   const theirs = doc.member('_meta');
   if (theirs !== undefined)
     return doc.splice(theirs.start, theirs.end, metaText(doc.slice(theirs.start, theirs.end), meta));
@@ -204,7 +205,7 @@ export function withMeta(doc: JsonText<ToolResult>, meta: Readonly<Record<string
  * Returns a changed result as text. Unchanged members keep their own text, so that a number that no double can
  * represent survives a cut elsewhere.
  */
-function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: Readonly<Record<string, unknown>>): string {
+function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string): string {
   const textOf = (key: string, value: unknown): string => {
     const member = value === doc.value[key] ? doc.member(key) : undefined;
     return member === undefined ? JSON.stringify(value) : doc.slice(member.start, member.end);
@@ -220,9 +221,9 @@ function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: Readonly
  * A server cannot speak for Tollgate: its keys under `tollgate/` are removed (the fake-approval attack), and so is a
  * value that is no object.
  */
-function metaText(theirs: string, ours: Readonly<Record<string, unknown>>): string {
-  if (theirs === '') return JSON.stringify(ours);
+function metaText(theirs: string, ours: string): string {
+  if (theirs === '') return `{${ours}}`;
   const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key)) : [];
   const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
-  return `{${[...parts, JSON.stringify(ours).slice(1, -1)].filter((part) => part !== '').join(',')}}`;
+  return `{${[...parts, ours].filter((part) => part !== '').join(',')}}`;
 }

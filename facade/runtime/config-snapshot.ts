@@ -279,8 +279,9 @@ export class Snapshot {
 /** Counts, announces and logs the end of a call. */
 function reportEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
   const { error, start } = end;
-  const event = callEvent(end, Date.now());
-  metrics.onEnd(end, Date.now());
+  const now = Date.now();
+  const event = callEvent(end, now);
+  metrics.onEnd(end, now);
   feed.note(event);
   log.debug(event, 'call');
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')

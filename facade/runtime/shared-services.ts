@@ -14,7 +14,7 @@ import { CallTally } from '../serve/host/call-statistics.ts';
 import { EventFeed } from '../serve/host/event-feed.ts';
 import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
-import { countFaults, type FaultCounts, Metrics } from './metrics/metrics.ts';
+import { type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
 
 /** The services of every snapshot of a process. */
@@ -50,7 +50,7 @@ export async function openSharedServices(
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
   const faults: FaultCounts = { audit: 0, state: 0 };
-  const state = countFaults(await followState(config.state), () => void (faults.state += 1));
+  const state = await followState(config.state, () => void (faults.state += 1));
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes } = config.audit;

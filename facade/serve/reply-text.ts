@@ -1,6 +1,7 @@
 /** Makes the texts of outgoing JSON-RPC messages. The text of a result is never parsed or rebuilt. */
 import type { WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { Reply } from './facade-port.ts';
 
 /** The id of a request as its sender wrote it; null if it could not be read. */
@@ -15,7 +16,7 @@ export function resultText(id: ReplyId, result: string): string {
 }
 
 function resultHead(id: ReplyId): string {
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":`;
+  return `{"jsonrpc":"2.0","id":${typeof id === 'string' ? jsonString(id) : id},"result":`;
 }
 
 /** Returns a response with an error object. */

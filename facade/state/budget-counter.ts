@@ -27,8 +27,8 @@ export const EMPTY_COUNTER: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, w
 export const AHEAD_SHARE = 1 / 64;
 
 /** Returns a text that only the claims on this counter have. Scopes contain no space. */
-export function counterKey({ budget, scope, key }: CounterName): string {
-  return `${scope} ${budget.length} ${budget}${key}`;
+export function counterKey({ budget, scope, key, counter }: CounterName): string {
+  return counter ?? `${scope} ${budget.length} ${budget}${key}`;
 }
 
 /** Returns whether the window of a counter has ended. The next use begins another one. */
@@ -76,7 +76,9 @@ export function callsAhead({ demands }: BudgetClaim, used: Amounts, { most, held
 
 /** Returns whether `settle` changes anything: an amount that differs, or a slot that becomes free. */
 export function needsSettle({ taken }: Reservation, used: Partial<Amounts>): boolean {
-  return taken.some(({ claim, amounts }) => claim.concurrent !== undefined || isChange(changeOf(amounts, used)));
+  for (const { claim, amounts } of taken)
+    if (claim.concurrent !== undefined || isChange(changeOf(amounts, used))) return true;
+  return false;
 }
 
 /** Returns what a settled counter changes by. A unit that was not reserved, or whose use is not given, stays. */

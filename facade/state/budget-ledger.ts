@@ -116,16 +116,15 @@ interface MemoryCounter {
 
 /** Returns a ledger in memory. It keeps the counters of a scope until `endScope`. */
 export function createMemoryLedger(): Ledger {
-  /** Scope and its key → budget → counter. Scopes contain no space. */
-  const scopes = new Map<string, Map<string, MemoryCounter>>();
+  /** Scope → key → budget → counter. */
+  const scopes = new Map<string, Map<string, Map<string, MemoryCounter>>>();
   const find = ({ budget, scope, key }: CounterName): MemoryCounter | undefined =>
-    scopes.get(`${scope} ${key}`)?.get(budget);
+    scopes.get(scope)?.get(key)?.get(budget);
   const open = (name: CounterName): MemoryCounter => {
     const known = find(name);
     if (known !== undefined) return known;
-    const scope = `${name.scope} ${name.key}`;
     const opened: MemoryCounter = { slots: new Set() };
-    scopes.set(scope, (scopes.get(scope) ?? new Map<string, MemoryCounter>()).set(name.budget, opened));
+    getOrAdd(getOrAdd(scopes, name.scope), name.key).set(name.budget, opened);
     return opened;
   };
   return createLedger({
@@ -137,7 +136,7 @@ export function createMemoryLedger(): Ledger {
       if (entry?.counter?.since !== since) return;
       entry.counter = { since, amounts: addAmounts(entry.counter.amounts, change) };
     },
-    endScope: (scope, key) => void scopes.delete(`${scope} ${key}`),
+    endScope: (scope, key) => void scopes.get(scope)?.delete(key),
     checkSlots: (claim) => {
       const { concurrent: limit } = claim;
       const isFree = limit === undefined || (find(claim)?.slots.size ?? 0) < limit;
@@ -146,4 +145,12 @@ export function createMemoryLedger(): Ledger {
     takeSlot: (name, reservation) => void open(name).slots.add(reservation),
     freeSlot: (name, reservation) => void find(name)?.slots.delete(reservation),
   });
+}
+
+function getOrAdd<V>(maps: Map<string, Map<string, V>>, key: string): Map<string, V> {
+  const known = maps.get(key);
+  if (known !== undefined) return known;
+  const added = new Map<string, V>();
+  maps.set(key, added);
+  return added;
 }

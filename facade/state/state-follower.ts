@@ -137,9 +137,12 @@ type Called<Method extends StateMethod> = Promise<Awaited<ReturnType<State[Metho
 
 const THREAD = new Thread();
 
-/** Opens the state of a folder for a process that serves. Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
-export async function followState(folder: string): Promise<State> {
-  const follower = new Follower(folder);
+/**
+ * Opens the state of a folder for a process that serves. Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST.
+ * `onFault` is called for each read and write that fails.
+ */
+export async function followState(folder: string, onFault: () => void = () => undefined): Promise<State> {
+  const follower = new Follower(folder, onFault);
   try {
     await follower.open();
     return follower;
@@ -151,6 +154,7 @@ export async function followState(folder: string): Promise<State> {
 
 class Follower implements State {
   readonly #folder: string;
+  readonly #onFault: () => void;
   readonly #number: number;
   readonly #pending = new Map<number, (answer: StateResponse) => void>();
   readonly #values = new Map<string, Map<string, string>>();
@@ -165,8 +169,9 @@ class Follower implements State {
   #renewal: Promise<void> | undefined;
   #upToDateUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(folder: string) {
+  constructor(folder: string, onFault: () => void) {
     this.#folder = path.resolve(folder);
+    this.#onFault = onFault;
     this.#number = THREAD.add(this);
   }
 
@@ -188,7 +193,10 @@ class Follower implements State {
 
   refresh(): Promise<void> | undefined {
     if (this.#isUpToDate()) return undefined;
-    this.#renewal ??= this.#renew().finally(() => (this.#renewal = undefined));
+    if (this.#renewal === undefined) {
+      this.#renewal = this.#renew().finally(() => (this.#renewal = undefined));
+      this.#renewal.catch(this.#onFault);
+    }
     return this.#renewal;
   }
 
@@ -313,7 +321,9 @@ class Follower implements State {
   }
 
   #call<Method extends StateMethod>(op: Method, args: Parameters<State[Method]>): Called<Method> {
-    return this.#ask({ op, args } as StateCall) as Called<Method>;
+    const called = this.#ask({ op, args } as StateCall) as Called<Method>;
+    called.catch(this.#onFault);
+    return called;
   }
 
   #isUpToDate(): boolean {
@@ -341,7 +351,9 @@ class Follower implements State {
 
   /** Throws the present fault, because old values must not be used. */
   #check(): void {
-    if (this.#fault !== undefined) throw this.#fault;
+    if (this.#fault === undefined) return;
+    this.#onFault();
+    throw this.#fault;
   }
 
   #apply({ all, changes }: ValueChanges): void {

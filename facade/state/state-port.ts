@@ -24,6 +24,8 @@ export interface CounterName {
   readonly budget: string;
   readonly scope: string;
   readonly key: string;
+  /** What `counterKey` returns, for a claim that many calls share. */
+  readonly counter?: string;
 }
 
 /** The claim of one call on one budget. */

@@ -67,7 +67,7 @@ describe('the audit log of a process', () => {
         sealRecord(
           { entry: { type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' } },
           { seq: 1, ts: '', prev: NO_HASH },
-        ).bytes.toString(),
+        ).line,
       );
       expect(new Set(sealed).size).toBe(sealed.length);
       expectTypeOf<AuditEntry>().toExtend<ChainEntry>();

@@ -120,7 +120,7 @@ describe('tollgate audit verify', () => {
   it('finds a record after the end of a chain, and a sealed line that is no record', () => {
     const { folder, lines, head, path, write } = log();
     const sealed = (body: object, seq: number, prev: string): Buffer =>
-      sealRecord({ entry: body as never }, { seq, ts: 't', prev }).bytes;
+      Buffer.from(sealRecord({ entry: body as never }, { seq, ts: 't', prev }).line);
     writeFileSync(path, Buffer.concat([Buffer.from(`${lines.join('\n')}\n`), sealed(intent('9'), 8, head)]));
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('after the end') }]);
     write(['']);
@@ -170,8 +170,8 @@ describe('tollgate audit verify', () => {
 
 describe('the form of a chain', () => {
   it('seals bytes and not text: lines with the same text but other bytes differ', () => {
-    const { bytes } = sealRecord({ entry: intent('\uFFFD') }, { seq: 1, ts: 't', prev: 'p' });
-    const line = bytes.subarray(0, -1);
+    const sealed = sealRecord({ entry: intent('\uFFFD') }, { seq: 1, ts: 't', prev: 'p' });
+    const line = Buffer.from(sealed.line).subarray(0, -1);
     expect(checkSeal(line)).toBeDefined();
     const at = line.indexOf(Buffer.from('\uFFFD'));
     const other = Buffer.from(line);

@@ -59,7 +59,7 @@ export function writeDeadChain(folder: string, files: readonly (readonly ChainEn
       { seq: (seq += 1), ts: new Date(Date.UTC(2026, 0, 1) + seq * 1000).toISOString(), prev },
     );
     prev = sealed.hash;
-    return sealed.bytes;
+    return Buffer.from(sealed.line);
   };
   for (const [part, entries] of files.entries()) {
     const mark = { chain, pid: DEAD_PID, born: 'x.1' };

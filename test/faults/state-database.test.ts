@@ -294,6 +294,18 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
       expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
   });
 
+  it('reports each read and write that fails' + verifies('ST-34'), async () => {
+    let faults = 0;
+    const other = await followState(temporaryFolder(), () => void (faults += 1));
+    await other.put('a', 'b', 'c');
+    expect([other.get('a', 'b'), faults]).toEqual(['c', 0]);
+    await other.close();
+    expect(() => other.get('a', 'b')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+    expect(await codeOf(Promise.resolve(other.put('a', 'b', 'd')))).toBe('STATE_FAILED');
+    expect(await codeOf(Promise.resolve(other.remove('a', 'b')))).toBe('STATE_FAILED');
+    expect(faults).toBe(3);
+  });
+
   it('starts its state thread again after it died, and ends in order', async () => {
     const fixture = startFixture('state-thread.ts', [temporaryFolder()]);
     const [line] = await fixture.ended;

@@ -111,7 +111,7 @@ function shaped(doc: JsonDoc<ToolResult>): unknown {
     raw: false,
     spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) },
     reader: 'read',
-    meta: { 'tollgate/a': 1 },
+    meta: '"tollgate/a":1',
     ownNotes: true,
     notes: [],
   });
@@ -345,7 +345,7 @@ export const TARGETS: readonly Target[] = [
       _meta: { ...keyed(text), 'tollgate/x': 1 },
       content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })),
     }),
-    (value) => [withMeta(parseJsonDoc(JSON.stringify(value)) as never, { 'tollgate/a': 1 }), withoutOwnKeys(value)],
+    (value) => [withMeta(parseJsonDoc(JSON.stringify(value)) as never, '"tollgate/a":1'), withoutOwnKeys(value)],
   ),
   ofText('spills', async (text) => {
     const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 });

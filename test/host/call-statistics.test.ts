@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { CallTally } from '../../facade/serve/host/call-statistics.ts';
+import { CallTally, countKey } from '../../facade/serve/host/call-statistics.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { ACT, startRaw } from '../properties/raw-facade.ts';
@@ -16,7 +16,8 @@ function open(folder: string): State {
   return state;
 }
 
-const OK = { tool: 'read', origin: 'app', outcome: 'ok', ms: 10 };
+const OK = { tool: 'read', origin: 'app', outcome: 'ok' };
+const KIND = countKey(OK);
 
 describe('call statistics', () => {
   it('survive a restart of the facade' + verifies('ST-47', 'HB-13'), async () => {
@@ -48,10 +49,10 @@ describe('call statistics', () => {
     const folder = temporaryFolder();
     const tallies = [open(folder), open(folder), open(folder)].map((state) => new CallTally(state));
     for (let n = 0; n < 50; n += 1) {
-      for (const tally of tallies) tally.count(OK);
+      for (const tally of tallies) tally.count(KIND, 10);
       await Promise.all(tallies.map((tally) => tally.flush()));
     }
-    tallies[0]?.count({ tool: 'read', origin: 'app', outcome: 'DENIED' });
+    tallies[0]?.count(countKey({ ...OK, outcome: 'DENIED' }));
     expect(tallies[0]?.read()).toEqual({
       calls: 151,
       succeeded: 150,
@@ -68,7 +69,7 @@ describe('call statistics', () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
     const folder = temporaryFolder();
-    new CallTally(open(folder)).count(OK);
+    new CallTally(open(folder)).count(KIND, 10);
     await vi.advanceTimersByTimeAsync(5000);
     expect(new CallTally(open(folder)).read().calls).toBe(1);
   });
@@ -85,17 +86,17 @@ describe('call statistics', () => {
           return state.swap(...change);
         },
       });
-      tally.count(OK);
+      tally.count(KIND, 10);
       await tally.flush();
-      tally.count(OK);
+      tally.count(KIND, 10);
       isFull = false;
       await tally.flush();
       expect(new CallTally(state).read().calls).toBe(2);
       await state.put('statistics', 'calls', '{');
-      tally.count(OK);
+      tally.count(KIND, 10);
       await tally.flush();
       expect(new CallTally(state).read().calls).toBe(1);
-      for (let n = 0; n < 3000; n += 1) tally.count({ ...OK, origin: `https://page-${n}.example` });
+      for (let n = 0; n < 3000; n += 1) tally.count(countKey({ ...OK, origin: `https://page-${n}.example` }), 1);
       await tally.flush();
       const { calls, byOrigin } = new CallTally(state).read();
       expect([calls, Object.keys(byOrigin).length]).toEqual([3001, 1001]);

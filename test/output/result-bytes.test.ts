@@ -25,7 +25,7 @@ const request = (more: Partial<ShapeRequest> = {}): ShapeRequest => ({
   reader: 'read',
   ownNotes: false,
   notes: [],
-  meta: { 'tollgate/a': 1 },
+  meta: '"tollgate/a":1',
   spill: { put: (text) => ({ handle: 'spill://0', bytes: Buffer.byteLength(text) }) },
   ...more,
 });

@@ -48,7 +48,7 @@ function request(more: Partial<ShapeRequest> = {}): ShapeRequest {
     reader: 'read',
     ownNotes: false,
     notes: [],
-    meta: { 'tollgate/provenance': { server: 's' } },
+    meta: '"tollgate/provenance":{"server":"s"}',
     spill: { put: (text) => spills.put(text, owner, { effect, labels: [], maxBytes: 1_000_000 }) },
     ...more,
   };
@@ -195,7 +195,7 @@ describe('a cut result' + verifies('HA-11', 'CY-19'), () => {
       await shownWith(3_000, 3),
     ]).toEqual([0, 0, 1, 2, 3]);
     expect(
-      await textOf(doc({ content: [{ type: 'text', text: 'no picture' }] }), request({ mediaBytes: 0, meta: {} })),
+      await textOf(doc({ content: [{ type: 'text', text: 'no picture' }] }), request({ mediaBytes: 0, meta: '' })),
     ).toContain('"content":[{"type":"text","text":"no picture"}]');
     // An image that did not fit is stored completely.
     const result = JSON.parse(await textOf(doc({ content: [image] }), request({ mediaBytes: 0 }))) as ToolResult;

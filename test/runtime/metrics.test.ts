@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createAccess } from '../../facade/cli/serving/client-access.ts';
-import { countFaults } from '../../facade/runtime/metrics/metrics.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { server as entry } from '../cli/terminal.ts';
 import { initialize, request } from '../serve/fake-facade.ts';
@@ -221,28 +220,6 @@ describe('/metrics', () => {
 });
 
 describe('faults of audit and state' + verifies('ST-34'), () => {
-  it('are counted if they are thrown or rejected, and change nothing else', async () => {
-    class Port {
-      #base = 1;
-      get head(): number {
-        return this.#base;
-      }
-      add(one: number): number {
-        if (one > 5) throw new Error('too much');
-        return (this.#base += one);
-      }
-      async late(): Promise<never> {
-        throw new Error('late');
-      }
-    }
-    let faults = 0;
-    const port = countFaults(new Port(), () => void (faults += 1));
-    expect([port.add(2), port.head, faults]).toEqual([3, 3, 0]);
-    expect(() => port.add(9)).toThrow('too much');
-    await expect(port.late()).rejects.toThrow('late');
-    expect(faults).toBe(2);
-  });
-
   it('appear in /metrics', async () => {
     const { facade, page } = await start();
     const session = facade.open('boss');

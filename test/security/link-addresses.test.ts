@@ -21,7 +21,7 @@ const shaped = async (
     raw: false,
     spill,
     reader: 'read',
-    meta: {},
+    meta: '',
     ownNotes: false,
     notes: [],
   });

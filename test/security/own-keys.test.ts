@@ -52,7 +52,7 @@ describe('a key of _meta that looks like one of Tollgate (M)', () => {
     const whole = { content: [], _meta: meta };
     expect(
       JSON.parse(
-        joinText(withMeta(parseJsonDoc(JSON.stringify(whole)) as JsonText<ToolResult>, { 'tollgate/labels': [] })),
+        joinText(withMeta(parseJsonDoc(JSON.stringify(whole)) as JsonText<ToolResult>, '"tollgate/labels":[]')),
       ),
     ).toEqual({
       content: [],

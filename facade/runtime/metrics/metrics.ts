@@ -1,7 +1,7 @@
 /** Counts calls and server events for Prometheus (HB-06). No client can increase the number of label values. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { EndedCall } from '../../call/record.ts';
-import type { CallTally, Statistics } from '../../serve/host/call-statistics.ts';
+import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import {
   type DurationHistogram,
   emptyHistogram,
@@ -28,7 +28,15 @@ interface CallCount {
   readonly tool: string;
   readonly origin: string;
   readonly outcome: string;
+  /** Under which name the tally counts them. */
+  readonly kind: string;
   count: number;
+}
+
+/** Durations of the calls of one principal and tool. */
+interface Durations {
+  readonly upstream: DurationHistogram;
+  readonly whole: DurationHistogram;
 }
 
 /** How often the audit and the state failed. */
@@ -54,8 +62,7 @@ export class Metrics {
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, CallCount>();
   /** By principal and tool. */
-  readonly #upstream = new Map<string, Map<string, DurationHistogram>>();
-  readonly #whole = new Map<string, Map<string, DurationHistogram>>();
+  readonly #durations = new Map<string, Map<string, Durations>>();
   readonly #faults: FaultCounts;
   #spilled = 0;
 
@@ -77,15 +84,27 @@ export class Metrics {
     const outcome = end.error?.code ?? (shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
     const { id: principal, origin } = end.start.principal;
     const key = `${outcome} ${principal} ${origin} ${tool}`;
-    const counter = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
-    if (counter.count === 0) this.#calls.set(key, counter);
+    let counter = this.#calls.get(key);
+    if (counter === undefined) {
+      counter = { principal, tool, origin, outcome, kind: countKey({ tool, origin, outcome }), count: 0 };
+      this.#calls.set(key, counter);
+    }
     counter.count += 1;
     const ms = forwarded?.upstreamMs;
-    this.#tally.count({ tool, origin, outcome, ms });
+    this.#tally.count(counter.kind, ms);
     this.#spilled += shaped?.spilled ?? 0;
-    if (ms !== undefined) observe(histogramOf(this.#upstream, principal, tool), ms / 1000);
+    const { upstream, whole } = this.#durationsOf(principal, tool);
+    if (ms !== undefined) observe(upstream, ms / 1000);
     // A clock may be set back.
-    observe(histogramOf(this.#whole, principal, tool), Math.max(0, now - end.start.startedAt) / 1000);
+    observe(whole, Math.max(0, now - end.start.startedAt) / 1000);
+  }
+
+  #durationsOf(principal: string, tool: string): Durations {
+    let tools = this.#durations.get(principal);
+    if (tools === undefined) this.#durations.set(principal, (tools = new Map()));
+    let durations = tools.get(tool);
+    if (durations === undefined) tools.set(tool, (durations = { upstream: emptyHistogram(), whole: emptyHistogram() }));
+    return durations;
   }
 
   /** Notes that a call begins (1) or stops (-1) to wait for a person. */
@@ -104,17 +123,17 @@ export class Metrics {
       const key = labelled({ tool, origin, outcome });
       if (isIncluded(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
     }
-    const samplesByTool = (durations: ByTool): [string, DurationHistogram][] =>
-      [...sumByTool(durations, isIncluded)].map(([tool, histogram]) => [labelled({ tool }), histogram]);
+    const samplesByTool = (which: keyof Durations): [string, DurationHistogram][] =>
+      [...sumByTool(this.#durations, isIncluded, which)].map(([tool, histogram]) => [labelled({ tool }), histogram]);
     const servers = Object.entries(readings.health);
     const lines = [
       ...metricFamily('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
       ...histograms(
         'tollgate_call_seconds',
         'Time from the request to its answer, including waits for persons and budgets.',
-        samplesByTool(this.#whole),
+        samplesByTool('whole'),
       ),
-      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', samplesByTool(this.#upstream)),
+      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', samplesByTool('upstream')),
       ...metricFamily(
         'tollgate_server_state',
         ['gauge', '1 for the state that the server is in.'],
@@ -173,26 +192,17 @@ export class Metrics {
   }
 }
 
-/** Durations by principal and tool. */
-type ByTool = ReadonlyMap<string, ReadonlyMap<string, DurationHistogram>>;
-
-function histogramOf(
-  all: Map<string, Map<string, DurationHistogram>>,
-  principal: string,
-  tool: string,
-): DurationHistogram {
-  const tools = all.get(principal) ?? new Map<string, DurationHistogram>();
-  const histogram = tools.get(tool) ?? emptyHistogram();
-  all.set(principal, tools.set(tool, histogram));
-  return histogram;
-}
-
 /** Adds up the durations of the included principals by tool. */
-function sumByTool(all: ByTool, isIncluded: (principal: string) => boolean): ReadonlyMap<string, DurationHistogram> {
+function sumByTool(
+  all: ReadonlyMap<string, ReadonlyMap<string, Durations>>,
+  isIncluded: (principal: string) => boolean,
+  which: keyof Durations,
+): ReadonlyMap<string, DurationHistogram> {
   const found = new Map<string, DurationHistogram>();
   for (const [principal, tools] of all) {
     if (!isIncluded(principal)) continue;
-    for (const [tool, { buckets, sum, count }] of tools) {
+    for (const [tool, { [which]: durations }] of tools) {
+      const { buckets, sum, count } = durations;
       const histogram = found.get(tool) ?? emptyHistogram();
       found.set(tool, {
         buckets: histogram.buckets.map((bucketCount, at) => bucketCount + (buckets[at] ?? 0)),
@@ -202,43 +212,4 @@ function sumByTool(all: ByTool, isIncluded: (principal: string) => boolean): Rea
     }
   }
   return found;
-}
-
-/** Returns the port with methods that call `onFault` when they throw or reject. */
-export function countFaults<T extends object>(port: T, onFault: () => void): T {
-  const counting = {} as T;
-  for (const name of memberNames(port)) {
-    const member: unknown = Reflect.get(port, name);
-    Object.defineProperty(
-      counting,
-      name,
-      typeof member === 'function'
-        ? { value: countingMethod(port, member as Method, onFault) }
-        : { get: () => Reflect.get(port, name) as unknown },
-    );
-  }
-  return counting;
-}
-
-type Method = (...args: readonly unknown[]) => unknown;
-
-function countingMethod(port: object, method: Method, onFault: () => void): Method {
-  return (...args) => {
-    try {
-      const result = method.apply(port, args as unknown[]);
-      if (result instanceof Promise) result.catch(onFault);
-      return result;
-    } catch (thrown) {
-      onFault();
-      throw thrown;
-    }
-  };
-}
-
-/** Returns the names of the members of an object and of its class. */
-function memberNames(port: object): ReadonlySet<string> {
-  const names = new Set<string>();
-  for (let one = port; one !== null && one !== Object.prototype; one = Object.getPrototypeOf(one) as object)
-    for (const name of Object.getOwnPropertyNames(one)) if (name !== 'constructor') names.add(name);
-  return names;
 }

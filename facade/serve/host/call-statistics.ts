@@ -12,16 +12,20 @@ export interface Statistics {
   readonly byOutcome: Readonly<Record<string, number>>;
 }
 
-/** How a call ended. `ms`: the time that its server took; undefined if no server was called. */
+/** How a call ended. */
 export interface CallEnd {
   readonly tool: string;
   readonly origin: string;
   /** A code, `TOOL_FAILED`, or `ok`. */
   readonly outcome: string;
-  readonly ms?: number | undefined;
 }
 
-/** What is stored. `ends`: tool, origin and outcome as a JSON list, with their number. */
+/** Returns the name under which such calls are counted. */
+export function countKey({ tool, origin, outcome }: CallEnd): string {
+  return JSON.stringify([tool, origin, outcome]);
+}
+
+/** What is stored. `ends`: the number of calls by what `countKey` returns. */
 interface Counts {
   readonly ends: Map<string, number>;
   ms: number;
@@ -51,9 +55,9 @@ export class CallTally {
     this.#state = state;
   }
 
-  /** Counts a call. Never throws. */
-  count({ tool, origin, outcome, ms }: CallEnd): void {
-    addEnds(this.#own, JSON.stringify([tool, origin, outcome]), 1);
+  /** Counts a call. `ms`: the time that its server took; undefined if no server was called. Never throws. */
+  count(kind: string, ms?: number): void {
+    addEnds(this.#own, kind, 1);
     this.#own.ms += ms ?? 0;
     this.#own.timed += ms === undefined ? 0 : 1;
     this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();

@@ -117,9 +117,9 @@ export interface CallEvent {
   readonly ms: number;
   readonly bytes: number;
   readonly executed: OutcomeEntry['executed'];
-  readonly code?: ErrorCode;
+  readonly code: ErrorCode | undefined;
   /** For a failed call: whether the same call may succeed later. */
-  readonly retryable?: boolean;
+  readonly retryable: boolean | undefined;
 }
 
 /** Returns the event of a call that ended at `now` (ms since 1970). */
@@ -143,6 +143,7 @@ export function callEvent(end: EndedCall, now: number): CallEvent {
     ms: now - startedAt,
     bytes: error !== undefined ? 0 : (shaped?.sent ?? serverErrorBytes ?? 0),
     executed: forwarded?.executed ?? 'no',
-    ...(failed && { code: error?.code ?? 'TOOL_FAILED', retryable: error?.retryable ?? false }),
+    code: failed ? (error?.code ?? 'TOOL_FAILED') : undefined,
+    retryable: failed ? (error?.retryable ?? false) : undefined,
   };
 }
