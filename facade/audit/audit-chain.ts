@@ -72,20 +72,17 @@ export type CallEntry =
   | WithUndefined<Omit<BudgetEntry, keyof CallFacts>>
   | WithUndefined<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
 
-/**
- * What is sealed: an entry, or the texts of an entry of a call and of its facts (JSON objects whose members become part
- * of the record).
- */
+/** What is sealed: an entry, or the texts of an entry of a call and of its facts. */
 export type Sealable =
   | { readonly entry: ChainEntry; readonly facts?: undefined }
   | { readonly entry: CallEntryText; readonly facts: string };
 
-/** The JSON of a `CallEntry`. */
+/** The JSON of a `CallEntry` without its braces, as it becomes part of the record. */
 export type CallEntryText = string & { readonly of?: CallEntry };
 
-/** Returns an entry of a call as JSON. */
+/** Returns an entry of a call as text. */
 export function callEntryText(entry: CallEntry | Omit<Extract<CallEntry, { type: 'intent' }>, 'sizes'>): CallEntryText {
-  return JSON.stringify(entry);
+  return JSON.stringify(entry).slice(1, -1);
 }
 
 /** Every type of a record, in the order of docs/audit.md. */
@@ -161,8 +158,8 @@ function membersOf(entry: ChainEntry): string {
 
 /** The types of entry and facts have no key of the seal. */
 function callMembers(entry: CallEntryText, facts: string): string {
-  if (entry.length + facts.length <= MAX_RECORD) return `${entry.slice(1, -1)},${facts.slice(1, -1)}`;
-  return JSON.stringify(bounded({ ...(JSON.parse(entry) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
+  const members = `${entry},${facts}`;
+  return members.length <= MAX_RECORD ? members : JSON.stringify(bounded(JSON.parse(`{${members}}`))).slice(1, -1);
 }
 
 /**

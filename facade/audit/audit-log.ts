@@ -30,9 +30,9 @@ export interface AuditLog {
    */
   append(entry: AuditEntry): void;
   /**
-   * Seals a record of a call, with the text of its facts, at once. Resolves when write(2) has taken it and the other
-   * records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of these records is in the
-   * log.
+   * Seals a record of a call, with the text of its facts (JSON without braces), at once. Resolves when write(2) has
+   * taken it and the other records of this turn of the event loop. Throws or rejects with AUDIT_FAILED; then none of
+   * these records is in the log.
    */
   appendCall(entry: CallEntryText, facts: string): Promise<void>;
   /**
@@ -67,15 +67,16 @@ export interface AuditOptions {
  */
 const SYNC_MS = 50;
 const DAY_MS = 86_400_000;
-/** A batch of this size is written before the next record is sealed. Bytes. */
-const BATCH_BYTES = 256 * 1024;
+/** A batch of this size is written before the next record is sealed. */
+const BATCH_CHARACTERS = 256 * 1024;
 
 /** Sealed records that wait for their write, and the place in the chain before them. */
 interface Batch {
   readonly seq: number;
   readonly head: string;
   readonly lines: string[];
-  bytes: number;
+  /** Of all lines, which are nearly always ASCII. */
+  characters: number;
   readonly written: Promise<void>;
   readonly settle: (failure?: unknown) => void;
 }
@@ -148,7 +149,7 @@ class Chain implements AuditLog {
       const sealed = this.#seal({ entry, facts }, now);
       const batch = (this.#batch ??= this.#beginBatch());
       batch.lines.push(sealed.line);
-      batch.bytes += Buffer.byteLength(sealed.line);
+      batch.characters += sealed.line.length;
       this.#advance(sealed);
       return batch.written;
     });
@@ -205,7 +206,7 @@ class Chain implements AuditLog {
     // The caller of appendCall sees the failure. Without a handler here, a call that has ended would end the process.
     written.catch(() => undefined);
     setImmediate(() => this.#writeBatch());
-    return { seq: this.#seq, head: this.#head, lines: [], bytes: 0, written, settle };
+    return { seq: this.#seq, head: this.#head, lines: [], characters: 0, written, settle };
   }
 
   /** Writes the batch, if there is one. After a failure the chain is as it was before the batch. Never throws. */
@@ -227,8 +228,8 @@ class Chain implements AuditLog {
 
   /** Returns the file for the next record. After a full or removed file, the chain goes on in the next one. */
   #fileForNext(now: number): ChainFile {
-    const waiting = this.#batch?.bytes ?? 0;
-    if (waiting >= BATCH_BYTES) this.#writeBatch();
+    const waiting = this.#batch?.characters ?? 0;
+    if (waiting >= BATCH_CHARACTERS) this.#writeBatch();
     const file = this.#file;
     const isFull = file === undefined || file.size + waiting >= this.#options.rotateBytes || now >= this.#dayEnd;
     if (!isFull && file.isInPlace(now)) return file;

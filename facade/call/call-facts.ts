@@ -1,6 +1,6 @@
 /** What every record of a call states, and the intent record. Never a payload. */
 import { memoize } from '../../catalogs/text/collections.ts';
-import { jsonMember, jsonString } from '../../catalogs/text/json-string.ts';
+import { jsonMember } from '../../catalogs/text/json-string.ts';
 import type { CallDecision, Effect, Principal, Reason } from '../../policies/port.ts';
 import { type CallEntryText, callEntryText } from '../audit/audit-chain.ts';
 import type { AuditObligations, AuditReason, CallFacts } from '../audit/audit-entry.ts';
@@ -16,15 +16,14 @@ export interface KnownCall {
   readonly judged?: JudgedCall | undefined;
 }
 
-/** Returns, as JSON, the facts that every record of a call states: an object of the type `CallFacts`. */
+/** Returns the facts that every record of a call states: the JSON of `CallFacts` without braces. */
 export function callFactsText(call: KnownCall, digest: (text: string) => string): string {
   const { start, caller, exposed, judged } = call;
   const lowered = judged?.lowered;
   const effect = lowered?.effect;
   const decision = judged?.decision;
   return (
-    `{"id":${jsonString(start.id)}` +
-    jsonMember('session', start.session) +
+    `"id":"${start.id}","session":"${start.session}"` +
     jsonMember('run', caller?.run ?? start.session) +
     jsonMember('correlation', caller?.correlation) +
     jsonMember('exposed', exposed?.name ?? start.requestedName) +
@@ -34,7 +33,7 @@ export function callFactsText(call: KnownCall, digest: (text: string) => string)
     jsonMember('verb', effect?.verb) +
     (effect === undefined ? '' : `,"effectDigest":"${effectDigest(effect, lowered?.argsText ?? '', digest)}"`) +
     jsonMember('consent', judged?.consent) +
-    `,"principal":${principalText(start.principal)}${decision === undefined ? '' : reasonsText(decision)}}`
+    `,"principal":${principalText(start.principal)}${decision === undefined ? '' : reasonsText(decision)}`
   );
 }
 
@@ -89,7 +88,7 @@ export function obligationsOf({ decision, preconditions }: JudgedCall = {}): Aud
 export function intentRecord(allowed: AllowedCall, argBytes: number): CallEntryText {
   const { decision, preconditions } = allowed;
   return preconditions.budgets.length === 0
-    ? `${usualIntent(decision)},"sizes":{"args":${argBytes}}}`
+    ? `${usualIntent(decision)},"sizes":{"args":${argBytes}}`
     : callEntryText({
         type: 'intent',
         outcome: 'allow',
@@ -98,7 +97,7 @@ export function intentRecord(allowed: AllowedCall, argBytes: number): CallEntryT
       });
 }
 
-/** The record without its sizes and the last brace, for calls of a kept decision that have no budgets of their own. */
+/** The record without its sizes, for calls of a kept decision that have no budgets of their own. */
 const usualIntent = memoize((decision: CallDecision) =>
-  callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf({ decision }) }).slice(0, -1),
+  callEntryText({ type: 'intent', outcome: 'allow', obligations: obligationsOf({ decision }) }),
 );

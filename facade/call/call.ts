@@ -1,5 +1,6 @@
 /** The path of a call: nine stages in order, and the only place that catches what they throw. */
 import { UpstreamError } from '../../adapters/port.ts';
+import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
@@ -39,7 +40,7 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
     principal: session.principal,
     session: session.id,
     requestedName: asked.name,
-    argBytes: Buffer.byteLength(asked.args.text),
+    argBytes: sizeOfDoc(asked.args),
     startedAt: deps.now(),
     revision: policy.revision,
   };

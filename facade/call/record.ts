@@ -107,7 +107,7 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
 }
 
 /**
- * Returns the last record of a call as JSON: an outcome after an intent, otherwise the refusal by a budget or the
+ * Returns the text of the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the
  * decision.
  */
 function finalRecordText(end: EndedCall, now: number): CallEntryText {
@@ -136,26 +136,29 @@ function reasonsOf({ cause, data }: TollgateError): readonly AuditReason[] | und
   return Array.isArray(data.reasons) ? data.reasons.map(reasonPlace) : undefined;
 }
 
-/** Returns an `OutcomeEntry` without its facts as JSON. Nearly every call has one, so it is written without objects. */
+/** Returns the text of an `OutcomeEntry` without its facts. Nearly every call has one, so no object is made for it. */
 function outcomeText(
   { start, forwarded, shaped, serverErrorBytes, progress, error }: SentCall,
   ms: number,
 ): CallEntryText {
   const { executed, upstreamMs, rawBytes, scope, answer } = forwarded;
-  const sizes = `"args":${start.argBytes}${jsonMember('raw', rawBytes)}`;
-  const sent = shaped === undefined ? '' : `,"sent":${shaped.sent},"spilled":${shaped.spilled}`;
-  const shapedText =
-    shaped === undefined
-      ? ''
-      : `,"cut":${shaped.cut},"redactions":${shaped.redactions},"escaped":${shaped.escaped}` +
-        jsonMember('removed', shaped.links > 0 ? shaped.links : undefined);
   const counts = progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined;
+  const sizes = `{"args":${start.argBytes}${jsonMember('raw', rawBytes)}`;
   return (
-    `{"type":"outcome"${jsonMember('code', error?.code)},"ms":${ms}` +
-    `,"outcome":"${error === undefined ? 'allow' : 'error'}","executed":"${executed}"${jsonMember('upstreamMs', upstreamMs)}` +
-    `${scope === undefined ? '' : `,"whose":${JSON.stringify(scope)}`}${jsonMember('hits', answer?.hits)}` +
-    `,"sizes":{${sizes}${sent}}${jsonMember('isError', serverErrorBytes !== undefined ? true : shaped?.isError)}` +
-    `${shapedText}${counts === undefined ? '' : `,"progress":${JSON.stringify(counts)}`}}`
+    `"type":"outcome"${jsonMember('code', error?.code)},"ms":${ms},"outcome":` +
+    `${error === undefined ? '"allow"' : '"error"'},"executed":"${executed}"${jsonMember('upstreamMs', upstreamMs)}` +
+    (scope === undefined ? '' : `,"whose":${JSON.stringify(scope)}`) +
+    jsonMember('hits', answer?.hits) +
+    (shaped === undefined ? `,"sizes":${sizes}}` : shapedMembers(shaped, sizes)) +
+    jsonMember('isError', serverErrorBytes !== undefined ? true : shaped?.isError) +
+    (counts === undefined ? '' : `,"progress":${JSON.stringify(counts)}`)
+  );
+}
+
+function shapedMembers({ sent, spilled, cut, redactions, escaped, links }: Shaped, sizes: string): string {
+  return (
+    `,"sizes":${sizes},"sent":${sent},"spilled":${spilled}},"cut":${cut},"redactions":${redactions}` +
+    `,"escaped":${escaped}${jsonMember('removed', links > 0 ? links : undefined)}`
   );
 }
 

@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
+import { type JsonDoc, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { repairArguments } from '../../catalogs/validation/argument-repair.ts';
 import { type Fault, formatFaults } from '../../catalogs/validation/validation-faults.ts';
@@ -35,8 +35,7 @@ export interface BoundArguments {
 
 /** Binds arguments to a tool. Throws ARGS_INVALID with paths, expectations and legal names, at most 1 kB. */
 export function bindArguments(given: JsonDoc, shape: ArgsShape): BoundArguments {
-  if (Buffer.byteLength(given.text) > shape.maxBytes)
-    throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
+  if (sizeOfDoc(given) > shape.maxBytes) throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
   const doc = asObject(given);
   const lifted = shape.lift(doc.value);
   const pinned = applyPins(lifted.args, shape.pins);

@@ -3,6 +3,7 @@
  * that would run without a restriction because of a wrong name.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { memoize } from '../../catalogs/text/collections.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
 import type { OfferedTool, Policy, Principal } from '../../policies/port.ts';
 import type { ArgumentMention, Config, ToolMention } from '../config/config.ts';
@@ -203,14 +204,12 @@ export function namePrecondition(
     const entries = servers.has(server) ? entriesOf(server) : [];
     // A server that has not listed yet has no definitions to check against. No call reaches it before it lists.
     if (entries.length === 0) return [];
-    const known =
-      cached.get(entries) ??
-      findUnknownNames(
-        config,
-        server,
-        entries.map(({ tool }) => tool),
-      );
-    cached.set(entries, known);
+    let known = cached.get(entries);
+    if (known === undefined) {
+      const tools = entries.map(({ tool }) => tool);
+      known = findUnknownNames(config, server, tools);
+      cached.set(entries, known);
+    }
     return known;
   };
   const faultOf = (
@@ -220,16 +219,13 @@ export function namePrecondition(
     unknownOf(server).find(
       ({ binds, profile }) => binds?.(tool) === true && (profile === undefined || principal.profiles.includes(profile)),
     );
-  const views = new WeakMap<Principal, PreconditionView>();
-  const viewOf = (principal: Principal): PreconditionView => {
-    const view: PreconditionView = views.get(principal) ?? {
+  const viewOf = memoize(
+    (principal: Principal): PreconditionView => ({
       revision: '',
       hides: () => false,
       withholds: (tool) => faultOf(principal, tool) !== undefined,
-    };
-    views.set(principal, view);
-    return view;
-  };
+    }),
+  );
   return {
     unknownOf,
     view: viewOf,

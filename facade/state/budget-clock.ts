@@ -12,10 +12,12 @@ export interface Instant {
 }
 
 const BOOT = readBoot();
+/** The monotonic time at which `performance.now()` was 0. */
+const ORIGIN = Number(process.hrtime.bigint() / 1_000n) / 1_000 - performance.now();
 
 /** Returns the present moment. All processes of a machine share both clocks. */
 export function instant(): Instant {
-  return { wall: Date.now(), monotonic: Math.round(Number(process.hrtime.bigint() / 1_000n) / 1_000), boot: BOOT };
+  return { wall: Date.now(), monotonic: Math.round(ORIGIN + performance.now()), boot: BOOT };
 }
 
 /** Returns the ms between two moments. Over a reboot it uses the wall clock, and returns 0 if that was set back. */

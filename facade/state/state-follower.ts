@@ -26,7 +26,7 @@ const YOUNG_MB = 4;
 /** How long to wait before a new thread is started after one has ended, ms. */
 const RESTART_MS = 500;
 
-/** The most lists that are cached. */
+/** The most lists of one space that are cached. */
 const MAX_LISTS = 1_000;
 
 /** The methods of the state that the thread runs. */
@@ -158,7 +158,8 @@ class Follower implements State {
   readonly #number: number;
   readonly #pending = new Map<number, (answer: StateResponse) => void>();
   readonly #values = new Map<string, Map<string, string>>();
-  readonly #lists = new Map<string, ReadonlyMap<string, string>>();
+  /** Space → prefix → list. */
+  readonly #lists = new Map<string, Map<string, ReadonlyMap<string, string>>>();
   readonly #proved = new BigInt64Array(new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT));
   #stops: Stops | undefined;
   #version = 0;
@@ -207,15 +208,15 @@ class Follower implements State {
 
   list(space: string, prefix = ''): ReadonlyMap<string, string> {
     this.#check();
-    const name = `${space}\n${prefix}`;
-    const known = this.#lists.get(name);
+    const known = this.#lists.get(space)?.get(prefix);
     if (known !== undefined) return known;
     const found = [...(this.#values.get(space) ?? [])]
       .filter(([key]) => key.startsWith(prefix))
       .sort(([one], [other]) => (one < other ? -1 : 1));
     const list = new Map(found);
-    if (this.#lists.size >= MAX_LISTS) this.#lists.clear();
-    this.#lists.set(name, list);
+    const lists = this.#lists.get(space) ?? new Map<string, ReadonlyMap<string, string>>();
+    if (lists.size >= MAX_LISTS) lists.clear();
+    this.#lists.set(space, lists.set(prefix, list));
     return list;
   }
 

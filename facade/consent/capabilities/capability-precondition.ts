@@ -2,7 +2,7 @@
  * Applies capabilities to lists and calls. A capability that no owner added does not exist; an added one has its own
  * budget. Internal servers need none, except for other workspaces.
  */
-
+import { LRUCache } from 'lru-cache';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import {
@@ -148,10 +148,13 @@ function refusal({ name, title }: Capability): TollgateError {
 
 /** Returns the capabilities of a tool by its name. The answers are cached, because a list asks for thousands. */
 function namesOf(): (tool: string) => readonly Capability[] {
-  const known = new Map<string, readonly Capability[]>();
+  const known = new LRUCache<string, readonly Capability[]>({ max: 20_000 });
   return (tool) => {
-    const found = known.get(tool) ?? [...TOOL_CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
-    if (known.size < 20_000) known.set(tool, found);
+    let found = known.get(tool);
+    if (found === undefined) {
+      found = [...TOOL_CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
+      known.set(tool, found);
+    }
     return found;
   };
 }

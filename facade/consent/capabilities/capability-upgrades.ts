@@ -7,6 +7,7 @@ import type { UpgradeEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 
 const SPACE = 'upgrades';
+const NONE: readonly Upgrade[] = [];
 
 /** A capability that an owner has added. */
 export interface Upgrade {
@@ -50,12 +51,11 @@ export class Upgrades {
   /** Returns all valid upgrades. Every list and every call reads them, so a withdrawal counts at the next call. */
   list(): readonly Upgrade[] {
     const found = this.#parts.state.list(SPACE);
+    if (found.size === 0) return NONE;
     const now = this.#parts.now();
-    return found.size === 0
-      ? []
-      : [...found.values()]
-          .map((text) => JSON.parse(text) as Upgrade)
-          .filter(({ until }) => until === undefined || Date.parse(until) > now);
+    return [...found.values()]
+      .map((text) => JSON.parse(text) as Upgrade)
+      .filter(({ until }) => until === undefined || Date.parse(until) > now);
   }
 
   /** Adds or replaces an upgrade. Throws AUDIT_FAILED, and then adds nothing. */

@@ -36,10 +36,12 @@ export class Grants {
     const stamp = state.stamp();
     if (stamp !== this.#stamp || this.#known.size > MAX_KNOWN) this.#known.clear();
     this.#stamp = stamp;
-    const known =
-      this.#known.get(origin) ??
-      [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
-    this.#known.set(origin, known);
+    let known = this.#known.get(origin);
+    if (known === undefined) {
+      known = [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
+      this.#known.set(origin, known);
+    }
+    if (known.length === 0) return known;
     const time = now();
     return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
   }

@@ -3,6 +3,7 @@
  * calls of other servers slow.
  */
 import { createHash } from 'node:crypto';
+import { memoize } from '../../../catalogs/text/collections.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import { type AuditLog, appendQuietly } from '../../audit/audit-log.ts';
 import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition, type PreconditionView } from '../preconditions.ts';
@@ -60,19 +61,11 @@ export function readPendingItem(text: string): PendingItem {
   return JSON.parse(text) as PendingItem;
 }
 
-const known = new WeakMap<ReadonlyMap<string, string>, PendingTools>();
-
 /**
  * Returns the pending tools in the rows of all servers. The state returns the same rows until a write, so each row is
  * parsed once. Its mark is computed when a list first needs it.
  */
-export function pendingToolsIn(rows: ReadonlyMap<string, string>): PendingTools {
-  const made = known.get(rows) ?? makeWaiting(rows);
-  known.set(rows, made);
-  return made;
-}
-
-function makeWaiting(rows: ReadonlyMap<string, string>): PendingTools {
+export const pendingToolsIn = memoize((rows: ReadonlyMap<string, string>): PendingTools => {
   const read = new Map<string, ReturnType<typeof reasonsIn>>();
   let mark: string | undefined;
   return {
@@ -92,7 +85,7 @@ function makeWaiting(rows: ReadonlyMap<string, string>): PendingTools {
       return reasons.of.get(tool) ?? reasons.rest;
     },
   };
-}
+});
 
 function reasonsIn({ changed, added, removed, more }: PendingItem): {
   readonly of: ReadonlyMap<string, WhyPending>;
@@ -151,14 +144,8 @@ export function recordToolDrift(
  * that another agent was refused.
  */
 export function pendingToolsPrecondition(tools: { allPending(): PendingTools }): Precondition {
-  const views = new WeakMap<PendingTools, PreconditionView>();
   return {
-    view: () => {
-      const waiting = tools.allPending();
-      const view = views.get(waiting) ?? viewOf(waiting);
-      views.set(waiting, view);
-      return view;
-    },
+    view: () => viewOf(tools.allPending()),
     judge: ({ effect: { server, tool } }) => {
       const why = tools.allPending().why(server, tool);
       if (why !== undefined) throw pendingRefusal(server, why);
@@ -167,8 +154,9 @@ export function pendingToolsPrecondition(tools: { allPending(): PendingTools }):
   };
 }
 
-function viewOf({ mark, why }: PendingTools): PreconditionView {
-  return mark === ''
-    ? OPEN_VIEW
-    : { revision: mark, hides: () => false, withholds: ({ server, tool }) => why(server, tool) !== undefined };
-}
+const viewOf = memoize(
+  ({ mark, why }: PendingTools): PreconditionView =>
+    mark === ''
+      ? OPEN_VIEW
+      : { revision: mark, hides: () => false, withholds: ({ server, tool }) => why(server, tool) !== undefined },
+);
