@@ -21,6 +21,7 @@ const ROWS: readonly Row[] = [
   ['direct', 'direct', 'kept', 'sdk'],
   ['pipe', 'pipe', 'kept', 'sdk'],
   ['json', 'json', 'kept', 'sdk'],
+  ['floor', 'floor', 'kept', 'sdk'],
   ['sdk', 'sdk', 'kept', 'sdk'],
   ['sdk: file read', 'sdk', 'read', 'sdk: file read'],
   ['sdk: URL, output schema', 'sdk', 'page', 'sdk: URL, output schema'],

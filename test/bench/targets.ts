@@ -1,4 +1,4 @@
-/** Opens what the benchmark compares: the backend alone, three proxies without a guard, and Tollgate. */
+/** Opens what the benchmark compares: the backend alone, four proxies without a guard, and Tollgate. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -7,7 +7,7 @@ import { openHttp, openStdio, type Place, programOf, ROOT, type Target, type Tra
 import type { Request } from './measure.ts';
 
 /** The targets, cheapest first. */
-export const TARGETS = ['direct', 'pipe', 'json', 'sdk', 'tollgate'] as const;
+export const TARGETS = ['direct', 'pipe', 'json', 'floor', 'sdk', 'tollgate'] as const;
 export type TargetName = (typeof TARGETS)[number];
 
 /** The size of a configuration. */
@@ -123,7 +123,8 @@ export function openTarget(
   const args = {
     direct: transport === 'stdio' ? backend : [...backend, 'http'],
     pipe: [programOf('pipe.mjs'), transport, ...backend],
-    json: [programOf('json.mjs'), transport, ...backend],
+    json: [programOf('json.mjs'), 'json', transport, ...backend],
+    floor: [programOf('json.mjs'), 'floor', transport, ...backend],
     sdk: [programOf('sdk-pass.mjs'), transport, ...backend],
     tollgate: [...main, '--config', path.join(folder, 'tollgate.yaml')],
   }[name];
