@@ -144,9 +144,10 @@ const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
  */
 export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition): SealedRecord {
   const members = record.facts === undefined ? membersOf(record.entry) : callMembers(record.entry, record.facts);
-  const text = `{"v":${VERSION},"seq":${seq},"ts":"${ts}",${members},"prev":"${prev}"`;
-  const sealed = hash('sha256', DOMAIN + text, 'hex');
-  return { line: `${text},"hash":"${sealed}"}\n`, hash: sealed };
+  const hashed = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",${members},"prev":"${prev}"`;
+  const sealed = hash('sha256', hashed, 'hex');
+  // V8 has joined the parts of `hashed` for the hash. A part of it costs no second copy.
+  return { line: `${hashed.slice(DOMAIN.length)},"hash":"${sealed}"}\n`, hash: sealed };
 }
 
 /** The members of a record between those of the seal. */

@@ -67,6 +67,8 @@ export interface AuditOptions {
  */
 const SYNC_MS = 50;
 const DAY_MS = 86_400_000;
+/** Bytes of one UTF-16 unit in UTF-8. */
+const MOST_BYTES = 3;
 /** A batch of this size is written before the next record is sealed. */
 const BATCH_CHARACTERS = 256 * 1024;
 
@@ -110,6 +112,8 @@ class Chain implements AuditLog {
   readonly #writer: LocalProcess & { readonly process?: string };
   #closed = false;
   #batch: Batch | undefined;
+  /** A usual batch fits. */
+  readonly #room = Buffer.allocUnsafeSlow(64 * 1024);
 
   /**
    * Begins the first file. If another log of this process was opened in the same millisecond, its name is taken, so the
@@ -216,7 +220,7 @@ class Chain implements AuditLog {
     this.#batch = undefined;
     const { lines, settle } = batch;
     try {
-      this.#guard(() => this.#file?.write(Buffer.from(lines.join(''))));
+      this.#guard(() => this.#file?.write(this.#bytesOf(lines)));
       this.#syncSoon();
       settle();
     } catch (failure) {
@@ -224,6 +228,16 @@ class Chain implements AuditLog {
       this.#head = batch.head;
       settle(failure);
     }
+  }
+
+  /** Returns the bytes of lines. They are valid until the next call. */
+  #bytesOf(lines: readonly string[]): Buffer {
+    let end = 0;
+    for (const line of lines) {
+      if (line.length * MOST_BYTES > this.#room.length - end) return Buffer.from(lines.join(''));
+      end += this.#room.write(line, end);
+    }
+    return this.#room.subarray(0, end);
   }
 
   /** Returns the file for the next record. After a full or removed file, the chain goes on in the next one. */
