@@ -2,7 +2,9 @@
  * Compiles the tests of a rule on arguments for lib/facts.rego. Refuses tests that no value, or every value, passes.
  */
 
+import { definedFields } from '../../catalogs/text/collections.ts';
 import { literalForms } from './literal-patterns.ts';
+import { requiredTexts } from './required-texts.ts';
 
 /** Tests on one argument; all of them must pass. An absent argument passes no test but `present: false`. */
 export interface ArgumentTests {
@@ -125,5 +127,8 @@ function compilePattern(pattern: string, strict: boolean): RuleCondition {
   const text = literalForms(pattern, !strict);
   if (text !== undefined) return { text };
   // Without the group, `^a|b$` would allow every value that begins with a or ends with b.
-  return { pattern: strict ? pattern : `\\A(?:${pattern})\\z` };
+  return definedFields({
+    pattern: strict ? pattern : `\\A(?:${pattern})\\z`,
+    contain: requiredTexts(pattern),
+  });
 }
