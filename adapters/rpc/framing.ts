@@ -8,16 +8,23 @@ export interface LineReaderOptions {
    * returns. A longer line keeps its bytes.
    */
   onLine(line: Buffer): void;
+  /**
+   * Called while a line of more than KEPT_LINE_BYTES arrives, after PART_BYTES or more have come. `bytes`: the line so
+   * far, valid until it returns; nothing if the line exceeds the limit.
+   */
+  onPart?(bytes: Buffer | undefined): void;
   /** Called when a line over the limit has ended. `edges`: its first and last bytes, which may contain an id. */
   onBad(reason: string, edges: string): void;
 }
 
 const NEWLINE = 10;
 const RETURN = 13;
-/** The size of the block that is used for many lines. */
+/** The first size of the block. The block of a line up to this size is used for the next line. */
 export const KEPT_LINE_BYTES = 64 * 1024;
-/** A chunk with fewer bytes is copied, because it may be a part of a much larger one. */
-const MIN_PIECE_BYTES = 16 * 1024;
+/** A block up to this size is used again after a copy of its line. The copy costs less time than a new block. */
+const MAX_BLOCK_BYTES = 2 * 1_048_576;
+/** A long line is reported again after so many bytes. */
+export const PART_BYTES = 16 * 1024;
 const EDGE_BYTES = 256;
 
 /**
@@ -36,16 +43,16 @@ export function oneLineOfBytes(bytes: Buffer): Buffer {
 
 /**
  * Newline framing (MCP 2025-11-25, stdio). The time is linear in the bytes, however they are cut into chunks. A line
- * within one chunk is not copied. Others are collected: large chunks as they are, and small ones in blocks, so 60 MB in
- * chunks of one byte take 60 MB.
+ * within one chunk is not copied. Others are collected in a block that doubles, so 60 MB in chunks of one byte take
+ * 64 MB, and for a moment twice as much when the block grows.
  */
 export class LineReader {
   private readonly options: LineReaderOptions;
-  /** The pieces of the line that come before those in the block. */
-  private pieces: Buffer[] = [];
-  private pieceBytes = 0;
+  /** Holds the line so far. */
   private block = Buffer.alloc(0);
   private used = 0;
+  /** The number of bytes of the line that `onPart` knows. */
+  private reported = 0;
   /** The first and last bytes of a line over the limit, which is being skipped. */
   private skipped: { readonly head: string; tail: Buffer } | undefined;
 
@@ -59,7 +66,9 @@ export class LineReader {
       this.endLine(chunk.subarray(start, end));
       start = end + 1;
     }
-    if (start < chunk.length) this.gather(chunk.subarray(start));
+    if (start === chunk.length) return;
+    this.gather(chunk.subarray(start));
+    this.reportPart();
   }
 
   /** Ends the stream. The bytes after the last newline are a line too. */
@@ -68,8 +77,7 @@ export class LineReader {
   }
 
   private endLine(rest: Buffer): void {
-    const { skipped } = this;
-    if (skipped === undefined && this.used + this.pieceBytes === 0 && rest.length <= this.options.maxBytes) {
+    if (this.skipped === undefined && this.used === 0 && rest.length <= this.options.maxBytes) {
       this.deliver(rest);
       return;
     }
@@ -80,13 +88,13 @@ export class LineReader {
     this.options.onBad(`A line is longer than ${this.options.maxBytes} bytes.`, head + tail.toString('latin1'));
   }
 
-  /** Forgets the line before its callback, so that its pieces do not outlive it. */
+  /** Forgets the line before its callback. A line in a very large block takes the block with it. */
   private takeLine(): Buffer {
-    const last = this.block.subarray(0, this.used);
-    const line = this.pieces.length === 0 ? last : Buffer.concat([...this.pieces, last]);
-    this.pieces = [];
-    this.pieceBytes = 0;
+    const line = this.block.subarray(0, this.used);
     this.used = 0;
+    this.reported = 0;
+    if (this.block.length > MAX_BLOCK_BYTES) this.block = Buffer.alloc(0);
+    else if (line.length > KEPT_LINE_BYTES) return Buffer.from(line);
     return line;
   }
 
@@ -95,33 +103,36 @@ export class LineReader {
     if (whole.length > 0) this.options.onLine(whole);
   }
 
+  private reportPart(): void {
+    if (this.used <= KEPT_LINE_BYTES || this.used < this.reported + PART_BYTES) return;
+    this.reported = this.used;
+    this.options.onPart?.(this.block.subarray(0, this.used));
+  }
+
   private gather(bytes: Buffer): void {
-    if (this.skipped === undefined && this.pieceBytes + this.used + bytes.length > this.options.maxBytes)
-      this.beginSkip(bytes);
+    const size = this.used + bytes.length;
+    if (this.skipped === undefined && size > this.options.maxBytes) this.beginSkip(bytes);
     if (this.skipped !== undefined) {
       this.skipped.tail = lastBytes(this.skipped.tail, bytes);
       return;
     }
-    const isLarge = bytes.length >= MIN_PIECE_BYTES;
-    if (this.used > 0 && (isLarge || this.used + bytes.length > this.block.length)) {
-      this.addPiece(this.block.subarray(0, this.used));
-      this.block = Buffer.alloc(0);
-      this.used = 0;
-    }
-    if (isLarge) return this.addPiece(bytes);
-    if (this.block.length === 0) this.block = Buffer.allocUnsafe(KEPT_LINE_BYTES);
+    if (size > this.block.length) this.growTo(size);
     this.used += bytes.copy(this.block, this.used);
   }
 
-  private addPiece(bytes: Buffer): void {
-    this.pieces.push(bytes);
-    this.pieceBytes += bytes.length;
+  /** Doubles the block, so that all moves of a line together take linear time. */
+  private growTo(size: number): void {
+    const doubled = Math.min(2 * this.block.length, this.options.maxBytes);
+    const block = Buffer.allocUnsafe(Math.max(KEPT_LINE_BYTES, size, doubled));
+    this.block.copy(block, 0, 0, this.used);
+    this.block = block;
   }
 
   private beginSkip(bytes: Buffer): void {
     const held = this.takeLine();
     const head = Buffer.concat([held.subarray(0, EDGE_BYTES), bytes.subarray(0, EDGE_BYTES)]).subarray(0, EDGE_BYTES);
     this.skipped = { head: head.toString('latin1'), tail: Buffer.from(held.subarray(-EDGE_BYTES)) };
+    this.options.onPart?.(undefined);
   }
 }
 

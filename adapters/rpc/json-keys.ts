@@ -6,11 +6,13 @@ const FEW = 16;
 /** Objects below this level are not looked at, because no message may nest so deep. */
 const DEEPEST = 512;
 
-/** By level: how many keys the open object has, and the hash and place of each of its first few. */
-const counts = new Int32Array(DEEPEST + 1);
-const hashes = new Int32Array((DEEPEST + 1) * FEW);
-const starts = new Int32Array((DEEPEST + 1) * FEW);
-const ends = new Int32Array((DEEPEST + 1) * FEW);
+/** What is known of the open object at each level: the number of its keys, and hash and place of its first few. */
+export class KeyMemory {
+  readonly counts = new Int32Array(DEEPEST + 1);
+  readonly hashes = new Int32Array((DEEPEST + 1) * FEW);
+  readonly starts = new Int32Array((DEEPEST + 1) * FEW);
+  readonly ends = new Int32Array((DEEPEST + 1) * FEW);
+}
 
 /** The hash of a key with an escape: an equal key may be written otherwise. No other hash is so large. */
 const ESCAPED = 2 ** 31;
@@ -23,29 +25,33 @@ for (const key of (
 ).split(' '))
   frequent[hashOf(Buffer.from(key), 0, key.length) & 1023] = key;
 
-/** The keys of one text. Only one text is read at a time, because all share their memory. */
+/** The keys of one text. Its memory is in use until the text has been read. */
 export class JsonKeys {
   hasDuplicate = false;
-  private readonly bytes: Buffer;
+  /** The bytes so far. Places of keys stay the same when more bytes come. */
+  bytes: Buffer;
+  private readonly memory: KeyMemory;
   /** By level: the keys of an object that has many, or an escaped one. */
   private sets: (Set<string> | undefined)[] | undefined;
   private lastStart = -1;
   private lastHash = 0;
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, memory: KeyMemory) {
     this.bytes = bytes;
+    this.memory = memory;
   }
 
   /** An object begins at this level. */
   open(level: number): void {
     if (level > DEEPEST) return;
-    counts[level] = 0;
+    this.memory.counts[level] = 0;
     if (this.sets !== undefined) this.sets[level] = undefined;
   }
 
   /** Adds a key of the open object at this level. `end` is the place of its closing quote. */
   add(level: number, start: number, end: number): void {
     if (level < 1 || level > DEEPEST || this.hasDuplicate) return;
+    const { counts, hashes, starts, ends } = this.memory;
     const count = counts[level] as number;
     const hash = hashOf(this.bytes, start, end);
     this.lastStart = start;
@@ -76,10 +82,12 @@ export class JsonKeys {
   }
 
   private isSame(at: number, start: number, end: number): boolean {
+    const { starts, ends } = this.memory;
     return this.bytes.compare(this.bytes, start, end, starts[at], ends[at]) === 0;
   }
 
   private addToSet(level: number, start: number, end: number): void {
+    const { counts, starts, ends } = this.memory;
     this.sets ??= [];
     let set = this.sets[level];
     if (set === undefined) {

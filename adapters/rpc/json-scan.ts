@@ -4,7 +4,7 @@
  */
 import { isSuspect } from '../../catalogs/text/hostile-text.ts';
 import { fitsDouble } from './decimal.ts';
-import { isText, JsonKeys } from './json-keys.ts';
+import { isText, JsonKeys, KeyMemory } from './json-keys.ts';
 
 /** One member of an object. The bytes from `start` to `end` are its value without white space around it. */
 export interface JsonMember {
@@ -53,6 +53,14 @@ export interface JsonScan {
   readonly strings: Readonly<StringFacts>;
 }
 
+/** A scan of a text that arrives in parts. Other texts may be scanned between two parts. */
+export interface PartialScan {
+  /** Scans what is new, except the last few bytes. `bytes`: all of the text so far, maybe in another buffer. */
+  advance(bytes: Buffer): void;
+  /** Scans the rest. `bytes`: the whole text. Returns what `scanJson` returns for it. */
+  finish(bytes: Buffer): JsonScan;
+}
+
 /**
  * The level of the objects whose members are found: 1 for a text by itself, 2 for a message, whose result or params are
  * members of the outermost object.
@@ -93,18 +101,34 @@ const NEXT = 5;
 
 /** Deeper levels are not followed, because no message may nest so deep. */
 const DEEPEST = 512;
-/** For each open level: 1 if it is an object. Shared, because only one text is scanned at a time. */
-const isObjectAt = new Uint8Array(DEEPEST + 1);
-/** For each level, the last string. The scan reads those of members only. */
-const keyStarts = new Int32Array(DEEPEST + 1);
-const keyEnds = new Int32Array(DEEPEST + 1);
+/** The bytes behind a part that have come too. A pair of escapes, a literal and a character have fewer bytes. */
+const LOOKAHEAD = 16;
+const NO_BYTES = Buffer.alloc(0);
+
+/** What is known of each open level. */
+class ScanMemory {
+  /** 1 if the level is an object. */
+  readonly isObjectAt = new Uint8Array(DEEPEST + 1);
+  /** The last string. The scan reads those of members only. */
+  readonly keyStarts = new Int32Array(DEEPEST + 1);
+  readonly keyEnds = new Int32Array(DEEPEST + 1);
+  readonly keys = new KeyMemory();
+}
+
+/** For texts that are scanned in one go, because only one of them is scanned at a time. */
+const shared = new ScanMemory();
 
 /**
  * Scans a UTF-8 text. Never throws. The time is linear in the length and the stack has a fixed size, for any nesting
  * and any number of keys. After a fault it goes on, so that the id of a message can still be found.
  */
 export function scanJson(bytes: Buffer, level: ScanLevel = 1): JsonScan {
-  return new Scanner(bytes, level).run();
+  return new Scanner(level, shared).finish(bytes);
+}
+
+/** Starts the scan of a text that arrives in parts. It has 100 KB of memory of its own. Takes linear time in all. */
+export function startScan(level: ScanLevel): PartialScan {
+  return new Scanner(level, new ScanMemory());
 }
 
 /** Returns the members of the outermost object of a text, in order, with places in the text. Never throws. */
@@ -135,7 +159,7 @@ class OpenMember {
   }
 }
 
-class Scanner implements JsonScan {
+class Scanner implements JsonScan, PartialScan {
   readonly members: JsonMember[] = [];
   isValid = true;
   values = 0;
@@ -150,8 +174,17 @@ class Scanner implements JsonScan {
     hasFreeEscape: false,
     newlines: 0,
   };
-  private readonly bytes: Buffer;
-  private readonly view: DataView | undefined;
+  private bytes: Buffer = NO_BYTES;
+  private view: DataView | undefined;
+  /** The end of this part. It is the end of the bytes only in the last part. */
+  private stop = 0;
+  /** The place of the next byte. */
+  private at = 0;
+  /** The place of the quote that opens a string which the last part cut, or -1. */
+  private cutString = -1;
+  /** The place before which `endOfPart` has looked at all bytes. */
+  private searched = 0;
+  private readonly memory: ScanMemory;
   private readonly keys: JsonKeys;
   private readonly base: ScanLevel;
   private state = VALUE;
@@ -159,30 +192,56 @@ class Scanner implements JsonScan {
   private outer: OpenMember | undefined;
   private inner: OpenMember | undefined;
 
-  constructor(bytes: Buffer, base: ScanLevel) {
-    this.bytes = bytes;
+  constructor(base: ScanLevel, memory: ScanMemory) {
     this.base = base;
-    this.keys = new JsonKeys(bytes);
-    this.view = bytes.length < MIN_VIEW_BYTES ? undefined : new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    this.memory = memory;
+    this.keys = new JsonKeys(NO_BYTES, memory.keys);
+    memory.keyStarts.fill(0, 0, 3);
+    memory.keyEnds.fill(0, 0, 3);
   }
 
   get hasDuplicate(): boolean {
     return this.keys.hasDuplicate;
   }
 
-  run(): JsonScan {
-    const bytes = this.bytes;
-    keyStarts.fill(0, 0, 3);
-    keyEnds.fill(0, 0, 3);
-    for (let at = 0; at < bytes.length; at += 1) {
+  advance(bytes: Buffer): void {
+    // The message will be refused. Its line may never end, so no more members may collect in memory.
+    if (this.values > MAX_JSON_VALUES) return;
+    this.run(bytes, this.endOfPart(bytes));
+  }
+
+  finish(bytes: Buffer): JsonScan {
+    this.run(bytes, bytes.length);
+    if (this.state !== NEXT || this.level !== 0) this.isValid = false;
+    return this;
+  }
+
+  /** Returns where the next part ends: behind a byte that is in no number. It looks at each byte once. */
+  private endOfPart(bytes: Buffer): number {
+    const end = Math.max(bytes.length - LOOKAHEAD, this.searched);
+    let at = end;
+    while (at > this.searched && isInNumber(bytes[at - 1] as number)) at -= 1;
+    const isFound = at > this.searched;
+    this.searched = end;
+    return isFound ? at : this.stop;
+  }
+
+  private run(bytes: Buffer, stop: number): void {
+    this.bytes = bytes;
+    this.keys.bytes = bytes;
+    this.stop = stop;
+    this.view = bytes.length < MIN_VIEW_BYTES ? undefined : new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    const { cutString } = this;
+    this.cutString = -1;
+    let at = cutString < 0 ? this.at : this.readString(cutString, this.at) + 1;
+    for (; at < stop; at += 1) {
       const byte = bytes[at] as number;
-      if (byte === QUOTE) at = this.readString(at);
+      if (byte === QUOTE) at = this.readString(at, at + 1);
       else if (byte === 45 || (byte >= 48 && byte <= 57)) at = this.readNumber(at);
       else if (byte > 32) at = this.mark(byte, at);
       else if (byte !== 32 && byte !== 10 && byte !== 13 && byte !== 9) this.isValid = false;
     }
-    if (this.state !== NEXT || this.level !== 0) this.isValid = false;
-    return this;
+    this.at = at;
   }
 
   /** Reads a bracket, a colon, a comma or a literal. Returns the place of its last byte. */
@@ -204,7 +263,7 @@ class Scanner implements JsonScan {
       case 44: // ,
         this.values += 1;
         if (this.state !== NEXT || this.level === 0) this.isValid = false;
-        this.state = isObjectAt[Math.min(this.level, DEEPEST)] === 1 ? KEY : VALUE;
+        this.state = this.memory.isObjectAt[Math.min(this.level, DEEPEST)] === 1 ? KEY : VALUE;
         this.endMember(at);
         return at;
       default:
@@ -220,13 +279,13 @@ class Scanner implements JsonScan {
     if (level > this.depth) this.depth = level;
     this.state = byte === OPEN_OBJECT ? FIRST_KEY : FIRST_VALUE;
     if (level < 1 || level > DEEPEST) return;
-    isObjectAt[level] = byte === OPEN_OBJECT ? 1 : 0;
+    this.memory.isObjectAt[level] = byte === OPEN_OBJECT ? 1 : 0;
     if (byte === OPEN_OBJECT) this.keys.open(level);
   }
 
   private close(isObject: boolean, at: number): void {
     const state = this.state;
-    const isOpen = this.level > 0 && (isObjectAt[Math.min(this.level, DEEPEST)] === 1) === isObject;
+    const isOpen = this.level > 0 && (this.memory.isObjectAt[Math.min(this.level, DEEPEST)] === 1) === isObject;
     if (!isOpen || (state !== NEXT && state !== (isObject ? FIRST_KEY : FIRST_VALUE))) this.isValid = false;
     this.endMember(at);
     this.level -= 1;
@@ -255,10 +314,9 @@ class Scanner implements JsonScan {
 
   private beginMember(start: number): void {
     if (this.level < 1 || this.level > this.base) return;
-    const member = new OpenMember(
-      this.keys.text(keyStarts[this.level] as number, keyEnds[this.level] as number),
-      start,
-    );
+    const { keyStarts, keyEnds } = this.memory;
+    const key = this.keys.text(keyStarts[this.level] as number, keyEnds[this.level] as number);
+    const member = new OpenMember(key, start);
     if (this.level === 1) this.outer = member;
     else this.inner = member;
   }
@@ -285,12 +343,23 @@ class Scanner implements JsonScan {
     (this.outer.members ??= []).push(done);
   }
 
-  /** Reads a string. Returns the place of its closing quote, or the end of the text. */
-  private readString(open: number): number {
-    const close = this.skipString(open + 1);
+  /**
+   * Reads a string from a place in it. Returns the place of its closing quote, or the end of the text. If the part ends
+   * in it, returns the place before the next byte.
+   */
+  private readString(open: number, from: number): number {
+    let close = this.skipString(from);
+    if (close >= this.stop) {
+      if (this.stop < this.bytes.length) {
+        this.cutString = open;
+        return close - 1;
+      }
+      this.isValid = false;
+      close = this.stop;
+    }
     const level = this.level;
-    keyStarts[level] = open + 1;
-    keyEnds[level] = close;
+    this.memory.keyStarts[level] = open + 1;
+    this.memory.keyEnds[level] = close;
     if (this.state === KEY || this.state === FIRST_KEY) {
       this.state = COLON;
       // With more values the message is refused anyway, and millions of keys would take too much memory.
@@ -314,11 +383,11 @@ class Scanner implements JsonScan {
     else if ((below === 2 && key === 'data') || (below === 3 && key === 'blob')) this.strings.hasMedia = true;
   }
 
-  /** `from` is the first place in a string. */
+  /** `from` is a place in a string. Returns the place of its closing quote, or one behind the part. */
   private skipString(from: number): number {
     const bytes = this.bytes;
     let at = this.skipPlain(from);
-    while (at < bytes.length) {
+    while (at < this.stop) {
       const byte = bytes[at] as number;
       if (byte === QUOTE) return at;
       if (byte === BACKSLASH) at = this.skipEscape(at);
@@ -328,19 +397,17 @@ class Scanner implements JsonScan {
       }
       at = this.skipPlain(at);
     }
-    this.isValid = false;
-    return bytes.length;
+    return at;
   }
 
   private skipPlain(from: number): number {
     const bytes = this.bytes;
     const view = this.view;
-    const { length } = bytes;
+    const end = this.stop;
     for (let at = from; ; ) {
-      for (const stop = Math.min(at + NEAR, length); at < stop; at += 1)
-        if (SPECIAL[bytes[at] as number] !== 0) return at;
-      if (at >= length) return length;
-      if (view !== undefined) while (at + 4 <= length && isPlainWord(view.getInt32(at, true))) at += 4;
+      for (const stop = Math.min(at + NEAR, end); at < stop; at += 1) if (SPECIAL[bytes[at] as number] !== 0) return at;
+      if (at >= end) return at;
+      if (view !== undefined) while (at + 4 <= end && isPlainWord(view.getInt32(at, true))) at += 4;
     }
   }
 
@@ -446,6 +513,11 @@ function isPlainWord(word: number): boolean {
     ((word ^ 0x22222222) - 0x01010101) |
     ((word ^ 0x5c5c5c5c) - 0x01010101);
   return (found & 0x80808080) === 0;
+}
+
+/** Returns true for the bytes that a number may contain. */
+function isInNumber(byte: number): boolean {
+  return (byte >= 48 && byte <= 57) || byte === 43 || byte === 45 || byte === 46 || (byte | 32) === 101;
 }
 
 /** Returns the first code unit of the character that begins at a place of a UTF-8 text. */

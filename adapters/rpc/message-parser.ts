@@ -28,11 +28,11 @@ const MAX_DEPTH: Readonly<Record<MessageSender, number>> = { client: 64, server:
  * mark, duplicate keys (also by escapes), deep nesting, more than MAX_JSON_VALUES values, and batches. From clients it
  * also refuses lone surrogates, and keys of the protocol in another case (MCP 2025-11-25 basic; JSON-RPC 2.0; RFC 8259
  * §4, §8). It parses no result and no params: their documents do when their values are first read. A message of more
- * than KEPT_LINE_BYTES keeps `line`.
+ * than KEPT_LINE_BYTES keeps `line`. `scanned`: the scan of the line at level 2, if there is one.
  */
-export function readMessage(line: Buffer, side: MessageSender): WireMessage {
+export function readMessage(line: Buffer, side: MessageSender, scanned?: JsonScan): WireMessage {
   if (!isUtf8(line)) return invalid(side, refuse('WIRE_UTF8'));
-  const scan = scanJson(line, 2);
+  const scan = scanned ?? scanJson(line, 2);
   try {
     checkScan(scan, side);
     const first = firstByte(line);

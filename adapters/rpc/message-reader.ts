@@ -4,21 +4,28 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, MAX_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
 import type { ConnectionEvents } from './connection.ts';
 import { LineReader } from './framing.ts';
+import { type JsonScan, type PartialScan, startScan } from './json-scan.ts';
 import { readMessage, type WireMessage } from './message-parser.ts';
 
-/** Reads the messages of a stream. A large message is parsed in its own turn; the stream waits, so the order stays. */
+/**
+ * Reads the messages of a stream. A long line is scanned while it arrives. A large message is parsed in its own turn;
+ * the stream waits, so the order stays.
+ */
 export class MessageReader {
   readonly #events: ConnectionEvents;
   readonly #stream: Readable;
   readonly #lines: LineReader;
+  /** The scan of a long line that has not ended. */
+  #scan: PartialScan | undefined;
   /** A large line, and the rest of its chunk. */
-  #later: Buffer[] = [];
+  #later: WaitingLine[] = [];
 
   constructor(stream: Readable, events: ConnectionEvents) {
     this.#events = events;
     this.#stream = stream;
     this.#lines = new LineReader({
       maxBytes: MAX_INPUT_BYTES,
+      onPart: (bytes) => this.#scanPart(bytes),
       onLine: (line) => this.#receive(line),
       onBad: (_reason, edges) => events.onTooLarge(edges),
     });
@@ -28,14 +35,22 @@ export class MessageReader {
 
   /** Delivers the lines that wait, because no message may come after the end of the server is reported. */
   flush(): void {
-    for (const line of this.#later.splice(0)) this.#deliver(line);
+    for (const { line, scan } of this.#later.splice(0)) this.#deliver(line, scan);
+  }
+
+  /** `bytes`: a long line so far, or nothing if it is over the limit. */
+  #scanPart(bytes: Buffer | undefined): void {
+    if (bytes === undefined) this.#scan = undefined;
+    else (this.#scan ??= startScan(2)).advance(bytes);
   }
 
   #receive(line: Buffer): void {
+    const scan = this.#scan;
+    this.#scan = undefined;
     const isLarge = line.length > LARGE_INPUT_BYTES;
-    if (!isLarge && this.#later.length === 0) return this.#deliver(line);
+    if (!isLarge && this.#later.length === 0) return this.#deliver(line, scan);
     // The reader reuses the bytes of a small line.
-    this.#later.push(isLarge ? line : Buffer.from(line));
+    this.#later.push({ line: isLarge ? line : Buffer.from(line), scan });
     if (this.#later.length > 1) return;
     this.#stream.pause();
     void ownEventLoopTurn().then(() => {
@@ -44,11 +59,17 @@ export class MessageReader {
     });
   }
 
-  #deliver(line: Buffer): void {
-    const { message, noisy } = readNoisyLine(line);
+  #deliver(line: Buffer, scan: PartialScan | undefined): void {
+    const { message, noisy } = readNoisyLine(line, scan?.finish(line));
     if (noisy) this.#events.onBad();
     if (!noisy || message.kind !== 'invalid') this.#events.onMessage(message);
   }
+}
+
+interface WaitingLine {
+  readonly line: Buffer;
+  /** The scan of its first parts, if it came in parts. */
+  readonly scan: PartialScan | undefined;
 }
 
 /** The beginnings of frames of known implementations. The TypeScript SDK puts `result` first. */
@@ -66,10 +87,10 @@ export interface NoisyMessage {
 /**
  * Reads a line of a server. If log text without a newline comes before a frame, the frame is still read, because its
  * call would wait for the timeout otherwise. This applies to lines of at most 1 MiB. It opens no attack: a server that
- * prints foreign text could print the newline too.
+ * prints foreign text could print the newline too. `scan`: the scan of the line, if there is one.
  */
-export function readNoisyLine(line: Buffer): NoisyMessage {
-  const message = readMessage(line, 'server');
+export function readNoisyLine(line: Buffer, scan?: JsonScan): NoisyMessage {
+  const message = readMessage(line, 'server', scan);
   if (!isNoise(message) || line.length > MAX_NOISY_BYTES) return { message, noisy: false };
   let from = 0;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {

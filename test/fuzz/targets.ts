@@ -23,6 +23,7 @@ import { changedLines, textAround } from '../../adapters/primitives/workspace/wr
 import { fitsDouble } from '../../adapters/rpc/decimal.ts';
 import { EventStreamReader } from '../../adapters/rpc/event-stream.ts';
 import { LineReader, oneLine } from '../../adapters/rpc/framing.ts';
+import { startScan } from '../../adapters/rpc/json-scan.ts';
 import { jsonMembers, parseJsonDoc, readMessage } from '../../adapters/rpc/message-parser.ts';
 import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
@@ -206,6 +207,12 @@ export const TARGETS: readonly Target[] = [
   ofText('members', (text) => jsonMembers(text)),
   ofText('LineReader, whole', (text) => read(text, 65_536)),
   ofText('LineReader, in slices of 7 bytes', (text) => read(text, 7)),
+  ofText('startScan, in 64 parts', (text) => {
+    const scan = startScan(2);
+    const bytes = Buffer.from(text);
+    for (let part = 1; part < 64; part += 1) scan.advance(bytes.subarray(0, (part * bytes.length) / 64));
+    return scan.finish(bytes);
+  }),
   ofText('oneLine', (text) => oneLine(text)),
   ofText('readHello', (text) => [
     readClientHello(Buffer.from(text)),

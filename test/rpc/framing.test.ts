@@ -1,7 +1,7 @@
 /** Tests line framing, and the search for frames after noise. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { KEPT_LINE_BYTES, LineReader } from '../../adapters/rpc/framing.ts';
+import { KEPT_LINE_BYTES, LineReader, PART_BYTES } from '../../adapters/rpc/framing.ts';
 import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
@@ -13,6 +13,41 @@ function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): v
     onBad: (_reason, edges) => bad.push(edges),
   });
   return { push: (chunk) => inner.push(Buffer.from(chunk as string)), end: () => inner.end(), lines, bad };
+}
+
+/** Reads lines, and checks what is reported of them while they arrive. */
+class PartsOfLines {
+  readonly lines: Buffer[] = [];
+  readonly faults: string[] = [];
+  tooLarge = 0;
+  readonly reader: LineReader;
+  private part = Buffer.alloc(0);
+
+  constructor(maxBytes: number) {
+    this.reader = new LineReader({
+      maxBytes,
+      onPart: (bytes) => this.add(bytes),
+      onLine: (line) => this.end(line),
+      onBad: () => {
+        this.tooLarge += 1;
+        if (this.part.length > 0) this.faults.push('a line over the limit is not forgotten');
+      },
+    });
+  }
+
+  private add(bytes: Buffer | undefined): void {
+    const { length } = this.part;
+    if (bytes !== undefined && (bytes.length <= KEPT_LINE_BYTES || bytes.length < length + PART_BYTES))
+      this.faults.push(`${bytes.length} bytes after ${length}`);
+    if (bytes?.subarray(0, length).equals(this.part) === false) this.faults.push('other bytes than before');
+    this.part = bytes === undefined ? Buffer.alloc(0) : Buffer.from(bytes);
+  }
+
+  private end(line: Buffer): void {
+    if (!line.subarray(0, this.part.length).equals(this.part)) this.faults.push('another line than reported');
+    this.part = Buffer.alloc(0);
+    this.lines.push(line.length > KEPT_LINE_BYTES ? line : Buffer.from(line));
+  }
 }
 
 describe('LineReader', () => {
@@ -71,6 +106,36 @@ describe('LineReader', () => {
         },
       ),
       { numRuns: 50 },
+    );
+  });
+
+  it('reports a long line while it arrives, and forgets it if it exceeds the limit', () => {
+    const limit = 3 * 1_048_576;
+    const length = fc.oneof(
+      { weight: 4, arbitrary: fc.nat(300_000) },
+      fc.integer({ min: KEPT_LINE_BYTES - 2, max: KEPT_LINE_BYTES + 2 }),
+      fc.integer({ min: 2_000_000, max: limit + 3 }),
+      fc.integer({ min: limit - 2, max: limit + 200_000 }),
+    );
+    const sizes = fc.array(fc.integer({ min: 700, max: 90_000 }), { minLength: 1, maxLength: 5 });
+    fc.assert(
+      fc.property(fc.array(length, { maxLength: 5 }), sizes, fc.constantFrom('\n', '\r\n'), (lengths, cuts, end) => {
+        const wanted = lengths.map((size) => Buffer.from(`${size} `.repeat(size / 4 + 1)).subarray(0, size));
+        const parts = new PartsOfLines(limit);
+        const all = Buffer.concat(wanted.flatMap((line) => [line, Buffer.from(end)]));
+        for (let at = 0, turn = 0; at < all.length; turn += 1) {
+          const size = cuts[turn % cuts.length] ?? 1;
+          parts.reader.push(all.subarray(at, at + size));
+          at += size;
+        }
+        const isLegal = ({ length: size }: Buffer): boolean => size + end.length - 1 <= limit;
+        const legal = wanted.filter((line) => line.length > 0 && isLegal(line));
+        // A comparison of large buffers by `toEqual` takes seconds.
+        expect(parts.lines.map((line, at) => line.equals(legal[at] ?? Buffer.alloc(0)))).toEqual(legal.map(() => true));
+        expect(parts.tooLarge).toBe(wanted.filter((line) => !isLegal(line)).length);
+        expect(parts.faults).toEqual([]);
+      }),
+      { numRuns: 60 },
     );
   });
 
