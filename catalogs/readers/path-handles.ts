@@ -112,7 +112,7 @@ export class PathHandle {
 
   /** Closes the descriptors. Can be called again. */
   close(): void {
-    for (const descriptor of [this.#object, this.#parent]) if (descriptor !== undefined) closeSync(descriptor);
+    closeAll(this.#object, this.#parent);
     this.#object = undefined;
     this.#parent = undefined;
   }
@@ -158,9 +158,16 @@ export class CallPathHandles {
  */
 export function openPathHandle(roots: readonly string[], raw: string): PathHandle {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-    const location = locate(roots, raw);
-    if (location.problem !== undefined) return new PathHandle(location);
-    const found = CAN_HOLD ? openAll(location.absolute) : statOnly(location.absolute);
+    let found: Partial<Descriptors> | undefined;
+    const location = locate(roots, raw, (absolute) => {
+      found = openReal(absolute);
+      return found === undefined ? realPathOf(absolute) : absolute;
+    });
+    if (location.problem !== undefined) {
+      closeAll(found?.object, found?.parent);
+      return new PathHandle(location);
+    }
+    found ??= CAN_HOLD ? openAll(location.absolute) : statOnly(location.absolute);
     if (found !== undefined) return new PathHandle(location, found);
   }
   throw pathChanged();
@@ -207,25 +214,52 @@ function statOnly(absolute: string): Partial<Descriptors> {
   return stat === undefined ? { missing: [path.basename(absolute)] } : { stat };
 }
 
+/**
+ * Opens an object that exists under its real path, and its folder. The descriptors prove that there is no link on the
+ * way, which costs less than to resolve the path first. Undefined for any other path, or if no descriptor is free.
+ */
+function openReal(absolute: string): Descriptors | undefined {
+  if (!CAN_HOLD) return undefined;
+  const folder = path.dirname(absolute);
+  try {
+    const parent = openPath(folder, O_DIRECTORY);
+    const found = parent === undefined ? undefined : openBelow(parent, folder, [path.basename(absolute)]);
+    if (found?.object !== undefined) return found;
+    closeAll(found?.parent);
+  } catch {}
+  return undefined;
+}
+
 /** Opens the object and its parent folder. Undefined if a name on the way changed since it was located. */
 function openAll(absolute: string): Descriptors | undefined {
   const there = existingOf(path.dirname(absolute));
-  const missing = path.relative(there, absolute).split('/').slice(1);
+  const names = path.relative(there, absolute).split('/').slice(1);
   for (
     let folder = there, name = path.relative(there, absolute).split('/')[0] ?? '';
     ;
     name = path.basename(folder), folder = path.dirname(folder)
   ) {
-    missing.unshift(name);
+    names.unshift(name);
     const parent = openPath(folder, O_DIRECTORY);
-    if (parent === undefined && folder !== '/') continue;
-    if (parent === undefined) return undefined;
-    const rest: Omit<Descriptors, 'parent'> | undefined =
-      missing.length > 1 ? { missing } : openObject(parent, absolute, name);
-    if (rest !== undefined && readlinkSync(pathOfDescriptor(parent)) === folder) return { parent, ...rest };
-    if (rest?.object !== undefined) closeSync(rest.object);
-    closeSync(parent);
-    return undefined;
+    if (parent !== undefined) return openBelow(parent, folder, names);
+    if (folder === '/') return undefined;
+  }
+}
+
+/**
+ * Opens the object of this name in its open folder; several names do not exist. Closes the folder and returns undefined
+ * if a name on the way changed.
+ */
+function openBelow(parent: number, folder: string, names: readonly string[]): Descriptors | undefined {
+  const [name = '', ...others] = names;
+  let found: Partial<Descriptors> | undefined;
+  let isInPlace = false;
+  try {
+    found = others.length > 0 ? { missing: names } : openObject(parent, path.join(folder, name), name);
+    isInPlace = found !== undefined && readlinkSync(pathOfDescriptor(parent)) === folder;
+    return isInPlace ? { missing: [], ...found, parent } : undefined;
+  } finally {
+    if (!isInPlace) closeAll(found?.object, parent);
   }
 }
 
@@ -238,6 +272,10 @@ function openObject(parent: number, absolute: string, name: string): Omit<Descri
     return { object, missing: [], stat };
   closeSync(object);
   return undefined;
+}
+
+function closeAll(...descriptors: readonly (number | undefined)[]): void {
+  for (const descriptor of descriptors) if (descriptor !== undefined) closeSync(descriptor);
 }
 
 /** Returns a descriptor of an object, without following a link at its end; undefined if there is none. */

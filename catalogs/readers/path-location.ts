@@ -30,9 +30,13 @@ const MAX_UPS = 64;
  * Locates `raw` among `roots`; relative paths start at the first usable root. Never throws. Roots that are empty,
  * relative or contain NUL are skipped. Components are compared, never prefixes of strings (CVE-2025-53110); symlinks
  * are resolved (CVE-2025-53109). The result is only valid at this moment: the opening of the file must be relative to
- * the root.
+ * the root. `realOf` returns the real path of an absolute one, as `realPathOf` does.
  */
-export function locate(roots: readonly string[], raw: string): PathLocation {
+export function locate(
+  roots: readonly string[],
+  raw: string,
+  realOf: (absolute: string) => string = realPathOf,
+): PathLocation {
   const usable = roots
     .filter((root) => path.isAbsolute(root) && !root.includes('\0'))
     .map((root) => path.resolve(root));
@@ -42,7 +46,7 @@ export function locate(roots: readonly string[], raw: string): PathLocation {
   const problem = literal === undefined ? 'a URL is not a path here' : problemOf(literal);
   if (literal === undefined || problem !== undefined) return refused(raw, problem ?? '');
   try {
-    const located = locateReal(usable, path.resolve(base, literal));
+    const located = locateReal(usable, realOf(path.resolve(base, literal)));
     if (!located.inside) return located;
     if (literal.split('/').includes('..') && walk(base, literal) !== located.absolute) {
       return refused(raw, 'a `..` behind a symlink can mean two places');
@@ -71,8 +75,9 @@ function fromUri(raw: string): string | undefined {
 function problemOf(text: string): string | undefined {
   if (text.trim() === '') return 'the path is empty';
   if (text.includes('\0')) return 'the path contains NUL';
-  if (Buffer.byteLength(text) > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
-  if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES))
+  const bytes = Buffer.byteLength(text);
+  if (bytes > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
+  if (bytes > MAX_NAME_BYTES && text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES))
     return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
   if (text.split('/..').length > MAX_UPS + 1) return `the path contains more than ${MAX_UPS} \`..\``;
   if (text.startsWith('~')) return '`~` is not expanded; a file with that name is written `./~…`';
@@ -100,9 +105,11 @@ function otherProblem(roots: readonly string[], literal: string, relative: strin
   return undefined;
 }
 
-function locateReal(roots: readonly string[], absolute: string): PathLocation {
-  const real = realPathOf(absolute);
-  const root = roots.map((candidate) => realPathOf(candidate)).find((candidate) => isPathWithin(real, candidate));
+function locateReal(roots: readonly string[], real: string): PathLocation {
+  // A root on the way of a real path is real itself.
+  const root = roots
+    .map((given) => (isPathWithin(real, given) ? given : realPathOf(given)))
+    .find((candidate) => isPathWithin(real, candidate));
   if (root === undefined) return { absolute: real, relative: real, inside: false };
   return { absolute: real, relative: path.relative(root, real) || '.', inside: true, root };
 }
@@ -185,6 +192,8 @@ function walk(base: string, raw: string): string {
 /** Rounds of rewriting: `%25252e` needs three. No known reader decodes more often. */
 const ROUNDS = 4;
 const MAX_READINGS = 32;
+/** What every text contains that has another reading: a character to decode, to replace or to remove. */
+const REWRITTEN = /[%\\]|\.{3}|^[\s"']|\s$/;
 
 /**
  * Returns every text that another program might read in place of `text`, without `text` itself: percent-encoding
@@ -192,6 +201,7 @@ const MAX_READINGS = 32;
  * removed once.
  */
 export function otherReadings(text: string): readonly string[] {
+  if (!REWRITTEN.test(text)) return [];
   const readings = new Set([text]);
   let fresh = [text];
   for (let round = 0; round < ROUNDS && fresh.length > 0; round += 1) {
