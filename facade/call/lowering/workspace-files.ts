@@ -1,6 +1,7 @@
 /** Resolves the paths of calls to descriptors, and to every name that a rule may use for the same file. */
 import { CallPathHandles, type PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import type { Effect, PathFact } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
 import { type EffectSource, effectOf, rulePathOf } from './call-effect.ts';
@@ -30,23 +31,31 @@ export class WorkspaceFiles {
    * Returns the effect of a call with real paths. The caller closes the descriptors. Throws DENIED for a path that
    * keeps changing.
    */
-  resolve(source: EffectSource): ResolvedPaths | Promise<ResolvedPaths> {
-    const handles = new CallPathHandles([this.workspace]);
+  resolve(source: EffectSource): Awaitable<ResolvedPaths> {
+    const pathHandles = new CallPathHandles([this.workspace]);
     try {
-      const effect = effectOf(source, this.workspace, (text) => handles.of(text).location);
-      return handles.isEmpty ? { effect, pathHandles: handles } : this.#withEveryName(effect, handles);
+      const effect = effectOf(source, this.workspace, (text) => pathHandles.of(text).location);
+      // A file with one name may still be a control file at another mount. This matters for changes only.
+      const handles = pathHandles
+        .all()
+        .filter(({ stat }) => stat?.isFile() === true && (effect.verb !== 'read' || stat.nlink > 1n));
+      return handles.length === 0 ? { effect, pathHandles } : this.#withEveryName(effect, pathHandles, handles);
     } catch (thrown) {
-      handles.close();
+      pathHandles.close();
       throw thrown;
     }
   }
 
   /** Adds a path fact for every other name of each file: a rule about one name protects the file under all of them. */
-  async #withEveryName(effect: Effect, pathHandles: CallPathHandles): Promise<ResolvedPaths> {
+  async #withEveryName(
+    effect: Effect,
+    pathHandles: CallPathHandles,
+    handles: readonly PathHandle[],
+  ): Promise<ResolvedPaths> {
     try {
       const added: PathFact[] = [];
-      for (const handle of pathHandles.all()) {
-        const names = await this.#otherNames(handle, effect.verb);
+      for (const handle of handles) {
+        const names = [...new Set([...this.#links.knownNames(handle), ...(await this.#links.namesOf(handle))])];
         const { path: given } = rulePathOf(handle.location);
         const facts = effect.paths.filter(({ path }) => path === given);
         for (const { argument } of facts) added.push(...names.map((name) => ({ argument, ...this.#rulePath(name) })));
@@ -56,12 +65,6 @@ export class WorkspaceFiles {
       pathHandles.close();
       throw thrown;
     }
-  }
-
-  async #otherNames(handle: PathHandle, verb: Effect['verb']): Promise<readonly string[]> {
-    const isLinked = handle.stat !== undefined && handle.stat.nlink > 1n;
-    if (!isLinked && verb === 'read') return [];
-    return [...new Set([...this.#links.knownNames(handle), ...(await this.#links.namesOf(handle))])];
   }
 
   #rulePath(name: string): Pick<PathFact, 'path' | 'inside'> {
