@@ -1,5 +1,6 @@
 /** Decodes files (text, media type, version), and builds the results and errors of actions. */
-import { createHash } from 'node:crypto';
+import { isUtf8 } from 'node:buffer';
+import { hash } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ContentItem, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
@@ -43,22 +44,17 @@ export function mimeOf(bytes: Buffer): string {
 export function decodeText(bytes: Buffer): DecodedText {
   const mime = mimeOf(bytes);
   if (mime !== UNKNOWN || bytes.subarray(0, SNIFF_BYTES).includes(0)) return { binary: true, mime };
-  try {
-    return { text: new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes) };
-  } catch {
-    return { lossy: bytes.toString('utf8') };
-  }
+  return isUtf8(bytes) ? { text: bytes.toString() } : { lossy: bytes.toString() };
 }
 
 /** Returns the version of a file of at most 1 MiB, a hash of its content. */
 export function versionOf(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('hex').slice(0, 12);
+  return hash('sha256', bytes).slice(0, 12);
 }
 
 /** Returns the version of a larger file, a hash of size, modification time and inode. */
 export function versionOfStat(stat: BigIntStats): string {
-  const hash = createHash('sha256').update(`${stat.size}/${stat.mtimeNs}/${stat.ino}`);
-  return `t${hash.digest('hex').slice(0, 12)}`;
+  return `t${hash('sha256', `${stat.size}/${stat.mtimeNs}/${stat.ino}`).slice(0, 12)}`;
 }
 
 /** Returns the version of a file with these bytes. */
