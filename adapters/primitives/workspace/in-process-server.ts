@@ -75,10 +75,9 @@ export function withKillSwitch(
     name: inner.name,
     start: (signal) => inner.start(signal),
     listTools: (signal) => inner.listTools(signal),
-    call: async (call) => {
+    call: (call) => {
       halt(halted(inner.name));
-      if (refusal !== undefined) throw refusal;
-      return inner.call(call);
+      return refusal === undefined ? inner.call(call) : Promise.reject(refusal);
     },
     health,
     info: () => inner.info(),

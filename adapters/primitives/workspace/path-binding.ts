@@ -2,6 +2,7 @@
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
+import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import type { UpstreamCall } from '../../port.ts';
 
 /**
@@ -29,20 +30,22 @@ export function bindPath(pathHandle: PathHandle, argument = 'path'): PathHandle 
  * As `bindPath`, but accepts open folders of other workspaces. They can be closed at any time, so call this again right
  * before each operation that depends on it.
  */
-export async function bindOpenPath(
+export function bindOpenPath(
   pathHandle: PathHandle,
   outsideFolders: UpstreamCall['outsideFolders'],
-): Promise<PathHandle> {
-  return (await outsideFolderOf(pathHandle, outsideFolders)) === undefined ? bindPath(pathHandle) : pathHandle;
+): Awaitable<PathHandle> {
+  return andThen(outsideFolderOf(pathHandle, outsideFolders), (folder) =>
+    folder === undefined ? bindPath(pathHandle) : pathHandle,
+  );
 }
 
 /** Returns the open folder of another workspace that contains a path. Returns undefined for a path in the workspace. */
-export async function outsideFolderOf(
+export function outsideFolderOf(
   { location: { problem, inside, absolute } }: PathHandle,
   outsideFolders: UpstreamCall['outsideFolders'],
-): Promise<string | undefined> {
+): Awaitable<string | undefined> {
   if (inside || problem !== undefined || outsideFolders === undefined) return undefined;
-  return (await outsideFolders()).find((folder) => isPathWithin(absolute, folder));
+  return outsideFolders().then((folders) => folders.find((folder) => isPathWithin(absolute, folder)));
 }
 
 /** Returns the components of a path relative to the workspace, none for the root. */
