@@ -1,11 +1,14 @@
 /** Tests that pages, lists and facts of files are correct and complete. */
-import { mkdirSync, symlinkSync, truncateSync, utimesSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, mkdirSync, readdirSync, symlinkSync, truncateSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isIgnored, parseIgnore } from '../../adapters/primitives/search/folder-walk.ts';
 import { compileGlob } from '../../adapters/primitives/search/glob-matcher.ts';
+import { localDeviceOf, readSmallFile } from '../../adapters/primitives/workspace/file-snapshot.ts';
 import { decodeText, headOf, mimeOf } from '../../adapters/primitives/workspace/file-text.ts';
+import { openPathHandle } from '../../catalogs/readers/path-handles.ts';
 import { firstOf, pageText } from '../../catalogs/text/text-pages.ts';
 import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import { verifies } from '../verifies.ts';
@@ -86,6 +89,29 @@ describe('read file', () => {
     ]);
     expect(decodeText(Buffer.from('ok'))).toEqual({ text: 'ok' });
     expect(headOf('a😀', 2)).toBe('a');
+  });
+
+  it('reads at once only small files on the device of the workspace', () => {
+    const { root } = makeBench({ f: 'text', growing: 'a', most: 'x'.repeat(65_536), large: 'x'.repeat(65_537) });
+    execFileSync('mkfifo', [path.join(root, 'pipe')]);
+    mkdirSync(path.join(root, 'folder'));
+    const readAs = (name: string, offset = 0n, meanwhile = (): void => undefined): string | undefined => {
+      const handle = openPathHandle([root], name);
+      meanwhile();
+      const found = readSmallFile(handle, (handle.stat?.dev ?? 0n) + offset);
+      handle.close();
+      return found?.toString();
+    };
+    const open = readdirSync('/proc/self/fd').length;
+    expect(readAs('f')).toBe('text');
+    expect(readAs('most')?.length).toBe(65_536);
+    expect(readAs('f', 1n)).toBeUndefined();
+    for (const name of ['large', 'pipe', 'folder', 'missing', '../w2/none']) expect(readAs(name)).toBeUndefined();
+    expect(readAs('growing', 0n, () => appendFileSync(path.join(root, 'growing'), 'b'))).toBeUndefined();
+    expect(readAs('growing', 0n, () => truncateSync(path.join(root, 'growing')))).toBe('');
+    expect(readdirSync('/proc/self/fd').length).toBe(open);
+    expect(localDeviceOf('/proc')).toBeUndefined();
+    expect(localDeviceOf(path.join(root, 'missing'))).toBeUndefined();
   });
 
   it('refuses a folder, a missing file, and a file over 16 MiB', async () => {

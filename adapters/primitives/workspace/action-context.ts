@@ -8,6 +8,8 @@ import { toolFailure } from './file-text.ts';
 /** The context of one action. `root` is the real path of the workspace. */
 export interface ActionContext {
   readonly root: string;
+  /** The device of the workspace if it is local: see `localDeviceOf`. */
+  readonly localDevice: bigint | undefined;
   /** The paths of the arguments, as the policy judged them. */
   readonly pathHandles: CallPathHandles;
   readonly call: UpstreamCall;

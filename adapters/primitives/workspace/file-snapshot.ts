@@ -1,6 +1,8 @@
 /** Reads bytes, stat and version of a regular file through one open handle. */
-import type { BigIntStats } from 'node:fs';
+import { type BigIntStats, closeSync, constants, openSync, readSync, statfsSync, statSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
+import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
+import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { MAX_INPUT_BYTES, runWithinBounds } from '../../../catalogs/text/time-slices.ts';
 import { isHashed, toolFailure, versionOf, versionOfFile, versionOfStat } from './file-text.ts';
 import type { OpenFolder } from './open-folder.ts';
@@ -49,6 +51,40 @@ export async function withFileSnapshot<T>(
     );
   } finally {
     await handle.close();
+  }
+}
+
+/** Types of file systems on disks and in memory (statfs(2)): ext2 to ext4, XFS, Btrfs, ZFS, F2FS, tmpfs. */
+const LOCAL_TYPES: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x9123683e, 0x2fc12fc1, 0xf2f52010, 0x01021994]);
+/** Largest file that `readSmallFile` reads, in bytes. */
+const MAX_SMALL_BYTES = 65_536;
+
+/** Returns the device of a folder if no other machine or program answers for its file system, otherwise undefined. */
+export function localDeviceOf(folder: string): bigint | undefined {
+  return unlessUnreadable(() =>
+    LOCAL_TYPES.has(statfsSync(folder).type) ? statSync(folder, { bigint: true }).dev : undefined,
+  );
+}
+
+/**
+ * Reads a judged file of at most 64 KiB on a local device at once, because each task for another thread costs more.
+ * Returns undefined for any other file, and if the file cannot be read.
+ */
+export function readSmallFile({ object, stat }: PathHandle, localDevice: bigint | undefined): Buffer | undefined {
+  if (object === undefined || stat?.isFile() !== true || stat.dev !== localDevice) return undefined;
+  const size = Number(stat.size);
+  if (size > MAX_SMALL_BYTES) return undefined;
+  let file: number | undefined;
+  try {
+    file = openSync(object, constants.O_RDONLY | constants.O_NONBLOCK);
+    // One byte more shows whether the file has become longer.
+    const bytes = Buffer.allocUnsafe(size + 1);
+    const length = readSync(file, bytes, 0, size + 1, 0);
+    return length > size ? undefined : bytes.subarray(0, length);
+  } catch {
+    return undefined;
+  } finally {
+    if (file !== undefined) closeSync(file);
   }
 }
 

@@ -6,13 +6,29 @@ import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { findAction, listAction, type ReadArgs } from '../search/list-actions.ts';
 import { searchAction } from '../search/search-action.ts';
 import { type ActionContext, fileSystemError } from './action-context.ts';
-import { currentFileVersion, type FileOpener, type FileSnapshot, withFileSnapshot } from './file-snapshot.ts';
-import { decodeText, mimeOf, printableName, textResult, toolFailure } from './file-text.ts';
+import {
+  currentFileVersion,
+  type FileOpener,
+  type FileSnapshot,
+  readSmallFile,
+  withFileSnapshot,
+} from './file-snapshot.ts';
+import { decodeText, mimeOf, printableName, textResult, toolFailure, versionOf } from './file-text.ts';
 import { judgedFileOpener, OpenFolder } from './open-folder.ts';
 import { bindOpenPath } from './path-binding.ts';
 
 /** Largest image that is returned as an image, in bytes. */
 const MAX_IMAGE = 1024 * 1024;
+
+/** Runs `read` of a small file in the workspace at once. Returns undefined for a call that must wait. */
+export function readAtOnce(context: Omit<ActionContext, 'signal'>, args: ReadArgs): ToolResult | undefined {
+  if ((args.action ?? 'file') !== 'file' || context.call.signal.aborted) return undefined;
+  const pathHandle = context.pathHandles.of(args.path);
+  if (!pathHandle.location.inside) return undefined;
+  const bytes = readSmallFile(pathHandle, context.localDevice);
+  if (bytes === undefined) return undefined;
+  return showText(context, { file: { bytes, version: versionOf(bytes) }, ...pathHandle.location }, args);
+}
 
 /**
  * Runs `read`: a page of a file (default), a list of entries, files by glob, lines by pattern, or the facts of a path.
@@ -60,9 +76,12 @@ async function inFolder(
   return task(folder, path.basename(pathHandle.location.absolute)).finally(() => folder.close());
 }
 
+/** What is shown of a file. */
+type Content = Pick<FileSnapshot, 'bytes' | 'version'>;
+
 function showText(
-  context: ActionContext,
-  source: { file: FileSnapshot; relative: string; absolute: string },
+  context: Omit<ActionContext, 'signal'>,
+  source: { file: Content; relative: string; absolute: string },
   args: ReadArgs,
 ): ToolResult {
   const { file } = source;
@@ -79,7 +98,7 @@ function showText(
   return textResult(page.text, page.note, lossyNote);
 }
 
-function showMedia(relative: string, file: FileSnapshot, mime: string): ToolResult {
+function showMedia(relative: string, file: Content, mime: string): ToolResult {
   const facts = `${relative}: ${file.bytes.length} bytes, ${mime}`;
   if (!mime.startsWith('image/'))
     throw toolFailure(

@@ -21,15 +21,14 @@ import {
 } from '../../port.ts';
 import { abortSignalOf } from '../../rpc/cancellation.ts';
 import type { JsonDoc } from '../../rpc/wire-message.ts';
-import type { ReadArgs } from '../search/list-actions.ts';
-import { type BashArgs, bashAction } from '../shell/bash-action.ts';
+import { bashAction } from '../shell/bash-action.ts';
 import { directShell, type StartCommand } from '../shell/shell-process.ts';
 import { ShellSessions } from '../shell/shell-sessions.ts';
 import { type ActionContext, KeyedLocks, SeenVersions, StoredObjects } from './action-context.ts';
+import { localDeviceOf } from './file-snapshot.ts';
 import { refusalResult } from './file-text.ts';
-import { readAction } from './read-action.ts';
-import type { EditArgs } from './text-edit.ts';
-import { editAction, type WriteArgs, writeAction } from './write-actions.ts';
+import { readAction, readAtOnce } from './read-action.ts';
+import { editAction, writeAction } from './write-actions.ts';
 
 /** Options of the workspace server. */
 export interface WorkspaceOptions {
@@ -75,6 +74,11 @@ const TOOLS: readonly RawTool[] = PRIMITIVES.map((name) => ({
   inputSchema: { ...ARGUMENT_SCHEMAS.get(name) },
 }));
 
+/** What exists while the server is started. */
+type Started = Pick<ToolContext, 'root' | 'localDevice' | 'sessions'>;
+
+type ToolContext = ActionContext & { readonly sessions: ShellSessions };
+
 class Workspace implements PrimitiveBackend {
   readonly name = 'workspace';
   readonly #configured: string;
@@ -84,7 +88,7 @@ class Workspace implements PrimitiveBackend {
   readonly #idleMs: number;
   readonly #shell: StartCommand;
   /** Present while the server is started. */
-  #started: { readonly root: string; readonly sessions: ShellSessions } | undefined;
+  #started: Started | undefined;
   #state: HealthState = 'idle';
 
   constructor(options: WorkspaceOptions) {
@@ -93,24 +97,31 @@ class Workspace implements PrimitiveBackend {
     this.#shell = options.shell ?? directShell(String(process.pid));
   }
 
-  start(): Promise<ServerInfo> {
-    if (this.#started !== undefined) return Promise.resolve(INFO);
+  async start(): Promise<ServerInfo> {
+    this.#open();
+    return INFO;
+  }
+
+  #open(): Started {
+    if (this.#started !== undefined) return this.#started;
     try {
       const root = realpathSync.native(this.#configured);
       if (!statSync(root).isDirectory()) throw new Error('not a directory');
-      this.#started = { root, sessions: new ShellSessions(this.#idleMs, this.#shell) };
+      this.#started = {
+        root,
+        localDevice: localDeviceOf(root),
+        sessions: new ShellSessions(this.#idleMs, this.#shell),
+      };
     } catch (cause) {
       this.#state = 'unavailable';
-      return Promise.reject(
-        new TollgateError('INIT_FAILED', {
-          detail: 'The workspace is not a folder that can be used.',
-          next: 'Set `workspace` in tollgate.yaml to a folder that exists.',
-          cause,
-        }),
-      );
+      throw new TollgateError('INIT_FAILED', {
+        detail: 'The workspace is not a folder that can be used.',
+        next: 'Set `workspace` in tollgate.yaml to a folder that exists.',
+        cause,
+      });
     }
     this.#state = 'healthy';
-    return Promise.resolve(INFO);
+    return this.#started;
   }
 
   listTools(): Promise<readonly RawTool[]> {
@@ -130,39 +141,22 @@ class Workspace implements PrimitiveBackend {
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    await this.start();
+    const started = this.#open();
     checkArguments(call.tool, call.args.value);
-    const value = await this.#answer(call);
-    return { text: JSON.stringify(value), value, exact: true };
-  }
-
-  async #answer(call: UpstreamCall): Promise<ToolResult> {
-    // Commands have their own timeout. All other calls must end within the timeout of the facade.
-    const timeLimit = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
-    const cancelled = abortSignalOf(call.signal);
-    const signal = timeLimit === undefined ? cancelled : AbortSignal.any([cancelled, timeLimit]);
-    try {
-      signal.throwIfAborted();
-      return await this.#callTool(call, signal);
-    } catch (error) {
-      if (call.signal.aborted) throw new TollgateError('CANCELLED', { cause: error });
-      if (timeLimit?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
-      if (error instanceof TollgateError && error.code === 'TOOL_FAILED')
-        return refusalResult(error.message, error.next);
-      throw error;
-    }
-  }
-
-  async #callTool(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
-    if (this.#started === undefined) throw new TollgateError('SERVER_UNAVAILABLE');
-    const { root, sessions } = this.#started;
-    const pathHandles = call.pathHandles ?? new CallPathHandles([root]);
+    const pathHandles = call.pathHandles ?? new CallPathHandles([started.root]);
     const shared = { versions: this.#versions, locks: this.#locks, stored: this.#stored };
+    const context = { ...started, ...shared, pathHandles, call };
+    let value: ToolResult;
     try {
-      return await runTool({ root, pathHandles, call, signal, ...shared, sessions });
+      const small = call.tool === 'read' ? readAtOnce(context, argumentsOf(call)) : undefined;
+      value = small ?? (await runInTime(context));
+    } catch (error) {
+      if (!(error instanceof TollgateError) || error.code !== 'TOOL_FAILED') throw error;
+      value = refusalResult(error.message, error.next);
     } finally {
       if (call.pathHandles === undefined) pathHandles.close();
     }
+    return { text: JSON.stringify(value), value, exact: true };
   }
 
   health(): Health {
@@ -198,17 +192,38 @@ class Workspace implements PrimitiveBackend {
   }
 }
 
-function runTool(context: ActionContext & { readonly sessions: ShellSessions }): Promise<ToolResult> {
-  // checkArguments has validated the arguments against the schemas that match these types.
-  const args: unknown = context.call.args.value;
-  switch (context.call.tool) {
+/** Returns the arguments. `checkArguments` has validated them against the schema that matches their type. */
+function argumentsOf<Args>({ args }: UpstreamCall): Args {
+  const value: unknown = args.value;
+  return value as Args;
+}
+
+/** Commands have their own timeout. All other calls must end within the timeout of the facade. */
+async function runInTime(context: Omit<ToolContext, 'signal'>): Promise<ToolResult> {
+  const { call } = context;
+  const timeLimit = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
+  const cancelled = abortSignalOf(call.signal);
+  const signal = timeLimit === undefined ? cancelled : AbortSignal.any([cancelled, timeLimit]);
+  try {
+    signal.throwIfAborted();
+    return await runTool({ ...context, signal });
+  } catch (error) {
+    if (call.signal.aborted) throw new TollgateError('CANCELLED', { cause: error });
+    if (timeLimit?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
+    throw error;
+  }
+}
+
+function runTool(context: ToolContext): Promise<ToolResult> {
+  const { call } = context;
+  switch (call.tool) {
     case 'read':
-      return readAction(context, args as ReadArgs);
+      return readAction(context, argumentsOf(call));
     case 'write':
-      return writeAction(context, args as WriteArgs);
+      return writeAction(context, argumentsOf(call));
     case 'edit':
-      return editAction(context, args as EditArgs & { path: string });
+      return editAction(context, argumentsOf(call));
     default:
-      return bashAction(context, args as BashArgs);
+      return bashAction(context, argumentsOf(call));
   }
 }
