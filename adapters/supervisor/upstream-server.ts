@@ -120,7 +120,7 @@ export class UpstreamServer implements ServerAdapter {
       const admitting = this.admit(call);
       if (admitting !== undefined) await admitting;
       this.usage.noteCall(call.scope);
-      return session.accept(await session.call(call, running));
+      return await session.call(call, running);
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;

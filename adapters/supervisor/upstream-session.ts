@@ -5,7 +5,7 @@ import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { type RawPrompt, type ServerInfo, type UpstreamCall, UpstreamError } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
-import { isObject, type JsonObject } from '../rpc/message-parser.ts';
+import { isObject } from '../rpc/message-parser.ts';
 import { Peer } from '../rpc/peer.ts';
 import { INPUT_REQUIRED } from '../rpc/refused-requests.ts';
 import { type JsonDoc, JsonText } from '../rpc/wire-message.ts';
@@ -113,14 +113,16 @@ export class UpstreamSession {
   }
 
   /**
-   * Sends one tools/call, with the unchanged text of the arguments. Rejects as ServerAdapter.call. Pass the result to
-   * `accept`, and call `end` with `running` afterwards.
+   * Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls
+   * `end` with `running` afterwards.
    */
-  call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<JsonObject>> {
+  call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     this.calls.add(running);
     const params = (id: number): string => callParams(call, id);
-    return this.peer.request({ method: 'tools/call', params, timeoutMs, hardTimeoutMs, signal, onProgress });
+    return this.peer
+      .request({ method: 'tools/call', params, timeoutMs, hardTimeoutMs, signal, onProgress })
+      .then((result) => this.refuseRequest(result as JsonDoc<ToolResult>));
   }
 
   /** Notes that a call has ended, so requests of the server do not belong to it any more. */
@@ -128,12 +130,9 @@ export class UpstreamSession {
     this.calls.delete(running);
   }
 
-  /**
-   * Returns the result of a call. Protocol revision 2026-07-28 puts requests to the client into results. They are
-   * refused like other requests: throws UPSTREAM_REQUEST_DENIED.
-   */
-  accept(result: JsonDoc<JsonObject>): JsonDoc<ToolResult> {
-    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return result as JsonDoc<ToolResult>;
+  /** Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests. */
+  private refuseRequest(result: JsonDoc<ToolResult>): JsonDoc<ToolResult> {
+    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return result;
     this.peer.noteRefused(INPUT_REQUIRED);
     throw new TollgateError('UPSTREAM_REQUEST_DENIED');
   }
