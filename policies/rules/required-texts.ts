@@ -1,9 +1,9 @@
 /**
- * Finds texts that every match of a regular expression contains. The policy looks for them first, because WebAssembly
- * compiles a regular expression again for each decision.
+ * Finds texts of which every match of a regular expression contains one. The policy searches for them first, because
+ * the module that opa builds compiles each regular expression again for each decision.
  */
 
-/** A longer pattern, or one with more texts, is tried without a look before. */
+/** A longer pattern, or one with more texts, is tried on every value. */
 const [MAX_CHARS, MAX_TEXTS] = [1024, 16];
 /** A single character is in most values. */
 const MIN_CHARS = 2;
@@ -18,8 +18,9 @@ class NotFollowed extends Error {}
 type Texts = readonly string[] | undefined;
 
 /**
- * Returns texts of which each match of an RE2 pattern contains at least one, as short a list as possible. Undefined if
- * none are known. Flags, named groups, character codes and text beyond ASCII are not followed.
+ * Returns texts of which each match of an RE2 pattern contains at least one. Of several lists, returns the one whose
+ * shortest text is longest. Undefined if no list is known, as for patterns with flags, named groups, character codes or
+ * text beyond ASCII.
  */
 export function requiredTexts(pattern: string): Texts {
   if (pattern.length > MAX_CHARS || !/^[ -~]*$/.test(pattern)) return undefined;
