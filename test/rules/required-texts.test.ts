@@ -1,4 +1,4 @@
-/** Tests that every match of a pattern contains one of its required texts, in JavaScript and in the policy's engine. */
+/** Tests that every match of a pattern contains one of its required texts, in the policy's own engine. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
@@ -39,23 +39,7 @@ const patterns = fc.letrec<{ any: string }>((tie) => {
   const sequence = fc.array(piece, { minLength: 1, maxLength: 4 }).map((parts) => parts.join(''));
   return { any: fc.array(sequence, { minLength: 1, maxLength: 2 }).map((all) => all.join('|')) };
 }).any;
-/** JavaScript reads `[]a]` as an empty class. */
-const inJavaScript = (pattern: string): string => pattern.replaceAll('[]a]', '[\\]a]');
-const matches = patterns
-  .filter((pattern) => requiredTexts(pattern) !== undefined && !/[$^]|\\b/.test(pattern.replaceAll('[^a]', '')))
-  .chain((pattern) => fc.tuple(fc.constant(pattern), fc.stringMatching(new RegExp(inJavaScript(pattern)))));
-
 describe('the required texts of a pattern' + verifies('FP-14'), () => {
-  it('are in every text that it matches', () => {
-    fc.assert(
-      fc.property(matches, ([pattern, text]) => {
-        const texts = requiredTexts(pattern) ?? [];
-        expect({ pattern, text, found: texts.some((one) => text.includes(one)) }).toMatchObject({ found: true });
-      }),
-      { numRuns: Number(process.env.TOLLGATE_PATTERN_ROUNDS ?? 60) * 5 },
-    );
-  });
-
   it('change no decision of the engine', () => {
     const library = readLibrary().wasm;
     const refuse = (): void => undefined;
