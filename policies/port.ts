@@ -48,8 +48,27 @@ export interface CommandFact {
   readonly words: readonly (readonly string[])[];
 }
 
+/** The kinds of effects: what a request of MCP does its work on. */
+export const EFFECT_KINDS = ['tool', 'resource', 'prompt', 'completion', 'sampling', 'elicitation', 'roots'] as const;
+
+/** One of them. */
+export type EffectKind = (typeof EFFECT_KINDS)[number];
+
+/** What a server asks of the client. */
+export interface AskFact {
+  readonly mode?: 'form' | 'url';
+  readonly fields?: readonly string[];
+  readonly maxTokens?: number;
+}
+
 /** What a call does. It is the same for every way to make the call: `server` and `tool` name what will be called. */
 export interface Effect {
+  /** Absent: `tool`. */
+  readonly kind?: EffectKind;
+  /** The server's own URI of a resource. */
+  readonly uri?: string;
+  /** Present for requests of a server to the client. */
+  readonly asks?: AskFact;
   readonly verb: Verb;
   readonly server: string;
   readonly tool: string;
@@ -139,6 +158,8 @@ export interface CallDecision {
 
 /** What the policy knows about a tool when it decides on the list. */
 export interface ListTool {
+  /** Absent: `tool`. */
+  readonly kind?: EffectKind;
   readonly server: string;
   readonly tool: string;
   readonly verb: Verb;
