@@ -91,10 +91,10 @@ export function canonicalPath(path: string): string {
 const URI = /^([a-z][a-z0-9+.-]*):((?:[\w.~!$&'()*+,;=:@/?#[\]-]|%[0-9a-f]{2})*)$/i;
 
 /**
- * Returns the URI of a resource in canonical form: the scheme in lower case, without needless escapes. Empty if programs
- * could read it in different ways, because of characters that RFC 3986 does not allow, dots as path segments, empty
- * segments or encoded slashes, for a `file:` URI without `///`, and for more than 65,536 characters. Case, port and query stay, because each server
- * reads them in its own way.
+ * Returns the URI of a resource in canonical form: the scheme in lower case, without needless escapes. Empty if
+ * programs could read it in different ways: because of characters that RFC 3986 does not allow, dots as path segments,
+ * empty segments, encoded slashes, or `file:` without `///`, and for more than 65,536 characters. Case, port and query
+ * stay, because each server reads them in its own way.
  */
 export function canonicalUri(uri: string): string {
   if (uri.length > MAX_CHARS) return '';

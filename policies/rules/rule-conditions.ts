@@ -68,7 +68,7 @@ interface AskTests {
  * it names kinds, so that no rule opens a kind that its author did not think of.
  */
 export function kindsOf({ kind }: Pick<When, 'kind'>, outcome: RuleOutcome): readonly EffectKind[] | undefined {
-  if (kind !== undefined) return listOf(kind);
+  if (kind !== undefined) return oneOrMore(kind);
   return outcome === 'allow' ? ['tool'] : undefined;
 }
 
@@ -82,7 +82,7 @@ export function kindPartsOf(when: When, outcome: RuleOutcome): { readonly tools:
 }
 
 /** Returns the list of a field that accepts one value or several. */
-export function listOf<T extends string>(one: T | readonly T[]): readonly T[] {
+export function oneOrMore<T extends string>(one: T | readonly T[]): readonly T[] {
   return typeof one === 'string' ? [one] : one;
 }
 
@@ -138,7 +138,7 @@ export function compileTarget(
   refuse: Refuse,
 ): readonly RuleCondition[] {
   return [
-    ...(kind === undefined ? [] : [{ kinds: setOf(listOf(kind)) }]),
+    ...(kind === undefined ? [] : [{ kinds: setOf(oneOrMore(kind)) }]),
     ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
     ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
     ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
@@ -180,7 +180,9 @@ function compileRequests({ uri, asks = {} }: When, { need, refuse }: Reading): r
     refuse(['asks', 'maxTokens'], `no number is at least ${min} and at most ${max}; swap them`);
   const refuseAsk: Refuse = (path, message) => refuse(['asks', ...path], message);
   return [
-    ...(uri === undefined ? [] : [{ request: 'uri', need, text: allOf('uri', listOf(uri), { refuse, add: addUri }) }]),
+    ...(uri === undefined
+      ? []
+      : [{ request: 'uri', need, text: allOf('uri', oneOrMore(uri), { refuse, add: addUri }) }]),
     ...(mode === undefined ? [] : [{ request: 'mode', need, text: { equal: setOf([mode]) } }]),
     ...(fields === undefined
       ? []

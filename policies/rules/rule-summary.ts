@@ -3,7 +3,7 @@
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
 import { definedFields } from '../../catalogs/text/collections.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
-import { type ArgumentTests, listOf, type RuleOutcome, type When } from './rule-conditions.ts';
+import { type ArgumentTests, oneOrMore, type RuleOutcome, type When } from './rule-conditions.ts';
 import type { TimeWindow } from './time-windows.ts';
 
 const MAX_NAMES = 3;
@@ -49,7 +49,7 @@ const CONDITION_WORDS = {
   hosts: (hosts, one) => `${one} host is ${some(hosts)}`,
   schemes: (schemes, one) => `${one} URL has the scheme ${some(schemes)}`,
   urls: (urls, one) => `${one} URL is ${some(urls)}`,
-  uri: (uris, one) => `${one} URI is ${some(listOf(uris))}`,
+  uri: (uris, one) => `${one} URI is ${some(oneOrMore(uris))}`,
   asks: (asks, one) => sayAsks(asks, one),
   commands: (commands, one) => `${one} command begins with ${some(commands)}`,
   exceptCommands: (commands, one) => `${one} command begins with none of ${some(commands)}`,
