@@ -19,6 +19,7 @@ import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import type { ServerEventDetails } from './server-events.ts';
 import { type ServerLifetime, type ServerSettings, serverUnavailable, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
+import { Subscriptions } from './subscriptions.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
 import { pinnedTools } from './tool-list.ts';
@@ -43,6 +44,7 @@ export class UpstreamServer implements ServerAdapter {
   private readonly usage: ServerUsage;
   private readonly crashAttribution: CrashAttribution;
   private readonly tools: ToolCache;
+  private readonly subscriptions = new Subscriptions();
   /** The other lists, until they may have changed. */
   private readonly lists = new Map<keyof ServerLists, Promise<readonly unknown[]>>();
   private listener: (renewed?: 'renewed') => void = () => {};
@@ -70,7 +72,10 @@ export class UpstreamServer implements ServerAdapter {
       onNotice: (notice) => this.passNotice(notice),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
-      onRenewed: () => this.forgetTools('renewed'),
+      onRenewed: () => {
+        this.subscriptions.renew(this.supervisor.connector.current);
+        this.forgetTools('renewed');
+      },
       onBack: () => this.listAgain(),
     });
   }
@@ -145,6 +150,8 @@ export class UpstreamServer implements ServerAdapter {
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     this.checkHalted();
+    const known = call.method === undefined ? undefined : this.subscriptions.known(call);
+    if (known !== undefined) return known as JsonDoc<ToolResult>;
     this.crashAttribution.begin(call.scope);
     this.usage.begin();
     let session: UpstreamSession | undefined;
@@ -156,7 +163,9 @@ export class UpstreamServer implements ServerAdapter {
       const admitting = call.method === undefined ? this.admit(call) : undefined;
       if (admitting !== undefined) await admitting;
       this.usage.noteCall(call.scope);
-      return await session.call(call, running);
+      const result = await session.call(call, running);
+      if (call.method !== undefined) this.subscriptions.note(call);
+      return result;
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;
@@ -222,6 +231,7 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async endScope(scope: string): Promise<void> {
+    this.subscriptions.end(scope, this.supervisor.connector.current);
     this.usage.endSession(scope);
   }
 

@@ -12,8 +12,10 @@ import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
+import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { operationOf } from '../operations/operation-table.ts';
+import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
   CallRequest,
   ClientNotice,
@@ -49,6 +51,13 @@ export class Gateway implements Facade {
       snapshot: () => this.#snapshot,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
+    shared.clients.attach({
+      sessions: this.#sessions,
+      serversOf: (principal) => this.#snapshot.serversOf(principal),
+      asksOf: (server) => this.#snapshot.config.servers.get(server)?.asks ?? [],
+      judgeUpdate: (session, server, uri) => this.#judgeUpdate(session, server, uri),
+      tell: (notice, session) => this.#announcer.tell(notice, session),
     });
   }
 
@@ -138,6 +147,18 @@ export class Gateway implements Facade {
   perform(session: Session, request: CallRequest): Promise<Reply> {
     const operation = operationOf(request.method);
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
+  }
+
+  async #judgeUpdate(session: OpenSession, server: string, uri: string): Promise<string | undefined> {
+    const served = this.#snapshot.catalog.servers.get(server);
+    if (served === undefined || session.closed.aborted) return undefined;
+    const shown = { uri: shownUri(served, uri) };
+    const args = { text: JSON.stringify(shown), value: shown, exact: true };
+    const request = { name: 'resources/subscribe', args, signal: session.closed };
+    const { kind } = await this.#snapshot.within((deps) =>
+      perform(deps, { session, operation: RESOURCE_UPDATED }, request),
+    );
+    return kind === 'result' ? shown.uri : undefined;
   }
 
   capabilities({ principal }: Session): JsonObject {
