@@ -221,11 +221,17 @@ function pin({ operation, decision, args, exposed, request, isAgain }: Pinning):
 }
 
 /** Returns the parts of a request that a wait for a person needs. */
-function waiting({ signal, drained, onWait }: CallRequest): Pick<CallToApprove, 'signal' | 'drained' | 'onProgress'> {
+function waiting({
+  signal,
+  drained,
+  onWait,
+  ask,
+}: CallRequest): Pick<CallToApprove, 'signal' | 'drained' | 'onProgress' | 'ask'> {
   return {
     signal: abortSignalOf(signal),
     ...(drained !== undefined && { drained }),
     ...(onWait !== undefined && { onProgress: onWait }),
+    ...(ask !== undefined && { ask }),
   };
 }
 

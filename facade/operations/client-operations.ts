@@ -24,6 +24,7 @@ import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { mapStrings } from '../output/result-cleaning.ts';
+import { supports } from '../serve/client-requests.ts';
 import type { AskClient } from '../serve/facade-port.ts';
 import type { Operation } from './operation.ts';
 
@@ -136,12 +137,8 @@ function fieldsOf({ requestedSchema }: JsonObject): JsonObject {
   return isObject(properties) ? properties : {};
 }
 
-/** A client that declares `elicitation: {}` supports forms (MCP 2025-11-25, client/elicitation). */
 function requireSupport(client: JsonObject, kind: Kind, mode: AskFact['mode']): void {
-  const declared = client[kind];
-  const hasMode = mode === undefined || (isObject(declared) && isObject(declared[mode]));
-  const isPlainForm = mode === 'form' && isObject(declared) && declared.url === undefined;
-  if (isObject(declared) && (hasMode || isPlainForm)) return;
+  if (supports(client, kind, mode)) return;
   throw refused(`The client does not support ${kind}${mode === undefined ? '' : ` (${mode})`}.`);
 }
 

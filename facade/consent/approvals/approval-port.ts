@@ -1,6 +1,7 @@
 /** The port to the people who approve calls, whatever asks them. It also formats the reasons of the rules that ask. */
 import type { CallDecision, Effect, Reason } from '../../../policies/port.ts';
 import type { Caller } from '../../call/identify.ts';
+import type { AskClient } from '../../serve/facade-port.ts';
 
 /** A call that the policy asks a person about. */
 export interface CallToApprove {
@@ -18,6 +19,7 @@ export interface CallToApprove {
   /** See `CallRequest`. */
   readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  readonly ask?: AskClient;
   /** Throws if a precondition refuses the call now (see facade/consent/preconditions.ts). */
   readonly recheck: () => unknown;
 }
