@@ -14,11 +14,12 @@ export type { DigestStore, FileDigest } from './stdio/file-digests.ts';
 export type { StartFiles, StartInspector } from './stdio/start-inspection.ts';
 export { startPlaces } from './stdio/start-places.ts';
 export type { OnEvent, ServerEvent } from './supervisor/server-events.ts';
-export type {
-  OAuthSettings,
-  ServerLifetime,
-  ServerSettings,
-  SharedConnectionSlots,
+export {
+  type OAuthSettings,
+  type ServerLifetime,
+  type ServerSettings,
+  type SharedConnectionSlots,
+  signInSecrets,
 } from './supervisor/server-settings.ts';
 
 /** The answer of a server. Only a server that runs in this process fills the additional fields. */

@@ -40,14 +40,11 @@ const NEXT = 'Its owner must correct it. Until then, use a token in headers, if 
  */
 export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredIssuer> {
   const { settings, url, fetch } = parts;
-  const sdk = await import('@modelcontextprotocol/sdk/client/auth.js');
   const challenge = await probe(parts);
   const resource = await readResource(url, challenge, fetch);
   // Servers of protocol revision 2025-03-26 issue tokens themselves.
   const issuer = chooseIssuer(settings, resource) ?? url.origin;
-  const metadata = isConfidential(issuer)
-    ? await sdk.discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing)
-    : undefined;
+  const metadata = await readIssuer(issuer, fetch);
   if (metadata === undefined) {
     const fault =
       resource === undefined && challenge.resourceMetadataUrl === undefined
@@ -55,7 +52,6 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
         : `The metadata of ${hostOf(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
     throw loginFailed(fault, 'If it accepts a token, store it with `tollgate secret set` and write it into headers.');
   }
-  checkMetadata(metadata, issuer);
   return {
     issuer,
     metadata,
@@ -64,33 +60,74 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
   };
 }
 
-/** Sends a request without a token. The refusal names the metadata of the issuer, and the required scopes. */
-async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts): Promise<Challenge> {
-  const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+/**
+ * Reads the metadata of an issuer. Returns undefined if there are none. Throws LOGIN_FAILED for those of another issuer,
+ * and for endpoints without https.
+ */
+export async function readIssuer(
+  issuer: string,
+  fetch: GuardedFetch,
+): Promise<AuthorizationServerMetadata | undefined> {
+  if (!isConfidential(issuer)) return undefined;
+  const { discoverAuthorizationServerMetadata } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  const metadata = await discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing);
+  if (metadata !== undefined) checkMetadata(metadata, issuer);
+  return metadata;
+}
+
+/**
+ * Sends requests without a token. The refusal names the metadata of the issuer, and the required scopes. A server may
+ * protect less than `initialize`, so its list of tools is requested too, which has no effects.
+ */
+async function probe(parts: DiscoveryParts): Promise<Challenge> {
+  const { settings, secrets, signal } = parts;
   const headers = {
     ...(await fillSecrets(settings.headers, secrets, 'headers')),
     accept: 'application/json, text/event-stream',
-    'content-type': 'application/json',
   };
-  const initialize = JSON.stringify({
-    jsonrpc: '2.0',
-    id: 1,
-    method: 'initialize',
-    params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '0.1.0' } },
-  });
   try {
-    const response = await fetch(
-      url,
-      settings.transport === 'sse' ? { headers, signal } : { method: 'POST', headers, body: initialize, signal },
-    );
-    await response.body?.cancel();
-    return extractWWWAuthenticateParams(response) as Challenge;
+    if (settings.transport === 'sse') return await challengeOf(await parts.fetch(parts.url, { headers, signal }));
+    const opened = await post(parts, headers, INITIALIZE);
+    const challenge = await challengeOf(opened);
+    if (!opened.ok) return challenge;
+    const session = opened.headers.get('mcp-session-id');
+    const within = { ...headers, ...(session !== null && { 'mcp-session-id': session }) };
+    await challengeOf(await post(parts, within, { method: 'notifications/initialized' }));
+    const listed = await challengeOf(await post(parts, within, { id: 2, method: 'tools/list' }));
+    if (session !== null)
+      await challengeOf(await parts.fetch(parts.url, { method: 'DELETE', headers: within, signal }));
+    return listed;
   } catch (thrown) {
     if (thrown instanceof TollgateError) throw thrown;
     signal.throwIfAborted();
     const next = 'Check its url, and the network.';
     throw serverUnavailable(settings.name, 'cannot be reached', { next, cause: thrown });
   }
+}
+
+const INITIALIZE = {
+  id: 1,
+  method: 'initialize',
+  params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '0.1.0' } },
+};
+
+function post(
+  { url, fetch, signal }: DiscoveryParts,
+  headers: Readonly<Record<string, string>>,
+  message: object,
+): Promise<Response> {
+  return fetch(url, {
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', ...message }),
+    signal,
+  });
+}
+
+async function challengeOf(response: Response): Promise<Challenge> {
+  const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  await response.body?.cancel();
+  return extractWWWAuthenticateParams(response) as Challenge;
 }
 
 async function readResource(
@@ -163,7 +200,8 @@ function scopesOf({
     : required;
 }
 
-function sameIssuer(one: string, other: string): boolean {
+/** Returns whether two addresses name the same issuer, apart from a slash at the end. */
+export function sameIssuer(one: string, other: string): boolean {
   const normalize = (text: string): string => (URL.canParse(text) ? new URL(text).href : text).replace(/\/$/, '');
   return normalize(one) === normalize(other);
 }
@@ -179,6 +217,6 @@ function withoutFragment(url: URL): string {
 }
 
 /** Returns the host of an address for display. Other text of a server is never shown. */
-function hostOf(text: string): string {
+export function hostOf(text: string): string {
   return URL.canParse(text) ? new URL(text).host.slice(0, 255) : 'another address';
 }

@@ -391,17 +391,35 @@ export interface WrittenServer {
   readonly oauth?: {
     /**
      * `authorization_code`: a person consents in a browser. `client_credentials`: the client itself has the
-     * permission; for machines.
+     * permission; for machines. `enterprise`: the identity provider of the enterprise vouches for the user.
      */
-    readonly grant?: 'authorization_code' | 'client_credentials';
+    readonly grant?: 'authorization_code' | 'client_credentials' | 'enterprise';
     /** Address of the issuer with which the client is registered. No one else gets the client and its secret. */
     readonly issuer?: string;
     /** Id of a client that is registered already. */
     readonly clientId?: string;
     /** Take it from the vault. Needs `issuer`. */
     readonly clientSecret?: string;
+    /**
+     * Proves the client instead of a secret (private_key_jwt): a PKCS #8 key as PEM, or a JWK. Take it from
+     * the vault. Needs `issuer`.
+     */
+    readonly privateKey?: string;
     /** The only scopes that are requested. Default: those that the server names. */
     readonly scopes?: readonly string[];
+    /** The identity provider of the enterprise, which vouches for the user. Only for the grant `enterprise`. */
+    readonly enterprise?: {
+      /** Address of the identity provider. No one else gets the client, its secret and the ID token. */
+      readonly issuer: string;
+      /** Id of the client that is registered there. The ID token was issued to it. */
+      readonly clientId: string;
+      /** Take it from the vault. */
+      readonly clientSecret?: string;
+      /** Proves the client instead of a secret. Take it from the vault. */
+      readonly privateKey?: string;
+      /** The ID token of the user, from the vault or from a program (`secrets.*.exec`) that gets a new one. */
+      readonly idToken: string;
+    };
     /**
      * Port of 127.0.0.1 to which the browser returns, if the client was registered with one. Default: any free
      * port.

@@ -56,6 +56,16 @@ servers:
     healthCheckMs: 60000
     oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a,
         clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
+  vouched:
+    url: https://vouched.example/mcp
+    oauth: {grant: enterprise, issuer: 'https://login.example', clientId: team-a, privateKey: '\${secret:key}',
+        enterprise: {issuer: 'https://corp.example', clientId: corp, clientSecret: '\${secret:b}',
+            idToken: '\${secret:me}'}}
+  vouched-by-key:
+    url: https://vouched.example/mcp
+    oauth: {grant: enterprise, issuer: 'https://login.example', clientId: team-a,
+        enterprise: {issuer: 'https://corp.example', clientId: corp, privateKey: '\${secret:key}',
+            idToken: '\${secret:me}'}}
   clicks: {command: clicks, isolation: direct}
 programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm,
     opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg,
