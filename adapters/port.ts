@@ -8,6 +8,7 @@ import type { CancelSignal } from './rpc/cancellation.ts';
 import type { JsonDoc, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
 
+export type { IssuerAddress, IssuerKeys, OpenIssuerKeys } from './oauth/issuer-keys.ts';
 export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
 export { abortable } from './rpc/cancellation.ts';
 export type { DigestStore, FileDigest } from './stdio/file-digests.ts';

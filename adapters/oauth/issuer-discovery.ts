@@ -44,7 +44,7 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
   const resource = await readResource(url, challenge, fetch);
   // Servers of protocol revision 2025-03-26 issue tokens themselves.
   const issuer = chooseIssuer(settings, resource) ?? url.origin;
-  const metadata = await readIssuer(issuer, fetch);
+  const metadata = await readMetadata(issuer, fetch);
   if (metadata === undefined) {
     const fault =
       resource === undefined && challenge.resourceMetadataUrl === undefined
@@ -52,6 +52,7 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
         : `The metadata of ${hostOf(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
     throw loginFailed(fault, 'If it accepts a token, store it with `tollgate secret set` and write it into headers.');
   }
+  checkMetadata(metadata, issuer);
   return {
     issuer,
     metadata,
@@ -60,19 +61,53 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
   };
 }
 
-/**
- * Reads the metadata of an issuer. Returns undefined if there are none. Throws LOGIN_FAILED for those of another issuer,
- * and for endpoints without https.
- */
-export async function readIssuer(
-  issuer: string,
-  fetch: GuardedFetch,
-): Promise<AuthorizationServerMetadata | undefined> {
+async function readMetadata(issuer: string, fetch: GuardedFetch): Promise<AuthorizationServerMetadata | undefined> {
   if (!isConfidential(issuer)) return undefined;
   const { discoverAuthorizationServerMetadata } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  const metadata = await discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing);
-  if (metadata !== undefined) checkMetadata(metadata, issuer);
-  return metadata;
+  return discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing);
+}
+
+/** Where an issuer that the owner has named gives tokens and publishes its keys. Absent: its metadata do not say. */
+export interface IssuerPlaces {
+  readonly issuer: string;
+  readonly tokenEndpoint?: string;
+  readonly jwks?: string;
+  readonly authMethods: readonly string[];
+}
+
+/**
+ * Reads the metadata of an issuer that the owner has named. Only the fields that are used must be valid, because it
+ * serves more than this. Throws LOGIN_FAILED for metadata of another issuer, and if there are none.
+ */
+export async function readIssuer(issuer: string, fetch: GuardedFetch): Promise<IssuerPlaces> {
+  const { buildDiscoveryUrls } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  for (const { url } of isConfidential(issuer) ? buildDiscoveryUrls(issuer) : []) {
+    const response = await fetch(url, { headers: { accept: 'application/json' } });
+    const found = (await response.json().catch(() => undefined)) as
+      | Readonly<Record<string, unknown>>
+      | null
+      | undefined;
+    if (!response.ok || typeof found !== 'object' || found === null) continue;
+    if (!sameIssuer(String(found.issuer), issuer)) throw otherIssuer(issuer, String(found.issuer));
+    const place = (name: string): string | undefined => {
+      const text = found[name];
+      if (typeof text !== 'string') return undefined;
+      if (!isConfidential(text)) throw unsafeEndpoint(issuer);
+      return text;
+    };
+    const [tokenEndpoint, jwks] = [place('token_endpoint'), place('jwks_uri')];
+    const methods = found.token_endpoint_auth_methods_supported;
+    return {
+      issuer: String(found.issuer),
+      ...(tokenEndpoint !== undefined && { tokenEndpoint }),
+      ...(jwks !== undefined && { jwks }),
+      authMethods: Array.isArray(methods) ? methods.filter((method) => typeof method === 'string') : [],
+    };
+  }
+  throw loginFailed(
+    `The metadata of the issuer ${hostOf(issuer)} cannot be read over https.`,
+    'Check its address in tollgate.yaml, and the network.',
+  );
 }
 
 /**
@@ -168,8 +203,7 @@ function chooseIssuer(
 
 /** Refuses metadata that names another issuer, which would get what is meant for this one (mix-up; RFC 8414 §3.3). */
 function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): void {
-  if (!sameIssuer(metadata.issuer, issuer))
-    throw loginFailed(`The metadata of ${hostOf(issuer)} names ${hostOf(metadata.issuer)} as its issuer.`, NEXT);
+  if (!sameIssuer(metadata.issuer, issuer)) throw otherIssuer(issuer, metadata.issuer);
   const endpoints = [
     metadata.authorization_endpoint,
     metadata.token_endpoint,
@@ -177,11 +211,18 @@ function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): v
     metadataText(metadata, 'revocation_endpoint'),
   ];
   const unsafe = endpoints.find((endpoint) => endpoint !== undefined && !isConfidential(endpoint));
-  if (unsafe !== undefined)
-    throw loginFailed(
-      `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
-      NEXT,
-    );
+  if (unsafe !== undefined) throw unsafeEndpoint(issuer);
+}
+
+function otherIssuer(issuer: string, named: string): TollgateError {
+  return loginFailed(`The metadata of ${hostOf(issuer)} names ${hostOf(named)} as its issuer.`, NEXT);
+}
+
+function unsafeEndpoint(issuer: string): TollgateError {
+  return loginFailed(
+    `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
+    NEXT,
+  );
 }
 
 function scopesOf({

@@ -50,11 +50,11 @@ async function requestAssertion({ settings, secrets, discovered, scopes }: Grant
   // The owner has named the identity provider, which may be in a private network.
   const fetch = guardFetch(new URL(enterprise.issuer));
   const host = hostOf(enterprise.issuer);
-  const metadata = await readIssuer(enterprise.issuer, fetch);
-  if (metadata === undefined)
+  const { issuer, tokenEndpoint, authMethods } = await readIssuer(enterprise.issuer, fetch);
+  if (tokenEndpoint === undefined)
     throw loginFailed(
-      `The metadata of the identity provider ${host} cannot be read over https.`,
-      `Check servers.${settings.name}.oauth.enterprise.issuer, and the network.`,
+      `The metadata of the identity provider ${host} name no token endpoint.`,
+      `Check servers.${settings.name}.oauth.enterprise.issuer.`,
     );
   const { idToken = '' } = await fillSecrets({ idToken: enterprise.idToken }, secrets, 'headers');
   const client = (await configuredClient(enterprise, secrets)) ?? NO_CLIENT;
@@ -69,8 +69,9 @@ async function requestAssertion({ settings, secrets, discovered, scopes }: Grant
     resource,
     ...scopeParameter(scopes),
   });
+  const metadata = { issuer, token_endpoint_auth_methods_supported: [...authMethods] };
   await proveClient(client, { headers, parameters, metadata });
-  const response = await fetch(metadata.token_endpoint, { method: 'POST', headers, body: parameters });
+  const response = await fetch(tokenEndpoint, { method: 'POST', headers, body: parameters });
   const answer = (await response.json().catch(() => ({}))) as Readonly<Record<string, unknown>>;
   if (!response.ok || typeof answer.access_token !== 'string')
     throw loginFailed(
