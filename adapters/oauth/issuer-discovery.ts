@@ -122,9 +122,11 @@ async function probe(parts: DiscoveryParts): Promise<Challenge> {
   };
   try {
     if (settings.transport === 'sse') return await challengeOf(await parts.fetch(parts.url, { headers, signal }));
-    const opened = await post(parts, headers, INITIALIZE);
+    const opened = await post(parts, headers, { id: 1, ...INITIALIZE });
     const challenge = await challengeOf(opened);
-    if (!opened.ok) return challenge;
+    if (opened.status === 401 || opened.status === 403) return challenge;
+    // A server of 2026-07-28 alone has no sessions and refuses `initialize`.
+    if (!opened.ok) return await challengeOf(await post(parts, { ...headers, ...STATELESS_HEADERS }, STATELESS_LIST));
     const session = opened.headers.get('mcp-session-id');
     const within = { ...headers, ...(session !== null && { 'mcp-session-id': session }) };
     await challengeOf(await post(parts, within, { method: 'notifications/initialized' }));
@@ -140,10 +142,22 @@ async function probe(parts: DiscoveryParts): Promise<Challenge> {
   }
 }
 
+const CLIENT = { name: 'tollgate', version: '0.1.0' };
 const INITIALIZE = {
-  id: 1,
   method: 'initialize',
-  params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '0.1.0' } },
+  params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: CLIENT },
+};
+const STATELESS_HEADERS = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/list' };
+const STATELESS_LIST = {
+  id: 2,
+  method: 'tools/list',
+  params: {
+    _meta: {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientCapabilities': {},
+      'io.modelcontextprotocol/clientInfo': CLIENT,
+    },
+  },
 };
 
 function post(

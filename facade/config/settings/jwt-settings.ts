@@ -5,7 +5,7 @@
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ProblemReport } from '../config-problems.ts';
-import type { WrittenConfig } from '../written-config.ts';
+import { DEFAULTS, type WrittenConfig } from '../written-config.ts';
 
 type WrittenJwt = NonNullable<NonNullable<WrittenConfig['listen']>['jwt']>;
 type WrittenClaims = NonNullable<WrittenJwt['claims']>;
@@ -58,6 +58,25 @@ export function subjectId(issuer: string, subject: unknown): string | undefined 
 /** Returns how the ids of an issuer begin. */
 export function subjectPrefix(issuer: string): string {
   return `${PREFIX}${escaped(issuer.replace(/^https:\/\//, ''))}:`;
+}
+
+/** Returns the names that tokens can give, for the checks of rules. */
+export function subjectSettings({ issuer, claims }: JwtConfig): SubjectNames {
+  const namesOf = (source: JwtConfig['claims']['role']): readonly string[] => Object.values(source?.values ?? {});
+  return {
+    idPrefix: subjectPrefix(issuer),
+    roles: [DEFAULTS.principal.role, ...namesOf(claims.role)],
+    groups: namesOf(claims.groups),
+    profiles: ['default', ...namesOf(claims.profiles)],
+  };
+}
+
+/** Names of roles, groups and profiles, and how ids begin. */
+interface SubjectNames {
+  readonly idPrefix: string;
+  readonly roles: readonly string[];
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
 }
 
 /** Returns whether a token made this principal; false for one of tollgate.yaml. */
