@@ -108,6 +108,7 @@ const NAMED_IDEAS = new Set([
   'pinned-arguments.ts',
   'policy-check-command.ts',
   'process-log.ts',
+  'protected-resource.ts',
   'recording-sample.ts',
   'resolve.ts',
   'rule-faults.ts',

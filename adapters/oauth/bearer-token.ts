@@ -7,7 +7,7 @@ import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { type ServerSettings, serverUnavailable } from '../supervisor/server-settings.ts';
 import { guardFetch } from './guarded-fetch.ts';
 import { type CredentialStore, type Credentials, type SignInParts, scopeWords } from './sign-in-credentials.ts';
-import { clientOf, configuredClient, refreshCredentials } from './token-endpoint.ts';
+import { clientInUse, configuredClient, refreshCredentials } from './token-endpoint.ts';
 
 /** The parts that a bearer token needs. `now` returns milliseconds since 1970. */
 export interface BearerTokenParts {
@@ -139,7 +139,7 @@ export class BearerToken {
 
   async #refresh(stored: Credentials): Promise<Credentials> {
     const { settings, secrets, store } = this.#parts;
-    const client = clientOf(stored, await configuredClient(settings.oauth, secrets));
+    const client = clientInUse(stored, await configuredClient(settings.oauth, secrets));
     try {
       return await refreshCredentials(stored, { client, fetch: guardFetch(this.#url), now: this.#now });
     } catch (thrown) {
@@ -186,7 +186,7 @@ export class BearerToken {
 
 /** The most scopes in a message. The next sign-in requests the others too. */
 const SHOWN_SCOPES = 10;
-/** A scope that a shell reads as one word, and not as an option. A server chooses it, and a person pastes the command. */
+/** A scope that a shell reads as one word, and not as an option: a server chooses it, and a person pastes it. */
 const SHOWN_SCOPE = /^\w[\w.:/@+,=%-]{0,99}$/;
 
 function shownScopes(words: readonly string[]): readonly string[] {

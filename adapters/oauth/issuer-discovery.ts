@@ -49,7 +49,7 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
     const fault =
       resource === undefined && challenge.resourceMetadataUrl === undefined
         ? `Server "${settings.name}" does not name an issuer of tokens, so it has no sign-in.`
-        : `The metadata of ${hostOf(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
+        : `The metadata of ${shownHost(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
     throw loginFailed(fault, 'If it accepts a token, store it with `tollgate secret set` and write it into headers.');
   }
   checkMetadata(metadata, issuer);
@@ -105,7 +105,7 @@ export async function readIssuer(issuer: string, fetch: GuardedFetch): Promise<I
     };
   }
   throw loginFailed(
-    `The metadata of the issuer ${hostOf(issuer)} cannot be read over https.`,
+    `The metadata of the issuer ${shownHost(issuer)} cannot be read over https.`,
     'Check its address in tollgate.yaml, and the network.',
   );
 }
@@ -194,7 +194,7 @@ async function readResource(
   if (metadata === undefined || checkResourceAllowed({ requestedResource: url, configuredResource: metadata.resource }))
     return metadata;
   // This server could use a token for another server there.
-  throw loginFailed(`The metadata of the server at ${url.host} describes ${hostOf(metadata.resource)}.`, NEXT);
+  throw loginFailed(`The metadata of the server at ${url.host} describes ${shownHost(metadata.resource)}.`, NEXT);
 }
 
 /** Returns undefined for errors of the SDK, which mean that there is no metadata. Throws the refusals of Tollgate. */
@@ -210,7 +210,7 @@ function chooseIssuer(
   if (oauth?.issuer === undefined) return named[0];
   if (named.length === 0 || named.some((one) => sameIssuer(one, oauth.issuer ?? ''))) return oauth.issuer;
   throw loginFailed(
-    `Server "${name}" sends the sign-in to ${hostOf(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
+    `Server "${name}" sends the sign-in to ${shownHost(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
     `If that is right, correct servers.${name}.oauth.issuer. The client must be registered there.`,
   );
 }
@@ -229,12 +229,12 @@ function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): v
 }
 
 function otherIssuer(issuer: string, named: string): TollgateError {
-  return loginFailed(`The metadata of ${hostOf(issuer)} names ${hostOf(named)} as its issuer.`, NEXT);
+  return loginFailed(`The metadata of ${shownHost(issuer)} names ${shownHost(named)} as its issuer.`, NEXT);
 }
 
 function unsafeEndpoint(issuer: string): TollgateError {
   return loginFailed(
-    `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
+    `The metadata of ${shownHost(issuer)} names an endpoint that is not https, or that programs can read differently.`,
     NEXT,
   );
 }
@@ -272,6 +272,6 @@ function withoutFragment(url: URL): string {
 }
 
 /** Returns the host of an address for display. Other text of a server is never shown. */
-export function hostOf(text: string): string {
+export function shownHost(text: string): string {
   return URL.canParse(text) ? new URL(text).host.slice(0, 255) : 'another address';
 }

@@ -6,7 +6,7 @@ import { createLocalJWKSet, type JSONWebKeySet, type JWTVerifyGetKey } from 'jos
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Lookup } from '../egress/dial.ts';
 import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
-import { hostOf, readIssuer } from './issuer-discovery.ts';
+import { readIssuer, shownHost } from './issuer-discovery.ts';
 
 /** Whose keys, and where they are. `jwks` absent: the metadata of the issuer say. */
 export interface IssuerAddress {
@@ -92,7 +92,7 @@ function isUnknownKey(thrown: unknown): boolean {
 
 function unavailable({ issuer }: IssuerAddress, cause?: unknown): TollgateError {
   return new TollgateError('ISSUER_UNAVAILABLE', {
-    detail: `The keys of the issuer ${hostOf(issuer)} cannot be read at present, so no token of it can be checked.`,
+    detail: `The keys of the issuer ${shownHost(issuer)} cannot be read at present, so no token of it can be checked.`,
     cause,
   });
 }

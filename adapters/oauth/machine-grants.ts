@@ -3,12 +3,12 @@ import type { OAuthTokens } from '@modelcontextprotocol/sdk/shared/auth.js';
 import { fillSecrets } from '../stdio/server-secrets.ts';
 import { serverUnavailable } from '../supervisor/server-settings.ts';
 import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
-import { type DiscoveredIssuer, hostOf, readIssuer } from './issuer-discovery.ts';
+import { type DiscoveredIssuer, readIssuer, shownHost } from './issuer-discovery.ts';
 import { loginFailed, type SignInParts } from './sign-in-credentials.ts';
 import { configuredClient, type OAuthClient, proofOf, proveClient } from './token-endpoint.ts';
 
 /** The answer to a token request, and the client that made it. */
-export interface Grant {
+export interface TokenGrant {
   readonly tokens: OAuthTokens;
   readonly client: OAuthClient;
 }
@@ -25,7 +25,7 @@ const ID_JAG = 'urn:ietf:params:oauth:token-type:id-jag';
 const NO_CLIENT: OAuthClient = { id: '' };
 
 /** Gets a token for the client itself (RFC 6749 §4.4). */
-export async function grantToClient(parts: GrantParts, client: OAuthClient = NO_CLIENT): Promise<Grant> {
+export async function grantToClient(parts: GrantParts, client: OAuthClient = NO_CLIENT): Promise<TokenGrant> {
   const parameters = { grant_type: 'client_credentials', ...scopeParameter(parts.scopes) };
   return { tokens: await requestToken(parts, client, parameters), client };
 }
@@ -35,7 +35,7 @@ export async function grantToClient(parts: GrantParts, client: OAuthClient = NO_
  * (RFC 8693; OAuth Identity Assertion Authorization Grant), and the issuer of the server accepts it (RFC 7523 §2.1).
  * Each goes to its own issuer in the configuration only. Throws LOGIN_FAILED and what the SDK throws.
  */
-export async function grantToEnterprise(parts: GrantParts, client: OAuthClient = NO_CLIENT): Promise<Grant> {
+export async function grantToEnterprise(parts: GrantParts, client: OAuthClient = NO_CLIENT): Promise<TokenGrant> {
   const parameters = {
     grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer',
     assertion: await requestAssertion(parts),
@@ -49,7 +49,7 @@ async function requestAssertion({ settings, secrets, discovered, scopes }: Grant
   if (enterprise === undefined) throw serverUnavailable(settings.name, 'has no identity provider in its settings');
   // The owner has named the identity provider, which may be in a private network.
   const fetch = guardFetch(new URL(enterprise.issuer));
-  const host = hostOf(enterprise.issuer);
+  const host = shownHost(enterprise.issuer);
   const { issuer, tokenEndpoint, authMethods } = await readIssuer(enterprise.issuer, fetch);
   if (tokenEndpoint === undefined)
     throw loginFailed(

@@ -5,8 +5,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { startRefusal } from '../supervisor/server-settings.ts';
 import { type CallbackListener, openCallbackListener } from './callback-listener.ts';
 import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
-import { type DiscoveredIssuer, discoverIssuer, hostOf, metadataText, sameIssuer } from './issuer-discovery.ts';
-import { type Grant, grantToClient, grantToEnterprise, scopeParameter } from './machine-grants.ts';
+import { type DiscoveredIssuer, discoverIssuer, metadataText, sameIssuer, shownHost } from './issuer-discovery.ts';
+import { grantToClient, grantToEnterprise, scopeParameter, type TokenGrant } from './machine-grants.ts';
 import {
   type Credentials,
   loginFailed,
@@ -17,7 +17,7 @@ import {
   signInStopped,
 } from './sign-in-credentials.ts';
 import {
-  clientOf,
+  clientInUse,
   configuredClient,
   type OAuthClient,
   proofOf,
@@ -49,7 +49,7 @@ export const signIns: SignIns = {
       const configured = await configuredClient(settings.oauth, secrets).catch(() => undefined);
       const revoked =
         held !== undefined &&
-        (await revokeCredentials(held, clientOf(held, configured), guardFetch(new URL(held.url))));
+        (await revokeCredentials(held, clientInUse(held, configured), guardFetch(new URL(held.url))));
       return { removed: await store.remove(settings.name), revoked };
     }),
 };
@@ -94,7 +94,7 @@ function checkConsent({ name, oauth }: SignInParts['settings'], before: Credenti
   // The owner has named the issuer, so the server cannot choose one.
   if (oauth?.issuer !== undefined || sameIssuer(before.issuer, found.issuer)) return;
   throw loginFailed(
-    `Server "${name}" now sends the sign-in to ${hostOf(found.issuer)}. You consented to ${hostOf(before.issuer)}.`,
+    `Server "${name}" now sends the sign-in to ${shownHost(found.issuer)}. You consented to ${shownHost(before.issuer)}.`,
     `If its owner confirms the change, run \`tollgate logout ${name}\`, then sign in again.`,
   );
 }
@@ -121,7 +121,7 @@ function scopesFor(
   return isPerson && more.length === 0 ? scopes : [...new Set([...scopes, ...scopeWords(before?.scope), ...more])];
 }
 
-function obtainTokens(flow: Flow, client: OAuthClient | undefined): Promise<Grant> {
+function obtainTokens(flow: Flow, client: OAuthClient | undefined): Promise<TokenGrant> {
   switch (flow.settings.oauth?.grant) {
     case 'client_credentials':
       return grantToClient(flow, client);
@@ -132,7 +132,7 @@ function obtainTokens(flow: Flow, client: OAuthClient | undefined): Promise<Gran
   }
 }
 
-async function asPerson(flow: Flow, configured: OAuthClient | undefined): Promise<Grant> {
+async function asPerson(flow: Flow, configured: OAuthClient | undefined): Promise<TokenGrant> {
   const { metadata, issuer } = flow.discovered;
   // Without PKCE, another program on this machine could use the code. MCP 2025-11-25 requires to refuse such a server.
   if (metadata.code_challenge_methods_supported?.includes('S256') !== true)

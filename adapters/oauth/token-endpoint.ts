@@ -51,7 +51,7 @@ export async function configuredClient(
  * Returns the client of a sign-in. The secret of a configured client is not in the credentials. A configured document
  * (CIMD) may not be the client, because not every issuer reads one.
  */
-export function clientOf({ client }: Credentials, configured: OAuthClient | undefined): OAuthClient {
+export function clientInUse({ client }: Credentials, configured: OAuthClient | undefined): OAuthClient {
   return configured?.id === client.id ? configured : client;
 }
 
@@ -63,7 +63,7 @@ export interface ClientRequest {
   readonly metadata: Pick<AuthorizationServerMetadata, 'issuer' | 'token_endpoint_auth_methods_supported'>;
 }
 
-/** Adds what proves a client: its signed assertion (RFC 7523 §2.2), or its secret in the way that the metadata allows. */
+/** Adds what proves a client: its signed assertion (RFC 7523 §2.2), or its secret as the metadata allow. */
 export async function proveClient(
   client: OAuthClient,
   { headers, parameters, metadata }: ClientRequest,
@@ -90,15 +90,13 @@ function sdkClient({ id, secret, authMethod }: OAuthClient): OAuthClientInformat
   } as OAuthClientInformationMixed;
 }
 
-/** Returns the fields by which requests of the SDK prove a client. `issuer`: who the proof is for. */
-export function proofOf(client: OAuthClient, { issuer }: Pick<AuthorizationServerMetadata, 'issuer'>) {
-  const addClientAuthentication = (
-    headers: Headers,
-    parameters: URLSearchParams,
-    _url: string | URL,
-    metadata?: AuthorizationServerMetadata,
-  ): Promise<void> => proveClient(client, { headers, parameters, metadata: metadata ?? { issuer } });
-  return { clientInformation: sdkClient(client), addClientAuthentication };
+/** Returns the fields by which requests of the SDK prove a client. `metadata`: of the issuer that the proof is for. */
+export function proofOf(client: OAuthClient, metadata: ClientRequest['metadata']) {
+  return {
+    clientInformation: sdkClient(client),
+    addClientAuthentication: (headers: Headers, parameters: URLSearchParams) =>
+      proveClient(client, { headers, parameters, metadata }),
+  };
 }
 
 /** Signs the assertion of a client. Throws LOGIN_FAILED for a key that cannot sign; no message shows any part of it. */
@@ -151,7 +149,7 @@ export async function refreshCredentials(
   const { refreshAuthorization } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const tokens = await refreshAuthorization(held.issuer, {
     metadata: metadataOf(held),
-    ...proofOf(client, held),
+    ...proofOf(client, metadataOf(held)),
     refreshToken: held.refresh ?? '',
     resource: held.resource,
     fetchFn: fetch,

@@ -45,8 +45,9 @@ export function buildJwt(written: WrittenJwt | undefined, report: ProblemReport)
 }
 
 /**
- * Returns the id of a subject; undefined if it is empty, too long or no valid text. The issuer is part of it, so that two issuers never
- * share an id. Every character that an id in tollgate.yaml could not have is escaped, so that no two subjects share one.
+ * Returns the id of a subject; undefined if it is empty, too long or no valid text. The issuer is part of it, so that
+ * two issuers never share an id. Every character that an id in tollgate.yaml could not have is escaped, so that no two
+ * subjects share one.
  */
 export function subjectId(issuer: string, subject: unknown): string | undefined {
   if (typeof subject !== 'string' || subject === '' || subject.length > MAX_SUBJECT) return undefined;
