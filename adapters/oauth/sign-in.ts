@@ -94,7 +94,8 @@ function checkConsent({ name, oauth }: SignInParts['settings'], before: Credenti
   // The owner has named the issuer, so the server cannot choose one.
   if (oauth?.issuer !== undefined || sameIssuer(before.issuer, found.issuer)) return;
   throw loginFailed(
-    `Server "${name}" now sends the sign-in to ${shownHost(found.issuer)}. You consented to ${shownHost(before.issuer)}.`,
+    `Server "${name}" now sends the sign-in to ${shownHost(found.issuer)}. ` +
+      `You consented to ${shownHost(before.issuer)}.`,
     `If its owner confirms the change, run \`tollgate logout ${name}\`, then sign in again.`,
   );
 }
