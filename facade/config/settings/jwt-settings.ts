@@ -73,7 +73,7 @@ export function subjectSettings({ issuer, claims }: JwtConfig): SubjectNames {
 }
 
 /** Names of roles, groups and profiles, and how ids begin. */
-interface SubjectNames {
+export interface SubjectNames {
   readonly idPrefix: string;
   readonly roles: readonly string[];
   readonly groups: readonly string[];
