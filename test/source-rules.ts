@@ -113,6 +113,7 @@ const NAMED_IDEAS = new Set([
   'policy-check-command.ts',
   'prompts-server.ts',
   'process-log.ts',
+  'protected-resource.ts',
   'recording-sample.ts',
   'resolve.ts',
   'rule-faults.ts',
