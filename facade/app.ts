@@ -66,7 +66,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       host: launchHost(current, shared),
       ...supervision.options(),
       capabilities: (server, scope) => shared.clients.capabilities(server, scope),
-      onNotice: (server, notice) => shared.clients.note(server, notice),
+      onNotice: (server, notice, scope) => shared.clients.note(server, notice, scope),
     });
     pools.add(pool);
     return supervised(pool, {
