@@ -167,7 +167,9 @@ function lintWords(test: InputTest): readonly InputFault[] {
     .filter(({ text }) => !words.includes(text))
     .map(({ text, where }) => ({
       where: where ?? test.where,
-      message: `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, never "${text}".${suggest(text, words)}`,
+      message:
+        `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, ` +
+        `never "${text}".${suggest(text, words)}`,
     }));
 }
 

@@ -92,11 +92,12 @@ function findImpossibleKinds({ rule, at }: LocatedRule): readonly PolicyProblem[
   for (const [path, having] of KINDS_OF_CONDITIONS) {
     if (valueAt(rule.when, path) === undefined) continue;
     const left = kinds.filter((kind) => having.includes(kind));
+    const isImplied = rule.when.kind === undefined && rule.outcome === 'allow';
     if (left.length === 0)
       return problemAt(
         at(['when', ...path], 'key'),
         `no request of the kind ${kinds.join(' or ')} has ${path.join('.')}, so the rule can never match; ` +
-          `${rule.when.kind === undefined && rule.outcome === 'allow' ? 'a rule that allows is about tools unless it has `kind`; add' : 'remove it, or write'} ` +
+          `${isImplied ? 'a rule that allows is about tools unless it has `kind`; add' : 'remove it, or write'} ` +
           `kind: ${having.length === 1 ? having[0] : `[${having.join(', ')}]`}`,
       );
     kinds = left;
