@@ -15,6 +15,8 @@ export const authoring: Authoring = {
   test: async (request) => (await import('../policies/authoring/testing/test-run.ts')).runTests(request),
   explain: async (parts, input) =>
     (await import('../policies/authoring/why/call-explanation.ts')).explainCall(parts, input),
+  effectOf: async (parts, request) =>
+    (await import('../policies/authoring/testing/test-suite.ts')).readRequest(parts, request),
   readsOf: async (parts, ids) => (await import('../policies/authoring/why/call-explanation.ts')).readsOf(parts, ids),
   replay: async function* (parts, calls) {
     yield* (await import('../policies/authoring/call-replay.ts')).replayCalls(parts, calls);

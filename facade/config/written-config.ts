@@ -779,6 +779,13 @@ export interface WrittenBudget {
   readonly concurrent?: number;
   /** Only for calls that match all of these. */
   readonly when?: {
+    /**
+     * What requests do their work on: one of tool, resource, prompt, completion, sampling, elicitation, roots,
+     * or a list of them.
+     */
+    readonly kind?:
+      | string
+      | readonly ('tool' | 'resource' | 'prompt' | 'completion' | 'sampling' | 'elicitation' | 'roots')[];
     /** A server's name, or `workspace`. */
     readonly server?: string;
     /** A tool's name or pattern with *. */

@@ -89,7 +89,9 @@ function undefinedField(names: readonly string[]): string | undefined {
 
 function lintBody(body: readonly Expression[], aliases: Aliases, context: InputLintContext): readonly InputFault[] {
   const tests = body.flatMap((expression) => readInputTest(expression, aliases) ?? []);
-  const tools = relevantTools(tests, context);
+  // Prompts and methods are no tools.
+  const isAboutTools = tests.every(({ path, operator }) => path !== 'effect.kind' || operator !== 'is');
+  const tools = isAboutTools ? relevantTools(tests, context) : undefined;
   return [
     ...body.flatMap(lintLiteralComparison),
     ...tests.flatMap((test) => [...lintNames(test, context), ...lintWords(test)]),
@@ -167,7 +169,9 @@ function lintWords(test: InputTest): readonly InputFault[] {
     .filter(({ text }) => !words.includes(text))
     .map(({ text, where }) => ({
       where: where ?? test.where,
-      message: `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, never "${text}"`,
+      message:
+        `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, ` +
+        `never "${text}".${suggest(text, words)}`,
     }));
 }
 

@@ -122,7 +122,7 @@ expose:
         pins: {safe: true}}
 budgets:
   - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8,
-      concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
+      concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
     concurrent: 4, timeoutMs: 9000}
 audit: {folder: ~/audit, rotateBytes: 8192}
