@@ -13,6 +13,18 @@ export const EFFECT_KINDS = ['tool', 'resource', 'prompt', 'completion', 'sampli
 /** One of `EFFECT_KINDS`. */
 export type EffectKind = (typeof EFFECT_KINDS)[number];
 
+/** The verb of each kind but `tool`, and the method that is its name as `Effect.tool`. A prompt has a name. */
+export const REQUEST_KINDS: Readonly<
+  Record<Exclude<EffectKind, 'tool'>, { readonly verb: Verb; readonly method?: string }>
+> = {
+  resource: { verb: 'read', method: 'resources/read' },
+  prompt: { verb: 'read' },
+  completion: { verb: 'read', method: 'completion/complete' },
+  sampling: { verb: 'execute', method: 'sampling/createMessage' },
+  elicitation: { verb: 'write', method: 'elicitation/create' },
+  roots: { verb: 'read', method: 'roots/list' },
+};
+
 /** What a server asks of the client. */
 export interface AskFact {
   readonly mode?: 'form' | 'url';
@@ -227,6 +239,8 @@ export interface Policy {
   readonly revision: string;
   /** Number of YAML rules in all files, without rules that are off. */
   readonly rules?: number;
+  /** Ids of the enforced YAML rules that deny or ask, in order. */
+  readonly ruleIds?: readonly string[];
   /** Returns one line (`file:line:col: …`) for each name in YAML rules that this server does not offer. */
   findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
   /** `args`: what `argsText` parses to, if known. Then the policy trusts that the text is one JSON object. */

@@ -25,7 +25,9 @@ const FORM = {
 const CLIENT = { sampling: {}, elicitation: { form: {}, url: {} }, roots: {} };
 const SAMPLED = { role: 'assistant', content: { type: 'text', text: 'hi' }, model: 'm' };
 const server = (step: Step, settings: object = { asks: ['sampling', 'elicitation', 'roots'] }) => ({
+  capabilities: { tools: {}, logging: {} },
   answers: {
+    'logging/setLevel': { raw: '{}' },
     'tools/list': { raw: JSON.stringify({ tools: [tool('act'), tool('slow')] }) },
     'tools/call act': { raw: ANSWERED, ...step },
     'tools/call slow': { raw: ANSWERED, delayMs: 500 },
@@ -39,7 +41,7 @@ const open = (step: Step, more: { rules?: unknown[]; settings?: object; env?: Re
   startProtocol(
     { s: server(step, more.settings) },
     { profiles: PROFILES, rules: more.rules ?? [TOOLS, ASKS] },
-    more.env,
+    { env: more.env ?? {} },
   );
 const CALL = { name: 's_act', arguments: {} };
 const text = (message: Readonly<Record<string, unknown>>): string =>
@@ -116,6 +118,26 @@ describe('a request of a server to the client', () => {
       expect([...client.received, ...other.received]).toEqual([]);
     },
   );
+
+  it('belongs to one client if each session has its own process' + verifies('PR-20'), async () => {
+    facade = await open({ delayMs: 50, ask: [SAMPLE] }, { settings: { asks: ['sampling'], process: 'session' } });
+    const named = (name: string) => ({
+      capabilities: CLIENT,
+      answers: { 'sampling/createMessage': { result: { ...SAMPLED, model: name } } },
+    });
+    const one = await facade.connect(named('one'));
+    const two = await facade.connect(named('two'));
+    const plain = await facade.connect();
+    const [first, second, third] = await Promise.all(
+      [one, two, plain].map((client) => client.request('tools/call', CALL)),
+    );
+    expect([first, second].map((answer) => JSON.parse(text(answer ?? {})).model)).toEqual(['one', 'two']);
+    expect(text(third ?? {})).toContain('UPSTREAM_REQUEST_DENIED');
+    const declared = facade.got('s').filter(({ method }) => method === 'initialize');
+    expect(declared.map(({ params }) => (params as { capabilities: object }).capabilities)).toEqual(
+      expect.arrayContaining([{ sampling: {} }, { sampling: {} }, {}]),
+    );
+  });
 
   it('loses secrets and hostile characters in both directions' + verifies('PR-14'), async () => {
     const secret = 'top-secret-value';
@@ -252,6 +274,7 @@ describe('messages of a server' + verifies('PR-18'), () => {
     expect((await client.request('logging/setLevel', { level: 'debug' })).result).toEqual({});
     expect((await client.request('logging/setLevel', { level: 'loud' })).error).toMatchObject({ code: -32602 });
     await client.request('tools/call', CALL);
+    expect(facade.got('s').find(({ method }) => method === 'logging/setLevel')?.params).toEqual({ level: 'debug' });
     expect(client.received.length).toBeLessThan(100);
     expect(client.received.length).toBeGreaterThan(40);
   });
