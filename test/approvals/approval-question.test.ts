@@ -45,7 +45,7 @@ const config = (more: Json = {}): Json => ({
   ...more,
 });
 const start = async (more: Json = {}, one = server()): Promise<void> => {
-  facade = await startProtocol({ s: one }, config(more), { KEY: 'one-key-7654321' });
+  facade = await startProtocol({ s: one }, config(more), { env: { KEY: 'one-key-7654321' } });
   owner = new ApprovalOwner(facade.assembled.config.state);
 };
 
