@@ -79,6 +79,15 @@ export class UpstreamSession {
   }
 
   /**
+   * Milliseconds since anything came from the server, also a comment of an event stream. 0 if the transport does not
+   * say: it reports a lost server by itself.
+   */
+  get silentMs(): number {
+    const heardAt = this.connection.heardAt?.();
+    return heardAt === undefined ? 0 : performance.now() - heardAt;
+  }
+
+  /**
    * Connects and performs the handshake within `timeoutMs`. Throws INIT_FAILED, SERVER_UNAVAILABLE and faults that a
    * person must fix. Nothing is left running then.
    */

@@ -19,7 +19,7 @@ import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { afterEach, describe, expect, it } from 'vitest';
-import { judgeRemoteFailure } from '../../adapters/http/remote-failure.ts';
+import { HttpStatusError, judgeRemoteFailure } from '../../adapters/http/remote-failure.ts';
 import type { RestartAttempts } from '../../adapters/supervisor/server-events.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { type Bench, callOf, chaos, codeOf, refusalOf, serve, textOf } from '../stdio/misbehaving-server.ts';
@@ -489,15 +489,13 @@ describe('a remote server that misbehaves', () => {
 });
 
 describe('judgeRemoteFailure', () => {
-  it('finds the network error code in the errors of the SDK', () => {
+  it('finds the network error code in the errors of fetch', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(judgeRemoteFailure('a', new TypeError('fetch failed', { cause: refused })).error.code).toBe(
       'SERVER_UNAVAILABLE',
     );
     expect(judgeRemoteFailure('a', new Error('other side closed')).error.code).toBe('TOOL_CRASHED');
     expect(judgeRemoteFailure('a', 'text').error.code).toBe('TOOL_CRASHED');
-    expect(judgeRemoteFailure('a', new Error('Error POSTing to endpoint (HTTP 500): secret')).error.message).toBe(
-      'Server "a" answers with HTTP 500.',
-    );
+    expect(judgeRemoteFailure('a', new HttpStatusError(500)).error.message).toBe('Server "a" answers with HTTP 500.');
   });
 });
