@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Principal } from '../../policies/port.ts';
+import type { EffectKind, Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Session } from '../serve/facade-port.ts';
 
 /** The key of `_meta` by which a host groups calls into a run. */
@@ -43,6 +43,7 @@ export interface CallStart {
   readonly principal: Principal;
   readonly session: string;
   readonly requestedName: string;
+  readonly kind: EffectKind;
   readonly argBytes: number;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
@@ -58,6 +59,8 @@ export interface Caller {
   readonly run: string;
   /** The caller's own id of the call. No decision depends on it. */
   readonly correlation?: string;
+  /** The decision id of the call during which a server made this request. */
+  readonly parent?: string | undefined;
   readonly startedAt: number;
 }
 
@@ -78,6 +81,7 @@ export function openSession(
     end,
     listed: new Map(),
     labels: new Set(),
+    client: {},
     ...host,
   };
 }
@@ -120,6 +124,7 @@ export function identify(
     principal: session.principal,
     run,
     startedAt: start.startedAt,
+    parent: request.parent,
     ...(correlation !== undefined && { correlation }),
   };
 }
