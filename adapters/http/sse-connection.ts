@@ -12,6 +12,7 @@ import { mediaType, readBatch, readEvents } from './message-body.ts';
 
 /** A connection over HTTP with SSE. */
 export class SseConnection implements Connection {
+  readonly overHttp = 'sse';
   readonly #settings: ServerSettings;
   readonly #host: RemoteHost;
   readonly #abort = new AbortController();

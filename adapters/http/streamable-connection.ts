@@ -40,6 +40,7 @@ interface ServerStream {
 
 /** A connection over Streamable HTTP. */
 export class StreamableConnection implements Connection {
+  readonly overHttp = 'streamable';
   readonly #settings: ServerSettings;
   readonly #host: RemoteHost;
   readonly #streams = new Map<number, ServerStream>();
@@ -312,7 +313,10 @@ export class StreamableConnection implements Connection {
     const isAnswerLost = stream.isOpen && !(thrown instanceof TollgateError);
     this.#events?.onFailed(stream.id as number, isAnswerLost ? noAnswer(thrown) : error);
     // One broken stream does not end the session. A stream that could not be resumed does.
-    if (lost !== undefined && (!stream.isOpen || stream.lastId !== undefined)) this.#lose(lost);
+    const isStreamOnly = stream.isOpen && stream.lastId === undefined;
+    // Without a session, a status is about its request alone.
+    const isStatusOnly = this.#isStateless && thrown instanceof HttpStatusError;
+    if (lost !== undefined && !isStreamOnly && !isStatusOnly) this.#lose(lost);
   }
 
   #loseAfter(thrown: unknown): void {

@@ -31,6 +31,8 @@ export interface ConnectionEvents {
 export interface Connection extends PeerLink {
   /** True if it has written to its log. Absent if it has no log. */
   readonly wrote?: boolean;
+  /** The kind of HTTP. Absent for other transports. */
+  readonly overHttp?: 'streamable' | 'sse';
   /** Returns true if it has reached its limit of processes. Absent if that cannot be determined. */
   isFull?(): boolean;
   /** Connects. Throws INIT_FAILED, SERVER_UNAVAILABLE, SANDBOX_UNAVAILABLE, SECRET_MISSING and VAULT_FAILED. */

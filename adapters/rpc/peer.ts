@@ -94,6 +94,11 @@ export class Peer {
     this.refused = new RefusedRequests((refused) => events.onRefused?.(refused));
   }
 
+  /** True after `end`. */
+  get hasEnded(): boolean {
+    return this.ended !== undefined;
+  }
+
   /** The number of requests without an answer. */
   get inFlight(): number {
     return this.pending.size;

@@ -195,7 +195,7 @@ export class Connector implements SlotHolder {
 
   private createSession(): UpstreamSession {
     const { settings, connect, onToolsChanged, onNotice, capabilities } = this.parts;
-    const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
+    const session: UpstreamSession = new UpstreamSession(settings.name, connect, {
       onToolsChanged,
       onNotice,
       capabilities,

@@ -82,7 +82,11 @@ export function mirrorArguments(
 }
 
 /** The member of the params that `Mcp-Name` repeats, by method. */
-const NAMED: Readonly<Record<string, string>> = { 'tools/call': 'name', 'prompts/get': 'name', 'resources/read': 'uri' };
+const NAMED: Readonly<Record<string, string>> = {
+  'tools/call': 'name',
+  'prompts/get': 'name',
+  'resources/read': 'uri',
+};
 
 /** Returns the headers that repeat the method and the name of a request. */
 export function mirrorMethod(

@@ -177,7 +177,7 @@ export async function probeServer(
 ): Promise<ServerProbeResult> {
   const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
   if (refusal !== undefined) throw refusal;
-  const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
+  const session: UpstreamSession = new UpstreamSession(settings.name, () => connectionTo(settings, options), {
     onToolsChanged: () => undefined,
     onBad: () => undefined,
     onRefused: (event) => options.onEvent?.({ ...event, server: settings.name, id: session.id }),

@@ -3,7 +3,6 @@
  * the notifications of the server.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type InvalidDefinition, UpstreamError } from '../port.ts';
 import { STATELESS_REVISION } from '../rpc/connection.ts';
 import type { Peer } from '../rpc/peer.ts';
@@ -31,18 +30,20 @@ type Headers = Readonly<Record<string, string>>;
 type Tool = { readonly name: string; readonly inputSchema?: unknown };
 
 const KEY = 'io.modelcontextprotocol/';
-const NO_METHOD = -32601;
 /** Pauses before the server is asked for its notifications again. */
 const [FIRST_PAUSE_MS, LAST_PAUSE_MS] = [1000, 30_000];
 /** What a server may report about its lists, by the capability that declares it. */
-const CHANGES = { tools: 'toolsListChanged', prompts: 'promptsListChanged', resources: 'resourcesListChanged' } as const;
+const CHANGES = {
+  tools: 'toolsListChanged',
+  prompts: 'promptsListChanged',
+  resources: 'resourcesListChanged',
+} as const;
 
 /** The requests to one server of this revision. */
 export class StatelessRevision {
   readonly #parts: StatelessParts;
   /** The arguments that go into headers, by tool. Undefined until the tools are listed. */
   #mirrored: Map<string, readonly MirroredArgument[]> | undefined;
-  #logLevel: string | undefined;
   #offers: JsonObject = {};
   readonly #subscribed = new Set<string>();
   #listening: AbortController | undefined;
@@ -51,10 +52,8 @@ export class StatelessRevision {
     this.#parts = parts;
   }
 
-  /** True while the server is asked for its notifications. This request is no work of a caller. */
-  get isListening(): boolean {
-    return this.#listening !== undefined;
-  }
+  /** The number of requests for notifications without an answer so far. They are no work of a caller. */
+  inFlight = 0;
 
   /** True if the headers of calls need the list of tools first. */
   get needsTools(): boolean {
@@ -74,13 +73,13 @@ export class StatelessRevision {
     };
   }
 
-  /** Returns the members of `_meta` that each request must have. */
-  envelope(): JsonObject {
+  /** Returns the members of `_meta` that each request must have. Without a level, the server must not log. */
+  envelope(logLevel?: string): JsonObject {
     return {
       [`${KEY}protocolVersion`]: STATELESS_REVISION,
       [`${KEY}clientInfo`]: this.#parts.clientInfo,
       [`${KEY}clientCapabilities`]: this.#parts.capabilities(),
-      ...(this.#logLevel !== undefined && { [`${KEY}logLevel`]: this.#logLevel }),
+      ...(logLevel !== undefined && { [`${KEY}logLevel`]: logLevel }),
     };
   }
 
@@ -90,23 +89,21 @@ export class StatelessRevision {
    */
   async request(method: string, params: string, timeoutMs: number): Promise<JsonDoc<JsonObject>> {
     if (method === 'ping') return this.request('server/discover', '{}', timeoutMs);
-    const replaced = this.#replace(method, params);
+    const replaced = this.replace(method, params);
     if (replaced !== undefined) return replaced;
-    const meta = `"_meta":${JSON.stringify(this.envelope())}}`;
-    const text = params.slice(0, -1).trim() === '{' ? `{${meta}` : `${params.slice(0, -1)},${meta}`;
+    const text = withMembers(params, [`"_meta":${JSON.stringify(this.envelope())}`]);
     return this.#parts.peer.request({
       method,
       params: () => text,
-      headers: this.headers(method, () => JSON.parse(params) as JsonObject),
+      headers: this.headers(method, {}),
       timeoutMs,
       hardTimeoutMs: timeoutMs,
     });
   }
 
   /** Returns the headers of a request, and undefined over other transports than HTTP. */
-  headers(method: string, paramsOf: () => JsonObject): Headers | undefined {
+  headers(method: string, params: Readonly<JsonObject>): Headers | undefined {
     if (!this.#parts.hasHeaders) return undefined;
-    const params = paramsOf();
     const { name, arguments: args } = params;
     const mirrored = method === 'tools/call' && typeof name === 'string' ? this.#mirrored?.get(name) : undefined;
     return {
@@ -116,7 +113,9 @@ export class StatelessRevision {
   }
 
   /** Notes the tools that the server lists. Returns those that may be used, and the others with their fault. */
-  noteTools<T extends Tool>(tools: readonly T[]): { readonly entries: readonly T[]; readonly unfit: InvalidDefinition[] } {
+  noteTools<T extends Tool>(
+    tools: readonly T[],
+  ): { readonly entries: readonly T[]; readonly unfit: InvalidDefinition[] } {
     if (!this.#parts.hasHeaders) return { entries: tools, unfit: [] };
     const found = tools.map((tool) => ({ tool, mirrored: mirroredArguments(tool.inputSchema) }));
     this.#mirrored = new Map(
@@ -160,36 +159,41 @@ export class StatelessRevision {
   async #keepListening(params: string, { signal }: AbortController): Promise<void> {
     for (let pauseMs = FIRST_PAUSE_MS; !signal.aborted; pauseMs = Math.min(2 * pauseMs, LAST_PAUSE_MS)) {
       const began = performance.now();
+      this.inFlight += 1;
       try {
         await this.#parts.peer.request({
           method: 'subscriptions/listen',
           params: () => params,
-          headers: this.headers('subscriptions/listen', () => ({})),
+          headers: this.headers('subscriptions/listen', {}),
           timeoutMs: Infinity,
           hardTimeoutMs: Infinity,
           signal,
         });
       } catch (thrown) {
-        if (thrown instanceof UpstreamError && thrown.rpc.code === NO_METHOD) return this.#endIf(signal);
-        if (thrown instanceof TollgateError && thrown.code === 'SERVER_UNAVAILABLE') return this.#endIf(signal);
+        // The server does not offer it.
+        if (thrown instanceof UpstreamError) return;
+      } finally {
+        this.inFlight -= 1;
       }
       if (performance.now() - began > LAST_PAUSE_MS) pauseMs = FIRST_PAUSE_MS;
       await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
     }
   }
 
-  #endIf(signal: AbortSignal): void {
-    if (this.#listening?.signal === signal) this.#listening = undefined;
-  }
-
-  /** Returns the answer for a method of sessions. The server learns of it from the requests that follow. */
-  #replace(method: string, params: string): JsonDoc<JsonObject> | undefined {
-    const { level, uri } = method.startsWith('logging/') || method.startsWith('resources/') ? JSON.parse(params) : {};
-    if (method === 'logging/setLevel') this.#logLevel = String(level);
-    else if (method === 'resources/subscribe') this.#subscribed.add(String(uri));
-    else if (method === 'resources/unsubscribe') this.#subscribed.delete(String(uri));
-    else return undefined;
-    if (method !== 'logging/setLevel') this.listen();
+  /** Returns the answer for a subscription. The server learns of it from the next request for notifications. */
+  replace(method: string, params: string): JsonDoc<JsonObject> | undefined {
+    if (method !== 'resources/subscribe' && method !== 'resources/unsubscribe') return undefined;
+    const { uri } = JSON.parse(params) as { readonly uri?: unknown };
+    if (method === 'resources/subscribe') this.#subscribed.add(String(uri));
+    else this.#subscribed.delete(String(uri));
+    this.listen();
     return JsonText.of({ text: '{}', value: {}, exact: true });
   }
+}
+
+/** Returns the text of an object with further members, which are texts too. */
+export function withMembers(object: string, members: readonly string[]): string {
+  const body = object.trimEnd().slice(0, -1);
+  const parts = body.trim() === '{' ? members : ['', ...members];
+  return `${body}${parts.join(',')}}`;
 }
