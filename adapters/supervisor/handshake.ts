@@ -27,6 +27,8 @@ export interface HandshakeParts {
   readonly peer: Peer;
   /** Returns the capabilities of clients that Tollgate declares. */
   readonly capabilities: () => JsonObject;
+  /** Called when the server has answered the question for a revision that it does not offer. */
+  readonly onRefused: () => void;
   /** Returns INIT_FAILED. `why` completes "Server x …". */
   readonly fail: (why: string) => TollgateError;
 }
@@ -52,6 +54,7 @@ export async function shakeHands(parts: HandshakeParts): Promise<Handshake> {
   const early = await Promise.race([discovering, sleep(DISCOVER_MS, 'silent' as const, { ref: false })]);
   if (early !== undefined && early !== 'silent') return early;
   parts.connection.useProtocolVersion(undefined);
+  if (early === undefined) parts.onRefused();
   try {
     return await openSession(parts);
   } catch (thrown) {

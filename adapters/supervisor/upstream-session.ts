@@ -309,14 +309,14 @@ export class UpstreamSession {
   }
 
   /**
-   * Connects and performs a handshake. Returns undefined if the process ended when it was asked for a new revision: some
-   * programs accept no other first message than `initialize`. They can be started again.
+   * Connects and performs a handshake. Returns undefined if the server ended when it was asked for a new revision: some
+   * accept no other first message than `initialize`. They can be started again.
    */
   private async tryConnect(handshake: typeof shakeHands): Promise<Handshake | undefined> {
     const { peer, events } = this;
     let lost: TollgateError | undefined;
     let isAsked = false;
-    let endedWhenAsked = false;
+    let reportEnd: (() => void) | undefined;
     await this.connection.start({
       onMessage: (message, during) => {
         this.lastMessageAt = performance.now();
@@ -327,11 +327,13 @@ export class UpstreamSession {
       onFailed: (id, error) => peer.fail(id, error),
       onClosed: (why, exit, refusal) => {
         lost = refusal ?? this.crashed(why);
-        endedWhenAsked = isAsked && exit !== undefined && refusal === undefined && !this.isOver;
         peer.end(lost);
-        if (endedWhenAsked) return;
-        this.noteEnd();
-        events.onClosed(why, exit, refusal);
+        const report = (): void => {
+          this.noteEnd();
+          events.onClosed(why, exit, refusal);
+        };
+        if (isAsked && refusal === undefined) reportEnd = report;
+        else report();
       },
     });
     // The server can end before `start` returns. This error says why, and a request would only say that it is gone.
@@ -341,13 +343,17 @@ export class UpstreamSession {
       connection: this.connection,
       peer,
       capabilities: () => events.capabilities?.() ?? {},
+      onRefused: () => void (isAsked = false),
       fail: (why: string) => this.initFailed(why),
     };
     isAsked = handshake === shakeHands;
     try {
       return await handshake(parts);
     } catch (thrown) {
-      if (endedWhenAsked) return undefined;
+      // Something else than the question failed if nothing could be sent.
+      const isDue = reportEnd !== undefined && !this.isOver && asTollgateError(thrown).code === 'TOOL_CRASHED';
+      if (isDue) return undefined;
+      reportEnd?.();
       throw thrown;
     } finally {
       isAsked = false;
@@ -402,14 +408,16 @@ function callParams({ method, tool, args, retry, ...call }: UpstreamCall, id: nu
 }
 
 /** Waits for an answer of a client, at most until the deadline of the call. */
-function withinDeadline(answer: Promise<string>, signal: CancelSignal, deadline: number): Promise<string> {
-  const expiry = AbortSignal.timeout(Math.max(1, Math.min(deadline - performance.now(), MAX_DELAY_MS)));
-  const expired = new TollgateError('TOOL_TIMEOUT', { detail: 'The client did not answer the server in time.' });
-  return abortable(
-    Promise.race([
-      answer,
-      new Promise<never>((_resolve, reject) => expiry.addEventListener('abort', () => reject(expired))),
-    ]),
-    signal,
-  );
+async function withinDeadline(answer: Promise<string>, signal: CancelSignal, deadline: number): Promise<string> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<never>((_resolve, reject) => {
+    const detail = 'The client did not answer the server within the deadline of the call.';
+    const delay = Math.min(deadline - performance.now(), MAX_DELAY_MS);
+    timer = setTimeout(() => reject(new TollgateError('TOOL_TIMEOUT', { detail })), delay).unref();
+  });
+  try {
+    return await abortable(Promise.race([answer, expired]), signal);
+  } finally {
+    clearTimeout(timer);
+  }
 }
