@@ -44,6 +44,7 @@ export class Connector implements SlotHolder {
   private usedAt = 0;
   private probing = false;
   private isCheckingFull = false;
+  private readonly memory = { sessionFirst: false };
   private readonly closing = new Map<UpstreamSession, Promise<void>>();
   badLines = 0;
   info: ServerInfo | undefined;
@@ -198,6 +199,7 @@ export class Connector implements SlotHolder {
     const session: UpstreamSession = new UpstreamSession(settings.name, connect, {
       onToolsChanged,
       onNotice,
+      memory: this.memory,
       capabilities,
       onBad: () => this.badLines++,
       onRefused: (event) => this.parts.report(event, session.id),

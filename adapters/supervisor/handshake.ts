@@ -20,6 +20,12 @@ export interface Handshake {
   readonly stateless: StatelessRevision | undefined;
 }
 
+/** What is known of a server from earlier handshakes. */
+export interface HandshakeMemory {
+  /** True if the server ended when it was asked for a revision without sessions. `initialize` comes first then. */
+  sessionFirst: boolean;
+}
+
 /** What a handshake needs. */
 export interface HandshakeParts {
   readonly name: string;
@@ -27,6 +33,7 @@ export interface HandshakeParts {
   readonly peer: Peer;
   /** Returns the capabilities of clients that Tollgate declares. */
   readonly capabilities: () => JsonObject;
+  readonly memory: Readonly<HandshakeMemory>;
   /** Called when the server has answered the question for a revision that it does not offer. */
   readonly onRefused: () => void;
   /** Returns INIT_FAILED. `why` completes "Server x …". */
@@ -37,8 +44,8 @@ const NEWEST = '2025-11-25';
 const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 /**
- * Milliseconds for the answer to `server/discover`, before `initialize` is sent too. Servers that do not know the method
- * answer with an error at once. Others may still be starting, and then answer both.
+ * Milliseconds for the answer to `server/discover`, before `initialize` is sent too. Servers that do not know the
+ * method answer with an error at once. Others may still be starting, and then answer both.
  */
 const DISCOVER_MS = 2000;
 /** Milliseconds after which no answer to `server/discover` is expected any more. */
@@ -49,14 +56,15 @@ const DISCOVER_LATE_MS = 30_000;
  * its own. Throws what a request throws, and what `fail` returns.
  */
 export async function shakeHands(parts: HandshakeParts): Promise<Handshake> {
-  if (parts.connection.overHttp === 'sse') return openSession(parts);
+  if (parts.connection.overHttp === 'sse') return beginSession(parts);
+  if (parts.memory.sessionFirst) return beginSessionFirst(parts);
   const discovering = discover(parts);
   const early = await Promise.race([discovering, sleep(DISCOVER_MS, 'silent' as const, { ref: false })]);
   if (early !== undefined && early !== 'silent') return early;
   parts.connection.useProtocolVersion(undefined);
   if (early === undefined) parts.onRefused();
   try {
-    return await openSession(parts);
+    return await beginSession(parts);
   } catch (thrown) {
     const late = early === 'silent' && thrown instanceof UpstreamError ? await discovering : undefined;
     if (late === undefined) throw thrown;
@@ -94,8 +102,18 @@ function isUnusable(thrown: unknown, { hasEnded }: Peer): boolean {
   return hasEnded || code === 401 || code === 403;
 }
 
-/** Begins a session (MCP 2025-11-25 and older, lifecycle). Throws as `shakeHands`. */
-export async function openSession({ name, connection, peer, capabilities, fail }: HandshakeParts): Promise<Handshake> {
+async function beginSessionFirst(parts: HandshakeParts): Promise<Handshake> {
+  try {
+    return await beginSession(parts);
+  } catch (thrown) {
+    const found = thrown instanceof UpstreamError ? await discover(parts) : undefined;
+    if (found === undefined) throw thrown;
+    return found;
+  }
+}
+
+/** Begins a session (MCP 2025-11-25 and older, lifecycle). */
+async function beginSession({ name, connection, peer, capabilities, fail }: HandshakeParts): Promise<Handshake> {
   const params = JSON.stringify({ protocolVersion: NEWEST, capabilities: capabilities(), clientInfo: CLIENT });
   const { value } = await peer.request({
     method: 'initialize',

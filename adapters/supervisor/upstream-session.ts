@@ -11,7 +11,7 @@ import { type Answer, Peer } from '../rpc/peer.ts';
 import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
-import { type Handshake, openSession, shakeHands } from './handshake.ts';
+import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import { answerInput, asksForInput } from './input-rounds.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type StatelessRevision, withMembers } from './stateless-revision.ts';
@@ -27,6 +27,8 @@ export interface SessionEvents {
   /** Returns the capabilities of clients that the handshake declares. Absent: none. */
   capabilities?(): JsonObject;
   onNotice?(notice: ServerNotice): void;
+  /** What earlier sessions found out. Changed by this one. */
+  readonly memory?: HandshakeMemory;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -59,11 +61,13 @@ export class UpstreamSession {
   /** Present if the server speaks a revision without sessions. */
   private stateless: StatelessRevision | undefined;
   private isOver = false;
+  private readonly memory: HandshakeMemory;
   /** The instructions that the server gave at the handshake. */
   instructions: string | undefined;
 
   constructor(name: string, createConnection: () => Connection, events: SessionEvents) {
     [this.name, this.createConnection, this.events] = [name, createConnection, events];
+    this.memory = events.memory ?? { sessionFirst: false };
     this.connection = createConnection();
     this.peer = this.createPeer();
   }
@@ -295,14 +299,14 @@ export class UpstreamSession {
   }
 
   private async connect(): Promise<ServerInfo> {
-    const first = await this.tryConnect(shakeHands);
-    if (first !== undefined) return this.begin(first);
-    this.connection = this.createConnection();
-    this.peer = this.createPeer();
-    return this.begin((await this.tryConnect(openSession)) as Handshake);
-  }
-
-  private begin({ info, offers, instructions, stateless }: Handshake): ServerInfo {
+    let handshake = await this.tryConnect();
+    if (handshake === undefined) {
+      this.memory.sessionFirst = true;
+      this.connection = this.createConnection();
+      this.peer = this.createPeer();
+      handshake = (await this.tryConnect()) as Handshake;
+    }
+    const { info, offers, instructions, stateless } = handshake;
     [this.offers, this.instructions, this.stateless] = [offers, instructions, stateless];
     stateless?.listen();
     return info;
@@ -310,9 +314,9 @@ export class UpstreamSession {
 
   /**
    * Connects and performs a handshake. Returns undefined if the server ended when it was asked for a new revision: some
-   * accept no other first message than `initialize`. They can be started again.
+   * accept no other first message than `initialize`. It is started again, once.
    */
-  private async tryConnect(handshake: typeof shakeHands): Promise<Handshake | undefined> {
+  private async tryConnect(): Promise<Handshake | undefined> {
     const { peer, events } = this;
     let lost: TollgateError | undefined;
     let isAsked = false;
@@ -343,12 +347,13 @@ export class UpstreamSession {
       connection: this.connection,
       peer,
       capabilities: () => events.capabilities?.() ?? {},
+      memory: this.memory,
       onRefused: () => void (isAsked = false),
       fail: (why: string) => this.initFailed(why),
     };
-    isAsked = handshake === shakeHands;
+    isAsked = !this.memory.sessionFirst;
     try {
-      return await handshake(parts);
+      return await shakeHands(parts);
     } catch (thrown) {
       // Something else than the question failed if nothing could be sent.
       const isDue = reportEnd !== undefined && !this.isOver && asTollgateError(thrown).code === 'TOOL_CRASHED';
