@@ -8,7 +8,7 @@ import { type ServerInfo, UpstreamError } from '../port.ts';
 import { type Connection, STATELESS_REVISION } from '../rpc/connection.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
 import type { Peer } from '../rpc/peer.ts';
-import { type Discovered, StatelessRevision } from './stateless-revision.ts';
+import { type Discovered, StatelessRevision } from '../stateless/stateless-revision.ts';
 
 /** What a handshake found out. */
 export interface Handshake {

@@ -6,6 +6,8 @@ import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.t
 import {
   type Health,
   type InvalidDefinition,
+  LOG_LEVELS,
+  type LogLevel,
   refusedState,
   type ServerAdapter,
   type ServerInfo,
@@ -19,6 +21,7 @@ import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import type { ServerEventDetails } from './server-events.ts';
 import { type ServerLifetime, type ServerSettings, serverUnavailable, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
+import { Subscriptions } from './subscriptions.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
 import { pinnedTools } from './tool-list.ts';
@@ -43,6 +46,11 @@ export class UpstreamServer implements ServerAdapter {
   private readonly usage: ServerUsage;
   private readonly crashAttribution: CrashAttribution;
   private readonly tools: ToolCache;
+  private readonly subscriptions = new Subscriptions();
+  private readonly logLevels = new Map<string, LogLevel>();
+  /** The least severe of them. */
+  private logLevel: LogLevel | undefined;
+  private readonly scope: string | undefined;
   /** The other lists, until they may have changed. */
   private readonly lists = new Map<keyof ServerLists, Promise<readonly unknown[]>>();
   private listener: (renewed?: 'renewed') => void = () => {};
@@ -54,7 +62,7 @@ export class UpstreamServer implements ServerAdapter {
 
   constructor(parts: ServerParts) {
     const { settings, options, scope } = parts;
-    [this.name, this.settings, this.options] = [settings.name, settings, options];
+    [this.name, this.settings, this.options, this.scope] = [settings.name, settings, options, scope];
     this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
       this.supervisor.connector.endIfIdle(),
     );
@@ -70,7 +78,10 @@ export class UpstreamServer implements ServerAdapter {
       onNotice: (notice) => this.passNotice(notice),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
-      onRenewed: () => this.forgetTools('renewed'),
+      onRenewed: () => {
+        this.subscriptions.renew(this.supervisor.connector.current);
+        this.forgetTools('renewed');
+      },
       onBack: () => this.listAgain(),
     });
   }
@@ -135,16 +146,24 @@ export class UpstreamServer implements ServerAdapter {
     return reading;
   }
 
+  setLogLevel(scope: string, level: LogLevel): void {
+    this.logLevels.set(scope, level);
+    this.logLevel = leastSevere(this.logLevels);
+    if (this.logLevel !== undefined) this.supervisor.connector.current?.useLogLevel(this.logLevel);
+  }
+
   private passNotice(notice: ServerNotice): void {
     if (notice.notice === 'changed') {
       if (notice.list === 'resources') this.lists.delete('resources/templates');
       this.lists.delete(notice.list);
     }
-    this.options.onNotice?.(this.name, notice);
+    this.options.onNotice?.(this.name, notice, this.scope);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     this.checkHalted();
+    const known = call.method === undefined ? undefined : this.subscriptions.known(call);
+    if (known !== undefined) return known as JsonDoc<ToolResult>;
     this.crashAttribution.begin(call.scope);
     this.usage.begin();
     let session: UpstreamSession | undefined;
@@ -155,8 +174,11 @@ export class UpstreamServer implements ServerAdapter {
       session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
       const admitting = call.method === undefined ? this.admit(call) : undefined;
       if (admitting !== undefined) await admitting;
+      if (this.logLevel !== undefined) session.useLogLevel(this.logLevel);
       this.usage.noteCall(call.scope);
-      return await session.call(call, running);
+      const result = await session.call(call, running);
+      if (call.method !== undefined) this.subscriptions.note(call);
+      return result;
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;
@@ -222,6 +244,9 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async endScope(scope: string): Promise<void> {
+    this.logLevels.delete(scope);
+    this.logLevel = leastSevere(this.logLevels);
+    this.subscriptions.end(scope, this.supervisor.connector.current);
     this.usage.endSession(scope);
   }
 
@@ -348,6 +373,11 @@ export class UpstreamServer implements ServerAdapter {
   private report(event: ServerEventDetails, id: string): void {
     this.options.onEvent?.({ ...event, server: this.name, id });
   }
+}
+
+/** The server sends its messages once, for all sessions. */
+function leastSevere(levels: ReadonlyMap<string, LogLevel>): LogLevel | undefined {
+  return LOG_LEVELS.find((level) => [...levels.values()].includes(level));
 }
 
 /** The facts about a server at one moment. */

@@ -3,7 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type ServerInfo, type ServerLists, type ServerNotice, type UpstreamCall, UpstreamError } from '../port.ts';
+import {
+  type LogLevel,
+  type ServerInfo,
+  type ServerLists,
+  type ServerNotice,
+  type UpstreamCall,
+  UpstreamError,
+} from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
@@ -11,10 +18,10 @@ import { type Answer, Peer } from '../rpc/peer.ts';
 import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
+import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
+import { type StatelessRevision, withMembers } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
-import { answerInput, asksForInput } from './input-rounds.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
-import { type StatelessRevision, withMembers } from './stateless-revision.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
 
 /** The events of a session. */
@@ -38,6 +45,8 @@ export interface SessionEvents {
 
 /** The longest delay that a timer supports. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
+/** Milliseconds for an answer that no one waits for. */
+const LEVEL_MS = 10_000;
 /** Asks the client to open URLs before the call is repeated (MCP 2025-11-25, elicitation). */
 const URL_ELICITATION_REQUIRED = -32042;
 
@@ -62,6 +71,7 @@ export class UpstreamSession {
   private stateless: StatelessRevision | undefined;
   private isOver = false;
   private readonly memory: HandshakeMemory;
+  private logLevel: LogLevel | undefined;
   /** The instructions that the server gave at the handshake. */
   instructions: string | undefined;
 
@@ -183,6 +193,13 @@ export class UpstreamSession {
     if (!this.has(kind === 'prompts' ? 'prompts' : 'resources')) return [] as unknown as ServerLists[Kind];
     const { entries } = await readServerList(kind, (params) => this.request(`${kind}/list`, params, timeoutMs));
     return entries as unknown as ServerLists[Kind];
+  }
+
+  /** Asks for log messages from this level on, once. A server without logging, or without sessions, is not asked. */
+  useLogLevel(level: LogLevel): void {
+    if (this.logLevel === level || !this.has('logging') || this.stateless !== undefined) return;
+    this.logLevel = level;
+    this.request('logging/setLevel', JSON.stringify({ level }), LEVEL_MS).catch(() => undefined);
   }
 
   /** Sends one request of Tollgate itself. `params` is JSON text. */

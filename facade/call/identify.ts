@@ -31,6 +31,8 @@ export interface OpenSession extends Session {
   readonly listed: Map<string, string>;
   /** Labels that any run of this session read, without sticky ones. */
   readonly labels: Set<string>;
+  /** Server and own URI of the resources that the client follows, separated by a space. */
+  readonly subscribed: Set<string>;
   /** The tool that reads the rest of a cut result. The session's list shows it after the first cut. */
   reads?: string;
   readonly end: AbortController;
@@ -81,6 +83,7 @@ export function openSession(
     end,
     listed: new Map(),
     labels: new Set(),
+    subscribed: new Set(),
     client: {},
     ...host,
   };

@@ -9,7 +9,7 @@ import type { DecideSteps } from '../call/decide.ts';
 import type { EffectSource } from '../call/lowering/call-effect.ts';
 import type { LoweredCall, LoweringContext } from '../call/lowering/lowered-call.ts';
 import type { ResolveStep } from '../call/resolve.ts';
-import { type ShapeStep, shape } from '../call/shape.ts';
+import { type Shaped, type ShapeStep, shape } from '../call/shape.ts';
 import { type BindStep, type BoundArguments, bindArguments } from '../call/validate.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
@@ -123,8 +123,16 @@ export const RESOURCE_READ: Operation = {
   shape: shapeContents,
 };
 
-/** The answer has no content. */
-const shapeNothing: ShapeStep = () => ({
+/** Notes in the session what it follows. The answer has no content. */
+function shapeSubscription(note: (subscribed: Set<string>, key: string) => void): ShapeStep {
+  return (_deps, { caller, allowed }) => {
+    const { server, uri = '' } = allowed.lowered.effect;
+    note(caller.session.subscribed, `${server} ${uri}`);
+    return NOTHING;
+  };
+}
+
+const NOTHING: Shaped = {
   text: '{}',
   sent: 2,
   cut: false,
@@ -133,7 +141,7 @@ const shapeNothing: ShapeStep = () => ({
   redactions: 0,
   escaped: 0,
   links: 0,
-});
+};
 
 /** A spill never changes. */
 function lowerToServer(method: string): DecideSteps['lower'] {
@@ -148,11 +156,21 @@ function lowerToServer(method: string): DecideSteps['lower'] {
 export const RESOURCE_SUBSCRIBE: Operation = {
   ...RESOURCE_READ,
   lower: lowerToServer('resources/subscribe'),
-  shape: shapeNothing,
+  shape: shapeSubscription((subscribed, key) => subscribed.add(key)),
 };
 /** Ends the same. */
 export const RESOURCE_UNSUBSCRIBE: Operation = {
   ...RESOURCE_READ,
   lower: lowerToServer('resources/unsubscribe'),
-  shape: shapeNothing,
+  shape: shapeSubscription((subscribed, key) => subscribed.delete(key)),
+};
+/** A notification about a resource that a client follows: decided as a subscription, and sent to no server. */
+export const RESOURCE_UPDATED: Operation = {
+  ...RESOURCE_READ,
+  lower: (exposed, bound, context) =>
+    andThen(lowerToServer('resources/subscribe')(exposed, bound, context), (lowered) => ({
+      ...lowered,
+      destination: { kind: 'own', answer: async () => ({ text: '{}', value: {}, exact: true }) },
+    })),
+  shape: () => NOTHING,
 };

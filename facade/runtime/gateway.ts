@@ -1,5 +1,6 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
 import { isDeepStrictEqual } from 'node:util';
+import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -11,9 +12,12 @@ import { interruptionError } from '../call/refusal.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
+import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
+import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { operationOf } from '../operations/operation-table.ts';
+import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
   CallRequest,
   ClientNotice,
@@ -49,6 +53,13 @@ export class Gateway implements Facade {
       snapshot: () => this.#snapshot,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
+    shared.clients.attach({
+      sessions: this.#sessions,
+      serversOf: (principal) => this.#snapshot.serversOf(principal),
+      asksOf: (server) => this.#snapshot.config.servers.get(server)?.asks ?? [],
+      judgeUpdate: (session, server, uri) => this.#judgeUpdate(session, server, uri),
+      tell: (notice, session) => this.#announcer.tell(notice, session),
     });
   }
 
@@ -98,17 +109,25 @@ export class Gateway implements Facade {
     ]);
   }
 
-  instructions(session: Session): string {
-    const profiles = session.principal.profiles.join(', ');
-    return (
-      `Tollgate stands between you and your tools (profile: ${profiles}). ` +
-      'Prefer read, write, edit and bash where they are listed. The policy decides each call. ' +
-      'A refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
-      'Long results are cut: the notice at the end names the exact call for the rest.' +
-      (this.#snapshot.deps.plans.applies(session.principal)
-        ? ' At first only reading runs: present a plan to the user. When an owner has approved it, the rest runs too.'
-        : '')
-    );
+  instructions({ principal }: Session): string {
+    const { config, policy, deps } = this.#snapshot;
+    const { primitives } = mergeProfiles(config, principal.profiles);
+    const own = facadeInstructions({
+      profiles: principal.profiles,
+      primitives: Object.keys(primitives),
+      rules: policy.ruleIds ?? [],
+      hasPlan: deps.plans.applies(principal),
+    });
+    return [own, ...this.#serverInstructions(principal)].join('\n\n');
+  }
+
+  /** A server's own instructions are shown as a person approved them, never as it says them now (HA-32). */
+  #serverInstructions(principal: Principal): readonly string[] {
+    const { redactor } = this.#shared;
+    return this.#snapshot.serversOf(principal).flatMap((server) => {
+      const text = this.#snapshot.approvedSet(server, this.#shared)?.instructions;
+      return text === undefined ? [] : [serverInstructions(server, redactor.redact(text).value)];
+    });
   }
 
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply> {
@@ -138,6 +157,24 @@ export class Gateway implements Facade {
   perform(session: Session, request: CallRequest): Promise<Reply> {
     const operation = operationOf(request.method);
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
+  }
+
+  async #judgeUpdate(session: OpenSession, server: string, uri: string): Promise<string | undefined> {
+    const served = this.#snapshot.catalog.servers.get(server);
+    if (served === undefined || session.closed.aborted) return undefined;
+    const shown = { uri: shownUri(served, uri) };
+    const args = { text: JSON.stringify(shown), value: shown, exact: true };
+    const request = { name: 'resources/subscribe', args, signal: session.closed };
+    const { kind } = await this.#snapshot.within((deps) =>
+      perform(deps, { session, operation: RESOURCE_UPDATED }, request),
+    );
+    return kind === 'result' ? shown.uri : undefined;
+  }
+
+  setLogLevel(session: Session, level: LogLevel): void {
+    session.logLevel = level;
+    for (const name of this.#snapshot.serversOf(session.principal))
+      this.#snapshot.catalog.servers.get(name)?.adapter.setLogLevel?.(session.id, level);
   }
 
   capabilities({ principal }: Session): JsonObject {
