@@ -127,6 +127,15 @@ export interface UpstreamCall {
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
   /** Answers requests of the server to the client. Absent: they are refused. */
   readonly onRequest?: AnswerServer | undefined;
+  /**
+   * True if the caller answers itself what a server asks in a result of type `input_required` (MCP 2026-07-28). The
+   * result then passes as it is. Otherwise `onRequest` answers, and the request is sent again.
+   */
+  readonly takesInputRequired?: boolean | undefined;
+  /** The text of further members of the params: `inputResponses` and `requestState` of a request sent again. */
+  readonly retry?: string | undefined;
+  /** The lowest level of log messages that the caller wants, for servers that each request must tell. */
+  readonly logLevel?: LogLevel | undefined;
   /** Gets the params of log messages of the server during this call. */
   readonly onLog?: ((params: JsonDoc<JsonObject>) => void) | undefined;
 }
