@@ -41,7 +41,7 @@ export interface ClientNotice {
 
 /**
  * Sends one message to the client that answers no request. Never throws. May drop the message if the client does not
- * read, unless it is a request. Returns false if a request could not be sent.
+ * read, unless it is a request. Returns false if it could not be sent.
  */
 export type SendMessage = (text: string, kind?: 'request') => unknown;
 

@@ -2,6 +2,7 @@
  * The protocol of sessions that begin with `initialize`. Unknown methods, and requests before the handshake, are
  * refused.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
@@ -241,19 +242,30 @@ export interface DispatchOptions {
   readonly onFault: (thrown: unknown) => void;
 }
 
+/** What a stateless request over HTTP brings besides its message. */
+export interface HttpSide {
+  readonly headers: IncomingHttpHeaders;
+  /** Aborted when the client closes the response before its end. */
+  readonly closed: CancelSignal;
+  /** Called with a refusal, for the status of the response. */
+  readonly onRefused: (error: TollgateError) => void;
+}
+
 /** The protocol of one session, on any transport. */
 export interface Dispatch {
   /** Requests that have no reply yet. */
   readonly running: number;
   /**
    * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
-   * the notifications that belong to this message. Never rejects.
+   * the notifications that belong to this message. `http`: only for stateless requests over HTTP. Never rejects.
    */
-  handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined>;
+  handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined>;
   /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
   /** Sends a notification that belongs to no request. */
   notice(notice: ClientNotice): void;
+  /** Sends again what slow clients have missed. */
+  retell?(): void;
   /**
    * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
    */
