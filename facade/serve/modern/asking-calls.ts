@@ -38,7 +38,8 @@ export class AskingCalls {
 
   /** Makes a call. `asked.signal` ends it while this request waits. */
   begin(request: StatelessRequest, asked: CallRequest, channel: RequestChannel): Promise<CallTurn> {
-    const call = this.#calls.open(this.#facade.revision(), (parked) => this.#perform(parked, asked));
+    const revision = this.#facade.revision();
+    const call = this.#calls.open({ revision, channel, perform: (parked) => this.#perform(parked, asked) });
     return this.#next(call, request, { channel, signal: asked.signal });
   }
 

@@ -33,6 +33,13 @@ interface Question {
   readonly answer: (result: JsonDoc<JsonObject>) => void;
 }
 
+/** What a call begins with. `perform` makes it, and never rejects. */
+export interface NewCall {
+  readonly revision: string;
+  readonly channel: RequestChannel;
+  readonly perform: (call: ParkedCall) => Promise<Reply>;
+}
+
 /** One call, from its first request to its answer. */
 export class ParkedCall {
   readonly id = randomBytes(16).toString('hex');
@@ -54,9 +61,10 @@ export class ParkedCall {
   #wake: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `perform` makes the call; it never rejects. `admits` tells whether one more call may be parked. */
-  constructor(revision: string, perform: (call: ParkedCall) => Promise<Reply>, admits: () => boolean) {
+  /** `admits` tells whether one more call may be parked. */
+  constructor({ revision, channel, perform }: NewCall, admits: () => boolean) {
     this.revision = revision;
+    this.channel = channel;
     this.#admits = admits;
     this.done = perform(this).then((reply) => {
       this.#reply = reply;
@@ -145,10 +153,9 @@ export class ParkedCalls {
     return this.#count(({ isParked }) => isParked);
   }
 
-  /** Makes a call with `perform`. */
-  open(revision: string, perform: (call: ParkedCall) => Promise<Reply>): ParkedCall {
+  open(begun: NewCall): ParkedCall {
     const admits = (): boolean => !this.#isClosed && this.#count(({ isHeld }) => isHeld) < MAX_PARKED;
-    const call = new ParkedCall(revision, perform, admits);
+    const call = new ParkedCall(begun, admits);
     this.#calls.set(call.id, call);
     const forget = (): void => void this.#calls.delete(call.id);
     call.cancel.addEventListener('abort', forget);
