@@ -8,6 +8,7 @@ import { SocketConnection } from '../stdio/socket-connection.ts';
 import { StdioConnection } from '../stdio/stdio-connection.ts';
 import { ConnectionSlots } from './connection-cap.ts';
 import { type ServerSettings, startRefusal } from './server-settings.ts';
+import { SessionProcesses } from './session-processes.ts';
 import type { AdapterOptions } from './supervisor.ts';
 import { UpstreamServer } from './upstream-server.ts';
 import { UpstreamSession } from './upstream-session.ts';
@@ -44,7 +45,8 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const server = new UpstreamServer({
+    const Made = settings.process === 'session' ? SessionProcesses : UpstreamServer;
+    const server = new Made({
       settings,
       slots: this.slots,
       options: this.options,
@@ -166,7 +168,7 @@ function nameTaken(name: string): TollgateError {
 }
 
 /**
- * Starts or reaches a server, lists its tools and prompts, and ends it, for a person who decides about it. Calls no
+ * Starts or reaches a server, lists what it defines, and ends it, for a person who decides about it. Calls no
  * tool. Throws as ServerAdapter.start and listTools. `signal` ends it early.
  */
 export async function probeServer(
@@ -188,11 +190,13 @@ export async function probeServer(
     const info = await session.open(settings.connectTimeoutMs);
     const { entries: tools, unfit } = await session.listTools(PROBE_LIST_MS);
     const prompts = await session.list('prompts', PROBE_LIST_MS);
+    const templates = await session.list('resources/templates', PROBE_LIST_MS);
     const { instructions } = session;
     return {
       info,
       tools,
       prompts,
+      ...(templates.length > 0 && { templates }),
       ...(unfit.length > 0 && { unfit }),
       ...(instructions !== undefined && { instructions }),
     };

@@ -33,7 +33,7 @@ export class Announcer {
   readonly #seen = new WeakMap<OpenSession, { readonly shown: ShownList; readonly basis: string }>();
   readonly #watch: NodeJS.Timeout;
   #listener: ((session?: Session) => void) | undefined;
-  #noticeListener: ((notice: ClientNotice, session?: Session) => void) | undefined;
+  readonly #noticeListeners = new Set<(notice: ClientNotice, session?: Session) => void>();
   #allTimer: NodeJS.Timeout | undefined;
   #compareTimer: NodeJS.Timeout | undefined;
   #isChecking = false;
@@ -48,14 +48,14 @@ export class Announcer {
     this.#listener = listener;
   }
 
-  /** Sets the listener for other notifications. It is called for one session, or for all. */
+  /** Adds a listener for other notifications. It is called for one session, or for all. */
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {
-    this.#noticeListener = listener;
+    this.#noticeListeners.add(listener);
   }
 
   /** Passes a notification on. */
   tell(notice: ClientNotice, session?: Session): void {
-    this.#noticeListener?.(notice, session);
+    for (const listener of this.#noticeListeners) listener(notice, session);
   }
 
   /** Notes that a server's list has changed. All clients get one notification for many changes. */

@@ -52,7 +52,9 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
     onFault: options.onFault,
   });
   facade.onToolsChanged(() => dispatch.toolsChanged());
-  facade.onNotice((notice) => dispatch.notice(notice));
+  facade.onNotice((notice, only) => {
+    if (only === undefined || only === session) dispatch.notice(notice);
+  });
   const reader = new LineReader({
     maxBytes: options.maxBytes,
     onLine: (line) => receive(line),

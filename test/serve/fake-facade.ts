@@ -3,6 +3,7 @@
  * matters.
  */
 import { randomBytes } from 'node:crypto';
+import type { LogLevel } from '../../adapters/port.ts';
 import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { HeaderArgument } from '../../facade/exposure/header-arguments.ts';
 import type { CallRequest, ClientNotice, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
@@ -95,6 +96,10 @@ export class FakeFacade implements Facade {
   tell: (notice: ClientNotice, session?: Session) => void = () => undefined;
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {
     this.tell = listener;
+  }
+
+  setLogLevel(session: Session, level: LogLevel): void {
+    session.logLevel = level;
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {

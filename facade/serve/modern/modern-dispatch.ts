@@ -2,6 +2,7 @@
  * The protocol of revision 2026-07-28. A request says everything about itself, so there is no handshake. What counts by
  * session counts by a virtual one ([decision 87](docs/decisions/0087-virtual-sessions.md)).
  */
+import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
 import type { WireMessage, WireText } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -127,6 +128,7 @@ export class ModernDispatch implements Dispatch {
       if (this.#drained.signal.aborted) throw new TollgateError('SHUTTING_DOWN');
       // Servers that start later learn what clients of the session support. Each question is checked again.
       this.#session.client = { ...this.#session.client, ...request.client };
+      if (request.logLevel !== undefined) this.#lowerLevel(request.logLevel);
       if (method === 'server/discover') return resultText(id, this.#discover());
       const work = this.#prepare({ request, send, http });
       const answer = this.#running.run(key, work, {
@@ -139,6 +141,12 @@ export class ModernDispatch implements Dispatch {
     } catch (thrown) {
       return this.#refuse(id, thrown, http);
     }
+  }
+
+  /** A server sends only what the most curious request needs. Each request gets its own level of it. */
+  #lowerLevel(level: LogLevel): void {
+    const { logLevel = 'emergency' } = this.#session;
+    if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(logLevel)) this.#facade.setLogLevel(this.#session, level);
   }
 
   #refuse(id: string | number, thrown: unknown, http: HttpSide | undefined): string {

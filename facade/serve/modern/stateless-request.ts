@@ -1,9 +1,9 @@
 /** Reads what a request of revision 2026-07-28 says about itself: its revision, its client, and its headers. */
 import type { IncomingHttpHeaders } from 'node:http';
+import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import { isObject, type JsonObject, type WireMessage } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { HeaderArgument } from '../../exposure/header-arguments.ts';
-import { LOG_LEVELS, type LogLevel } from '../facade-port.ts';
 import { type CallParams, readCall } from '../legacy-dispatch.ts';
 import { eraOf, REVISION_KEY, SUPPORTED_REVISIONS } from '../protocol-revisions.ts';
 
