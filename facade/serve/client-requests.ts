@@ -1,18 +1,8 @@
 /** Sends requests to a client, and finds the answer to each. */
-import { isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
+import type { WireMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { AskClient, SendMessage } from './facade-port.ts';
-
-/**
- * Returns true if a client declared that it answers requests of this kind. A client that declares `elicitation: {}`
- * supports forms (MCP 2025-11-25, client/elicitation).
- */
-export function supports(client: JsonObject, kind: string, mode?: 'form' | 'url'): boolean {
-  const declared = client[kind];
-  if (!isObject(declared)) return false;
-  return mode === undefined || isObject(declared[mode]) || (mode === 'form' && declared.url === undefined);
-}
 
 /** The requests to one client. Each goes out in the channel of the request during which it is made. */
 export class ClientRequests {

@@ -5,8 +5,8 @@
 import { isObject, type JsonObject } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
+import { isSupported } from '../../operations/client-operations.ts';
 import type { Redactor } from '../../output/redactor.ts';
-import { supports } from '../../serve/client-requests.ts';
 import type { AskClient } from '../../serve/facade-port.ts';
 import type { CallToApprove } from './approval-port.ts';
 import { approvalText } from './approval-text.ts';
@@ -38,7 +38,7 @@ const VERBS: readonly string[] = ['read', 'write'];
 const KINDS: readonly string[] = ['tool', 'resource', 'prompt', 'completion'];
 
 /** Returns true if the person at the client may decide about this call, and its client can ask them. */
-export function mayAskCaller({ caller, effect, ask }: CallToApprove): boolean {
+export function mayAskCaller({ caller, effect, ask, client = caller.session.client }: CallToApprove): boolean {
   const { verb, kind = 'tool', command } = effect;
   return (
     ask !== undefined &&
@@ -46,7 +46,7 @@ export function mayAskCaller({ caller, effect, ask }: CallToApprove): boolean {
     VERBS.includes(verb) &&
     KINDS.includes(kind) &&
     command?.opaque !== true &&
-    supports(caller.session.client, 'elicitation', 'form')
+    isSupported(client, 'elicitation', 'form')
   );
 }
 
@@ -77,7 +77,7 @@ export class ApprovalQuestion {
     const question = new ApprovalQuestion(parts, stored);
     const params = JSON.stringify(question.#form(text));
     // The wait for the request ends first.
-    const limits = { signal: question.#ended.signal, timeoutMs: waitMs + 1_000 };
+    const limits = { signal: question.#ended.signal, timeoutMs: waitMs + 1_000, server: '' };
     void question
       .#take(ask('elicitation/create', params, limits))
       .catch((thrown: unknown) => {
