@@ -122,6 +122,7 @@ function send(
     outsideFolders,
     confinement,
     identity,
+    asTask: destination.taskSupport === 'required',
     onProgress: request.onProgress,
     onRequest: channel.onRequest,
     onLog: channel.onLog,

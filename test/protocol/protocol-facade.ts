@@ -18,13 +18,15 @@ export interface Step {
   readonly ask?: readonly { readonly method: string; readonly params?: unknown }[];
   readonly delayMs?: number;
   readonly mute?: boolean;
+  readonly exit?: boolean;
 }
 
 /** A server of a test. `settings`: more keys of its entry in tollgate.yaml. */
 export interface ProtocolServer {
   readonly capabilities?: Readonly<Record<string, unknown>>;
   readonly instructions?: string;
-  readonly answers?: Readonly<Record<string, Step>>;
+  /** A list: a step for each request, and the last one for all further ones. */
+  readonly answers?: Readonly<Record<string, Step | readonly Step[]>>;
   readonly settings?: Readonly<Record<string, unknown>>;
 }
 
