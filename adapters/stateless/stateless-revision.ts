@@ -30,7 +30,7 @@ type Headers = Readonly<Record<string, string>>;
 type Tool = { readonly name: string; readonly inputSchema?: unknown };
 
 const KEY = 'io.modelcontextprotocol/';
-const TASKS = { [`${KEY}tasks`]: {} };
+const TASKS = `${KEY}tasks`;
 /** Pauses before the server is asked for its notifications again. */
 const [FIRST_PAUSE_MS, LAST_PAUSE_MS] = [1000, 30_000];
 /** What a server may report about its lists, by the capability that declares it. */
@@ -75,20 +75,16 @@ export class StatelessRevision {
   }
 
   /**
-   * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`:
-   * the server may answer with a task (extension io.modelcontextprotocol/tasks).
+   * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`: a
+   * server that offers tasks may answer with one (extension io.modelcontextprotocol/tasks).
    */
   envelope(logLevel?: string, mayBeTask = false): JsonObject {
-    const capabilities = this.#parts.capabilities();
+    const { extensions } = this.#offers;
+    const isTask = mayBeTask && isObject(extensions) && isObject(extensions[TASKS]);
     return {
       [`${KEY}protocolVersion`]: STATELESS_REVISION,
       [`${KEY}clientInfo`]: this.#parts.clientInfo,
-      [`${KEY}clientCapabilities`]: mayBeTask
-        ? {
-            ...capabilities,
-            extensions: { ...(isObject(capabilities.extensions) && capabilities.extensions), ...TASKS },
-          }
-        : capabilities,
+      [`${KEY}clientCapabilities`]: { ...this.#parts.capabilities(), ...(isTask && { extensions: { [TASKS]: {} } }) },
       ...(logLevel !== undefined && { [`${KEY}logLevel`]: logLevel }),
     };
   }
