@@ -94,11 +94,16 @@ export class LegacyDispatch implements Dispatch {
   }
 
   async #close(why: string): Promise<void> {
+    await this.stop(why);
+    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+  }
+
+  /** Does the same as `close`, but the session stays open. */
+  async stop(why: string): Promise<void> {
     const idle = this.drain();
     this.#running.cancelAll(interruptionError(why));
     this.#requests.end(interruptionError(why));
     await idle;
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
   #answer(request: RequestMessage, send: SendMessage): Awaitable<WireText | undefined> {

@@ -12,6 +12,7 @@ import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { eraOf, negotiate } from '../../facade/serve/protocol-revisions.ts';
 import { notificationText, refusalText, resultText } from '../../facade/serve/reply-text.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { metaOf } from '../modern/stateless-bench.ts';
 import { verifies } from '../verifies.ts';
 import {
   ALICE,
@@ -42,13 +43,13 @@ interface Answer {
   readonly error?: { readonly code: number; readonly message: string; readonly data: Record<string, unknown> };
 }
 
-function bench(): Bench {
+function bench(era: 'legacy' | 'both' = 'legacy'): Bench {
   const facade = new FakeFacade();
   const notified: string[] = [];
   const sent: string[] = [];
   const faults: unknown[] = [];
   const session = facade.openSession(ALICE, 'stdio');
-  const dispatch = openDispatch('legacy', {
+  const dispatch = openDispatch(era, {
     facade,
     session,
     notify: (text) => notified.push(text),
@@ -103,14 +104,27 @@ describe('initialize', () => {
     expect(await ask(request('b', 'initialize'))).not.toHaveProperty('result.instructions');
   });
 
-  it('may follow a probe of the stateless era, which gets -32601', async () => {
-    const { ask } = bench();
-    expect(await ask(request('server-discover-probe-1', 'server/discover'))).toMatchObject({
+  it('may follow a probe of the modern era on the same connection' + verifies('PR-M01'), async () => {
+    const { ask } = bench('both');
+    const modern = metaOf({});
+    expect(await ask(request('server-discover-probe-1', 'server/discover', { _meta: modern }))).toMatchObject({
       id: 'server-discover-probe-1',
-      error: { code: -32601, data: { code: 'WIRE_METHOD' } },
+      result: { resultType: 'complete', supportedVersions: expect.arrayContaining(['2026-07-28', '2025-11-25']) },
     });
-    expect(await ask(initialize())).toHaveProperty('result');
-    expect(await ask(request(1, 'tools/list'))).toHaveProperty('result.tools');
+    expect(await ask(request(1, 'tools/list'))).toMatchObject({ error: { data: { code: 'NOT_INITIALIZED' } } });
+    expect((await ask(initialize()))?.result).not.toHaveProperty('resultType');
+    expect((await ask(request(2, 'tools/list')))?.result).not.toHaveProperty('resultType');
+    expect((await ask(request(3, 'tools/list', { _meta: modern })))?.result).toHaveProperty('resultType', 'complete');
+  });
+
+  it('and modern requests of one connection share one session, which ends once' + verifies('PR-M08'), async () => {
+    const { ask, facade, dispatch } = bench('both');
+    await ask(initialize());
+    await ask(request(1, 'tools/call', { name: 'read' }));
+    await ask(request(2, 'tools/call', { name: 'read', _meta: metaOf({}) }));
+    expect(new Set(facade.calls.map(({ session }) => session.id)).size).toBe(1);
+    await Promise.all([dispatch.close('It ended.'), dispatch.close('It ended.')]);
+    expect(facade.closed).toHaveLength(1);
   });
 
   it('answers INTERNAL and reports the error if the facade throws', async () => {
@@ -505,7 +519,7 @@ describe('the texts of messages', () => {
     expect([eraOf(undefined), eraOf('2025-06-18'), eraOf('2026-07-28'), eraOf('')]).toEqual([
       'legacy',
       'legacy',
-      undefined,
+      'modern',
       undefined,
     ]);
     expect(negotiate('2025-03-26')).toBe('2025-03-26');

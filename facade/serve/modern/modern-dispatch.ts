@@ -109,10 +109,15 @@ export class ModernDispatch implements Dispatch {
   }
 
   async #close(why: string): Promise<void> {
+    await this.stop(why);
+    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+  }
+
+  /** Does the same as `close`, but the session stays open. */
+  async stop(why: string): Promise<void> {
     const idle = this.drain();
     this.#running.cancelAll(interruptionError(why));
     await idle;
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
   #answer(message: RequestMessage, send: SendMessage, http: HttpSide | undefined): Awaitable<WireText | undefined> {
