@@ -72,10 +72,20 @@ export interface PrincipalSettings extends Pick<Principal, 'id' | 'role' | 'grou
   readonly client: string;
 }
 
+/** The callers that tokens of an issuer make, as far as rules can name them. Their ids begin with `idPrefix`. */
+export interface SubjectSettings {
+  readonly idPrefix: string;
+  readonly roles: readonly string[];
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
+}
+
 /** The part of the configuration that the policy uses. */
 export interface PolicySettings {
   /** Absent: the names of callers in rules are not checked. */
   readonly principals?: readonly PrincipalSettings[];
+  /** Callers besides the principals. Absent: none. */
+  readonly subjects?: SubjectSettings;
   /** Origins of web pages that may call, in addition to pages of this machine. */
   readonly origins?: readonly string[];
   readonly servers: readonly PolicyServerSettings[];
