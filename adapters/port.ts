@@ -9,17 +9,19 @@ import type { CancelSignal } from './rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
 
+export type { IssuerAddress, IssuerKeys, OpenIssuerKeys } from './oauth/issuer-keys.ts';
 export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
 export { abortable } from './rpc/cancellation.ts';
 export type { DigestStore, FileDigest } from './stdio/file-digests.ts';
 export type { StartFiles, StartInspector } from './stdio/start-inspection.ts';
 export { startPlaces } from './stdio/start-places.ts';
 export type { OnEvent, ServerEvent } from './supervisor/server-events.ts';
-export type {
-  OAuthSettings,
-  ServerLifetime,
-  ServerSettings,
-  SharedConnectionSlots,
+export {
+  type OAuthSettings,
+  type ServerLifetime,
+  type ServerSettings,
+  type SharedConnectionSlots,
+  signInSecrets,
 } from './supervisor/server-settings.ts';
 
 /** The answer of a server. Only a server that runs in this process fills the additional fields. */

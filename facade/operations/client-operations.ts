@@ -49,8 +49,13 @@ const VERBS = { sampling: 'execute', elicitation: 'write', roots: 'read' } as co
 const PARAMS = { type: 'object' };
 const VALIDATOR = createValidator(PARAMS);
 /** Words by which a form asks for a secret, in the name or the text of a field, or in its message. */
-const SECRET_WORD =
-  /pass(?:word|phrase|code)|secret|credential|api[\s_-]?key|access[\s_-]?token|private[\s_-]?key|\b(?:pin|otp|2fa|mfa|cvv|cvc|ssn|pwd|token)\b|one[\s_-]?time[\s_-]?code|card[\s_-]?number/i;
+const SECRET_WORD = new RegExp(
+  [
+    'pass(?:word|phrase|code)|secret|credential|api[\\s_-]?key|access[\\s_-]?token|private[\\s_-]?key',
+    '\\b(?:pin|otp|2fa|mfa|cvv|cvc|ssn|pwd|token)\\b|one[\\s_-]?time[\\s_-]?code|card[\\s_-]?number',
+  ].join('|'),
+  'i',
+);
 
 /**
  * Returns the operation for one request of a server. Its stages refuse a request that the configuration has not opened,

@@ -149,7 +149,7 @@ describe('more rights (step-up)', () => {
     await room.signIn();
     const { server } = room.bench();
     expect(await refusalOf(server.call(callOf('write')))).toMatch(
-      /requires more rights than its sign-in has\. To grant them, run `tollgate login remote`/,
+      /requires more rights than its sign-in has: write\. To grant them, run `tollgate login remote --scope write`/,
     );
     expect(await refusalOf(server.call(callOf('write')))).toMatch(/more rights/);
     expect(room.guarded.ran).toEqual([]);

@@ -1,7 +1,9 @@
 /** The sessions of HTTP clients, with limits on their number and their idle time. Only its principal can use one. */
 import type { ServerResponse } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
+import { isSubject } from '../../config/settings/jwt-settings.ts';
 import type { ClientNotice, Facade, Session } from '../facade-port.ts';
 import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
@@ -16,6 +18,8 @@ export interface SessionOptions {
   readonly maxPerPrincipal: number;
   /** A session with nothing running and no open stream ends after this time. */
   readonly idleMs: number;
+  /** Whether a token of this principal is still valid. Default: always. */
+  readonly isCurrent?: (principal: Principal) => boolean;
   /** Milliseconds, of any beginning. */
   readonly now: () => number;
   readonly onFault: (thrown: unknown) => void;
@@ -72,6 +76,11 @@ export class HttpSession {
   keepAlive(): void {
     this.#stream?.comment('keep-alive');
     this.#tellMissed();
+  }
+
+  /** Ends the open stream, if there is one. The client opens another with a valid token. */
+  endStream(): void {
+    this.#stream?.end();
   }
 
   /** Answers each running call with `why`, and ends the session. */
@@ -183,10 +192,12 @@ export class SessionTable {
     for (const session of concerned) session?.dispatch.notice(notice);
   }
 
-  /** Call it every few seconds: it ends idle sessions and keeps streams alive. */
+  /** Call it every few seconds: it ends idle sessions and streams whose token has expired, and keeps others alive. */
   tick(): void {
     this.#expire();
-    for (const session of this.#sessions.values()) session.keepAlive();
+    for (const session of this.#sessions.values())
+      if (this.#options.isCurrent?.(session.holder) === false) session.endStream();
+      else session.keepAlive();
   }
 
   /**
@@ -222,8 +233,12 @@ export class SessionTable {
   }
 }
 
-/** Returns whether a request of `principal` may use the session of `holder`. */
+/**
+ * Returns whether a request of `principal` may use the session of `holder`. The session has the rights of its first
+ * token, so another token of the same subject must give exactly these.
+ */
 function isHolder(principal: Principal, holder: Principal): boolean {
+  if (isSubject(principal)) return isDeepStrictEqual(principal, holder);
   return (
     principal.id === holder.id &&
     principal.origin === holder.origin &&
