@@ -78,10 +78,11 @@ export interface VisibleServer {
 }
 
 /**
- * A request that a server sends to the client while it serves a call. The answer is the JSON text of a result. It
- * rejects with the TollgateError or UpstreamError that refuses the request.
+ * A request that a server sends to the client while it serves a call. `key`: the name that a server of revision
+ * 2026-07-28 gives it. The answer is the JSON text of a result. It rejects with the TollgateError or UpstreamError that
+ * refuses the request.
  */
-export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined) => Promise<string>;
+export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined, key?: string) => Promise<string>;
 
 /** One call to a server. The adapter sends `args.text` unchanged, with its own request id and progress token. */
 export interface UpstreamCall {

@@ -80,7 +80,7 @@ export async function perform(
     const answered = { caller, table, allowed, answer, caps, limits, request, hidePaths };
     const shaping = operation.shape(deps, answered); // 7 shape
     shaped = shaping instanceof Promise ? await shaping : shaping;
-    reply = { kind: 'result', text: shaped.text };
+    reply = { kind: 'result', text: shaped.text, ...(shaped.enveloped && { enveloped: true }) };
   } catch (thrown) {
     failure = failureAfterInterruption(thrown, request.signal, forwarded?.executed ?? 'no');
     const { redactor } = deps;

@@ -141,7 +141,11 @@ function executedAfter(failure: unknown, isSent: boolean): ForwardedCall['execut
 }
 
 /** Codes of failures after the server answered. */
-const ANSWERED: ReadonlySet<string> = new Set(['UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED']);
+const ANSWERED: ReadonlySet<string> = new Set([
+  'UPSTREAM_REQUEST_DENIED',
+  'URL_ELICITATION_DENIED',
+  'CLIENT_CAPABILITY',
+]);
 /** Codes with which an adapter says that it sent nothing. */
 const NOT_SENT: ReadonlySet<string> = new Set([
   ...OWNER_CORRECTABLE,

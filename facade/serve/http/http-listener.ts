@@ -1,6 +1,12 @@
 /** The HTTP listener of `tollgate serve`: origin check, token, routes. */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -60,9 +66,20 @@ const TICK_MS = 30_000;
 const PROBE_MS = 10_000;
 /** How long the last answers may take to leave after nothing runs any more. */
 const FLUSH_MS = 500;
+/** The headers of requests that a page of an allowed origin may send. */
+const PAGE_HEADERS = [
+  'authorization',
+  'content-type',
+  'mcp-session-id',
+  'mcp-protocol-version',
+  'mcp-method',
+  'mcp-name',
+  'last-event-id',
+];
+/** Headers that repeat arguments of tools have any name, so those that are asked for are allowed. */
+const ARGUMENT_HEADER = /^mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}$/;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, POST, DELETE',
-  'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id',
   'access-control-max-age': '600',
 };
 
@@ -199,7 +216,7 @@ class HttpFront {
     if (origin !== undefined) allowPage(response, origin);
     // A client that keeps its connection would find it closed at its next request.
     if (this.#closed !== undefined) response.setHeader('connection', 'close');
-    if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, PREFLIGHT);
+    if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, preflightOf(request));
     return this.#route(path, request, response);
   }
 
@@ -330,6 +347,12 @@ function allowPage(response: ServerResponse, origin: string): void {
   response.setHeader('access-control-allow-origin', origin);
   response.setHeader('access-control-expose-headers', 'mcp-session-id, www-authenticate');
   response.setHeader('vary', 'origin');
+}
+
+function preflightOf({ headers }: IncomingMessage): OutgoingHttpHeaders {
+  const asked = (headers['access-control-request-headers'] ?? '').toLowerCase().split(/ *, */);
+  const allowed = [...PAGE_HEADERS, ...asked.filter((name) => ARGUMENT_HEADER.test(name))];
+  return { ...PREFLIGHT, 'access-control-allow-headers': allowed.join(', ') };
 }
 
 /** Counts responses by status. */
