@@ -191,6 +191,13 @@ export const ERRORS = {
     'The bearer token is missing or wrong.',
     'Send Authorization: Bearer with the token that `tollgate serve` prints.',
   ),
+  ISSUER_UNAVAILABLE: retryable(
+    rpc(
+      -32007,
+      'The keys of the issuer of the token cannot be read.',
+      'Try again later. If it lasts, an owner checks listen.jwt and the network.',
+    ),
+  ),
   HTTP_HOST: rpc(
     -32001,
     'The Host header does not name this listener.',

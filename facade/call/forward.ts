@@ -125,6 +125,7 @@ function send(
     onProgress: request.onProgress,
     onRequest: channel.onRequest,
     onLog: channel.onLog,
+    logLevel: channel.logLevel,
   };
   return destination.kind === 'backend'
     ? destination.server.call(call)

@@ -27,7 +27,7 @@ export interface ServerChannelDependencies {
 }
 
 /** The channel of one call. */
-export interface ServerChannel extends Pick<UpstreamCall, 'onRequest' | 'onLog'> {
+export interface ServerChannel extends Pick<UpstreamCall, 'onRequest' | 'onLog' | 'logLevel'> {
   /** Returns the failure to report instead of what a server threw. */
   readonly judge: (thrown: unknown) => Promise<unknown>;
   /** Undefined if there was no message. */
@@ -49,6 +49,7 @@ export function openServerChannel(deps: ServerChannelDependencies, call: AskingC
   const answers = server.asks.length === 0 ? undefined : deps.serverRequests(call);
   return {
     onRequest: answers?.answer,
+    logLevel: route && level(),
     onLog: route && ((params) => (messages ??= new ServerMessages(route)).take(params)),
     judge: async (thrown) => {
       if (!(thrown instanceof UpstreamError) || thrown.rpc.code !== URL_ELICITATION_REQUIRED) return thrown;

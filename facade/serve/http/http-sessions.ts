@@ -3,8 +3,10 @@
  * Stateless requests of a principal and origin share a virtual one.
  */
 import type { ServerResponse } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
+import { isSubject } from '../../config/settings/jwt-settings.ts';
 import type { ClientNotice, Facade, Session } from '../facade-port.ts';
 import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
@@ -19,6 +21,8 @@ export interface SessionOptions {
   readonly maxPerPrincipal: number;
   /** A session with nothing running and no open stream ends after this time. */
   readonly idleMs: number;
+  /** Whether a token of this principal is still valid. Default: always. */
+  readonly isCurrent?: (principal: Principal) => boolean;
   /** Milliseconds, of any beginning. */
   readonly now: () => number;
   readonly onFault: (thrown: unknown) => void;
@@ -90,6 +94,11 @@ export class HttpSession {
     for (const stream of this.#responses) if (stream.isOpen) stream.comment('keep-alive');
     this.#tellMissed();
     this.dispatch.retell?.();
+  }
+
+  /** Ends the open stream, if there is one. The client opens another with a valid token. */
+  endStream(): void {
+    this.#stream?.end();
   }
 
   /** Answers each running call with `why`, and ends the session. */
@@ -223,10 +232,12 @@ export class SessionTable {
     for (const { dispatch } of this.#concerned(only)) dispatch.notice(notice);
   }
 
-  /** Call it every few seconds: it ends idle sessions and keeps streams alive. */
+  /** Call it every few seconds: it ends idle sessions and streams whose token has expired, and keeps others alive. */
   tick(): void {
     this.#expire();
-    for (const session of this.#all()) session.keepAlive();
+    for (const session of this.#all())
+      if (this.#options.isCurrent?.(session.holder) === false) session.endStream();
+      else session.keepAlive();
   }
 
   #all(): readonly HttpSession[] {
@@ -272,8 +283,12 @@ export class SessionTable {
   }
 }
 
-/** Returns whether a request of `principal` may use the session of `holder`. */
+/**
+ * Returns whether a request of `principal` may use the session of `holder`. The session has the rights of its first
+ * token, so another token of the same subject must give exactly these.
+ */
 function isHolder(principal: Principal, holder: Principal): boolean {
+  if (isSubject(principal)) return isDeepStrictEqual(principal, holder);
   return (
     principal.id === holder.id &&
     principal.origin === holder.origin &&
