@@ -234,6 +234,21 @@ describe('a stream' + verifies('PR-M13'), () => {
     expect(bench.faults).toEqual([]);
   });
 
+  it('of notifications ends when the token of its client has expired', async () => {
+    let isCurrent = true;
+    let now = 0;
+    const bench = await start({ now: () => now, isCurrent: () => isCurrent, listen: { idleMs: 20 } });
+    const body = stateless('s', 'subscriptions/listen', { notifications: { toolsListChanged: true } });
+    const { text, ended } = stream(bench.port, body);
+    await until(() => text().includes('acknowledged'));
+    now = 1000;
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    expect(ended()).toBe(false);
+    isCurrent = false;
+    await until(ended);
+    expect(text()).toContain('"resultType":"complete"');
+  });
+
   it('of notifications needs a client that accepts it', async () => {
     const bench = await start();
     const body = stateless('s', 'subscriptions/listen', { notifications: {} });
