@@ -270,6 +270,8 @@ export interface Dispatch {
   notice(notice: ClientNotice): void;
   /** Sends again what slow clients have missed. */
   retell?(): void;
+  /** Ends streams of notifications. Their clients may open others. */
+  endStreams?(): void;
   /**
    * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
    */

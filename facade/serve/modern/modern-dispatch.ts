@@ -97,6 +97,10 @@ export class ModernDispatch implements Dispatch {
     this.#streams.retell();
   }
 
+  endStreams(): void {
+    this.#streams.endOpen();
+  }
+
   async drain(): Promise<void> {
     this.#drained.abort();
     this.#streams.end();
