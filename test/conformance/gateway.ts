@@ -1,0 +1,120 @@
+/** Starts `tollgate serve` in front of a server, with a policy that decides, and reads its audit log. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { giveAway } from '../servers/system.ts';
+import { saysIt, stopChild } from './fixture-server.ts';
+
+const ROOT = path.join(import.meta.dirname, '..', '..').replace(/\/dist$/, '');
+/** The built program. */
+const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
+/** The token of the suite. It opens a gateway that lives for one run on loopback. */
+export const TOKEN = 'the-conformance-suite-has-one-token';
+
+/** A record of the audit log; only what the comparison reads. */
+export interface AuditRecord {
+  readonly type: string;
+  readonly kind?: string;
+  readonly tool?: string;
+  readonly outcome?: string;
+  readonly code?: string;
+}
+
+/** How to start a gateway. */
+export interface GatewaySettings {
+  /** A new folder for its configuration, state and workspace. */
+  readonly folder: string;
+  /** The name of the server. */
+  readonly server: string;
+  /** tollgate.yaml as a value, because JSON is YAML. */
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A running gateway. */
+export interface Gateway {
+  readonly url: string;
+  readonly token: string;
+  /** All records so far. */
+  records(): readonly AuditRecord[];
+  stop(): Promise<void>;
+}
+
+/** The principals of every gateway: an owner at the terminal, and the suite with its token. */
+export const PRINCIPALS = [
+  { id: 'owner', owner: true, stdio: true, profiles: ['suite'] },
+  {
+    id: 'suite',
+    role: 'tester',
+    profiles: ['suite'],
+    token: `sha256:${createHash('sha256').update(TOKEN).digest('hex')}`,
+  },
+] as const;
+
+/** Approves the server as an owner would, by the hashes that the screens show, and starts the gateway. */
+export async function startGateway({ folder, server, config, env = {} }: GatewaySettings): Promise<Gateway> {
+  for (const name of ['home', 'work']) mkdirSync(path.join(folder, name), { recursive: true });
+  giveAway(path.join(folder, 'work'));
+  writeFileSync(path.join(folder, 'tollgate.yaml'), JSON.stringify(config, undefined, 1));
+  const place: Place = { folder, env };
+  await approve(server, place);
+  const child = startTollgate(['serve', '--json', '--port', '0'], place);
+  const said = await saysIt(child, /"url":/);
+  const { url } = JSON.parse(/^\{.*\}$/m.exec(said)?.[0] ?? '') as { readonly url: string };
+  const audit = path.join(folder, 'state', 'audit');
+  return { url, token: TOKEN, records: () => readRecords(audit), stop: () => stopChild(child) };
+}
+
+/** The folder of tollgate.yaml, and variables of its processes. */
+export interface Place {
+  readonly folder: string;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** Starts a command of Tollgate. */
+export function startTollgate(args: readonly string[], { folder, env }: Place): ChildProcess {
+  return spawn(process.execPath, [MAIN, ...args], {
+    cwd: folder,
+    env: { PATH: process.env.PATH ?? '', HOME: path.join(folder, 'home'), ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
+/** Runs a command of Tollgate to its end. Returns its output and messages. */
+export function runTollgate(args: readonly string[], place: Place): Promise<{ code: number | null; said: string }> {
+  return new Promise((resolve, reject) => {
+    const child = startTollgate(args, place);
+    let said = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream?.on('data', (chunk: Buffer) => void (said += chunk.toString('utf8')));
+    child.on('error', reject);
+    child.on('close', (code) => resolve({ code, said }));
+  });
+}
+
+/** Approves the start, then everything that the server offers. Throws with the screen if it cannot. */
+async function approve(server: string, place: Place): Promise<void> {
+  const hashes: string[] = [];
+  for (const what of ['start', 'tools']) {
+    const { said } = await runTollgate(['approve', server, ...yes(hashes)], place);
+    const hash = new RegExp(`${what} hash\\s+([0-9a-f]{64})`).exec(said)?.[1];
+    if (hash === undefined) throw new Error(`no ${what} hash to approve:\n${said}`);
+    hashes.push(hash);
+  }
+  const { code, said } = await runTollgate(['approve', server, ...yes(hashes)], place);
+  if (code !== 0) throw new Error(`the approval failed:\n${said}`);
+}
+
+function yes(hashes: readonly string[]): readonly string[] {
+  return hashes.length === 0 ? [] : ['--yes', ...hashes];
+}
+
+function readRecords(folder: string): readonly AuditRecord[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.jsonl'))
+    .sort()
+    .flatMap((name) => readFileSync(path.join(folder, name), 'utf8').split('\n').filter(Boolean))
+    .map((line) => JSON.parse(line) as AuditRecord);
+}
