@@ -13,6 +13,9 @@ export interface ScenarioRun {
   readonly records: readonly AuditRecord[];
 }
 
+/** What the driver of a client scenario did, and what the audit log got meanwhile. */
+export type DriverReport = Omit<ScenarioRun, 'checks'>;
+
 /** How a scenario ended on one target. */
 export interface Cell {
   readonly passed: number;

@@ -72,13 +72,24 @@ export interface Place {
   readonly env: Readonly<Record<string, string>>;
 }
 
+/** Commands that run. */
+const running = new Set<ChildProcess>();
+
+/** Ends every command that still runs, at once. */
+export function endAll(): void {
+  for (const child of running) child.kill('SIGKILL');
+}
+
 /** Starts a command of Tollgate. */
 export function startTollgate(args: readonly string[], { folder, env }: Place): ChildProcess {
-  return spawn(process.execPath, [MAIN, ...args], {
+  const child = spawn(process.execPath, [MAIN, ...args], {
     cwd: folder,
     env: { PATH: process.env.PATH ?? '', HOME: path.join(folder, 'home'), ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
+  running.add(child);
+  child.on('close', () => running.delete(child));
+  return child;
 }
 
 /** Runs a command of Tollgate to its end. Returns its output and messages. */
@@ -93,21 +104,52 @@ export function runTollgate(args: readonly string[], place: Place): Promise<{ co
   });
 }
 
-/** Approves the start, then everything that the server offers. Throws with the screen if it cannot. */
+/**
+ * Approves the start, then everything that the server offers. A server that wants a sign-in first gets it. Throws with
+ * the screen if it cannot.
+ */
 async function approve(server: string, place: Place): Promise<void> {
-  const hashes: string[] = [];
-  for (const what of ['start', 'tools']) {
-    const { said } = await runTollgate(['approve', server, ...yes(hashes)], place);
-    const hash = new RegExp(`${what} hash\\s+([0-9a-f]{64})`).exec(said)?.[1];
-    if (hash === undefined) throw new Error(`no ${what} hash to approve:\n${said}`);
-    hashes.push(hash);
+  const screen = async (...words: readonly string[]): Promise<string> =>
+    (await runTollgate(['approve', server, ...words], place)).said;
+  const start = hashIn(await screen(), 'start');
+  let more: readonly string[] = [];
+  let offered = await screen('--yes', start);
+  if (offered.includes('--with-secrets')) {
+    await signIn(server, place);
+    more = ['--with-secrets'];
+    offered = await screen(...more, '--yes', start);
   }
-  const { code, said } = await runTollgate(['approve', server, ...yes(hashes)], place);
+  const { code, said } = await runTollgate(
+    ['approve', server, ...more, '--yes', start, hashIn(offered, 'tools')],
+    place,
+  );
   if (code !== 0) throw new Error(`the approval failed:\n${said}`);
 }
 
-function yes(hashes: readonly string[]): readonly string[] {
-  return hashes.length === 0 ? [] : ['--yes', ...hashes];
+function hashIn(screen: string, what: string): string {
+  const hash = new RegExp(`${what} hash\\s+([0-9a-f]{64})`).exec(screen)?.[1];
+  if (hash === undefined) throw new Error(`no ${what} hash to approve:\n${screen}`);
+  return hash;
+}
+
+/** Signs in as a browser that consents at once. Throws with the messages if it fails. */
+export async function signIn(server: string, place: Place): Promise<void> {
+  const child = startTollgate(['login', server, '--no-browser'], place);
+  let said = '';
+  let isAsked = false;
+  const take = (chunk: Buffer): void => {
+    said += chunk.toString('utf8');
+    // The rows of a long address are parts of it.
+    const address = /machine:\n\n(\s*https?:[^]+?)\n\n/.exec(said)?.[1]?.replaceAll(/\s/g, '');
+    if (address === undefined || isAsked) return;
+    isAsked = true;
+    // What the page answers is for a person. The command says whether the sign-in worked.
+    fetch(address).catch(() => undefined);
+  };
+  child.stdout?.on('data', take);
+  child.stderr?.on('data', take);
+  const code = await new Promise((resolve) => child.on('close', resolve));
+  if (code !== 0) throw new Error(`the sign-in failed:\n${said}`);
 }
 
 function readRecords(folder: string): readonly AuditRecord[] {

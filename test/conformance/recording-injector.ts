@@ -202,7 +202,8 @@ function kindOf(reply: Message | undefined, asked: Message | undefined): string 
   return `result ${digestOf(Object.fromEntries(said.sort(([a], [b]) => (a < b ? -1 : 1))))}`;
 }
 
-function digestOf(value: unknown): string {
+/** Returns a short digest of a value, to compare what two targets say. */
+export function digestOf(value: unknown): string {
   return createHash('sha256').update(JSON.stringify(value)).digest('hex').slice(0, 8);
 }
 

@@ -8,6 +8,7 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { installConformance } from '../servers/install.ts';
 import { installSystem } from '../servers/system.ts';
+import { runClientSide } from './client-side.ts';
 import { compareWith, countChecks, passes, type Row, type ScenarioRun } from './comparison.ts';
 import { type FixtureFiles, prepareFixture, startFixture } from './fixture-server.ts';
 import { startGateway } from './gateway.ts';
@@ -123,6 +124,29 @@ async function runRevision({ choice, folder, targets }: Place, revision: Revisio
   });
 }
 
+/** The suite connects over HTTP alone, so there is one way through Tollgate. */
+async function runClients(choice: Choice, folder: string): Promise<readonly Row[]> {
+  const rows: Row[] = [];
+  for (const revision of choice.revisions) {
+    const scenarios = scenariosOf(revision, 'client').filter(({ name }) => (choice.only ?? name) === name);
+    if (scenarios.length === 0) continue;
+    say(`${revision}, client scenarios, the client of the SDK`);
+    const direct = await runClientSide({ revision, scenarios, folder, isDirect: true });
+    say(`${revision}, client scenarios, Tollgate`);
+    const through = await runClientSide({ revision, scenarios, folder, isDirect: false });
+    for (const { name, scored } of scenarios)
+      rows.push({
+        side: 'client',
+        revision,
+        scenario: name,
+        scored,
+        direct: countChecks(direct.get(name)),
+        through: { http: compareWith(direct.get(name), through.get(name)) },
+      });
+  }
+  return rows;
+}
+
 /** Prints the rows. Returns whether every scored scenario passes. */
 function report(rows: readonly Row[], choice: Choice): boolean {
   const print = (line: string): void => void process.stdout.write(`${line}\n`);
@@ -150,6 +174,7 @@ async function main(): Promise<boolean> {
   installSystem(say);
   const rows: Row[] = [];
   if (choice.sides.includes('server')) rows.push(...(await runServers(choice, folder)));
+  if (choice.sides.includes('client')) rows.push(...(await runClients(choice, folder)));
   if (rows.length === 0) throw new Error(`no scenario ${choice.only ?? ''}; to see all, run without --only`);
   return report(rows, choice);
 }
