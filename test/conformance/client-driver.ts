@@ -6,7 +6,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client, Tool } from '@modelcontextprotocol/client';
 import type { DriverReport } from './comparison.ts';
-import { endAll, type Gateway } from './gateway.ts';
+import { endAll, type Gateway, MOST_SIGN_INS, wantsSignIn } from './gateway.ts';
 import type { Revision } from './official-suite.ts';
 import { type Context, connectPeer, type Peer } from './peer-client.ts';
 import { PEER, startPeerGateway } from './peer-gateway.ts';
@@ -22,6 +22,23 @@ const TIMEOUT_MS = 50_000;
 
 const exchanges: Exchange[] = [];
 
+let gateway: Gateway | undefined;
+
+/** Repeats what Tollgate refused because the owner must sign in. The owner then does. */
+async function signedIn<T>(work: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    let refusal = '';
+    try {
+      const result = await work();
+      refusal = (result as { readonly isError?: boolean }).isError === true ? JSON.stringify(result) : '';
+      if (!wantsSignIn(refusal) || tries > MOST_SIGN_INS) return result;
+    } catch (thrown) {
+      if (!wantsSignIn((thrown as Error).message) || tries > MOST_SIGN_INS) throw thrown;
+    }
+    await gateway?.signIn();
+  }
+}
+
 /** Notes what a request gave. Returns undefined if it was refused. */
 async function attempt<T>(method: string, about: string, work: () => Promise<T>): Promise<T | undefined> {
   const note = (answer: string, succeeded: boolean): void =>
@@ -34,7 +51,7 @@ async function attempt<T>(method: string, about: string, work: () => Promise<T>)
       asks: [],
     });
   try {
-    const result = await work();
+    const result = await (isDirect ? work() : signedIn(work));
     note(`200 ${saidBy(result)}`, true);
     return result;
   } catch (thrown) {
@@ -107,7 +124,6 @@ const SAMPLES: ReadonlyMap<string, unknown> = new Map<string, unknown>([
 ]);
 
 async function main(): Promise<boolean> {
-  let gateway: Gateway | undefined;
   let client: Client | undefined;
   try {
     if (!isDirect) {

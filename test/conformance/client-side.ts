@@ -16,7 +16,7 @@ export interface ClientRun {
   readonly isDirect: boolean;
 }
 
-/** Runs the scenarios, as many at once as there are processors. Each has its own gateway. */
+/** Runs the scenarios, one more at once than there are processors, because each waits for processes. Each has its own gateway. */
 export async function runClientSide(run: ClientRun): Promise<ReadonlyMap<string, ScenarioRun>> {
   const left = [...run.scenarios];
   const done = new Map<string, ScenarioRun>();
@@ -26,7 +26,7 @@ export async function runClientSide(run: ClientRun): Promise<ReadonlyMap<string,
       if (found !== undefined) done.set(next.name, found);
     }
   };
-  await Promise.all(Array.from({ length: availableParallelism() }, worker));
+  await Promise.all(Array.from({ length: availableParallelism() + 1 }, worker));
   return done;
 }
 

@@ -12,6 +12,9 @@ const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 /** The token of the suite. It opens a gateway that lives for one run on loopback. */
 export const TOKEN = 'the-conformance-suite-has-one-token';
 
+/** A server that asks for more rights each time must not keep the owner busy forever. */
+export const MOST_SIGN_INS = 3;
+
 /** A record of the audit log; only what the comparison reads. */
 export interface AuditRecord {
   readonly type: string;
@@ -38,6 +41,8 @@ export interface Gateway {
   readonly token: string;
   /** All records so far. */
   records(): readonly AuditRecord[];
+  /** Signs in to the server again. */
+  signIn(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -63,7 +68,13 @@ export async function startGateway({ folder, server, config, env = {} }: Gateway
   const said = await saysIt(child, /"url":/);
   const { url } = JSON.parse(/^\{.*\}$/m.exec(said)?.[0] ?? '') as { readonly url: string };
   const audit = path.join(folder, 'state', 'audit');
-  return { url, token: TOKEN, records: () => readRecords(audit), stop: () => stopChild(child) };
+  return {
+    url,
+    token: TOKEN,
+    records: () => readRecords(audit),
+    signIn: () => signIn(server, place),
+    stop: () => stopChild(child),
+  };
 }
 
 /** The folder of tollgate.yaml, and variables of its processes. */
@@ -114,7 +125,8 @@ async function approve(server: string, place: Place): Promise<void> {
   const start = hashIn(await screen(), 'start');
   let more: readonly string[] = [];
   let offered = await screen('--yes', start);
-  if (offered.includes('--with-secrets')) {
+  // A server may want more rights with each request.
+  for (let tries = 0; wantsSignIn(offered) && tries < MOST_SIGN_INS; tries += 1) {
     await signIn(server, place);
     more = ['--with-secrets'];
     offered = await screen(...more, '--yes', start);
@@ -126,6 +138,11 @@ async function approve(server: string, place: Place): Promise<void> {
   if (code !== 0) throw new Error(`the approval failed:\n${said}`);
 }
 
+/** True if a refusal says that the owner must sign in. */
+export function wantsSignIn(said: string): boolean {
+  return /--with-secrets|tollgate login/.test(said);
+}
+
 function hashIn(screen: string, what: string): string {
   const hash = new RegExp(`${what} hash\\s+([0-9a-f]{64})`).exec(screen)?.[1];
   if (hash === undefined) throw new Error(`no ${what} hash to approve:\n${screen}`);
@@ -133,7 +150,7 @@ function hashIn(screen: string, what: string): string {
 }
 
 /** Signs in as a browser that consents at once. Throws with the messages if it fails. */
-export async function signIn(server: string, place: Place): Promise<void> {
+async function signIn(server: string, place: Place): Promise<void> {
   const child = startTollgate(['login', server, '--no-browser'], place);
   let said = '';
   let isAsked = false;

@@ -10,6 +10,7 @@ import {
   type Transport,
   UnauthorizedError,
 } from '@modelcontextprotocol/client';
+import { MOST_SIGN_INS } from './gateway.ts';
 import type { Revision } from './official-suite.ts';
 
 /** What the suite tells the client: credentials, and calls to make. */
@@ -25,8 +26,6 @@ export interface Context {
 /** The document that names a client by its address (CIMD). The suite knows this one. */
 export const CLIENT_DOCUMENT = 'https://conformance-test.local/client-metadata.json';
 const CALLBACK = 'http://127.0.0.1:7319/callback';
-/** A server that asks for more rights each time must not keep a client busy forever. */
-const MOST_SIGN_INS = 3;
 
 /** How to reach a server. */
 export interface PeerSettings {
