@@ -3,9 +3,10 @@
 import { type ErrorCode, OWNER_CORRECTABLE, TollgateError } from '../catalogs/errors/error-table.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
 import type { CallPathHandles } from '../catalogs/readers/path-handles.ts';
+import type { RawPrompt, RawResource, RawResourceTemplate } from '../catalogs/tools/definition-schema.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tools/tool-definition.ts';
 import type { CancelSignal } from './rpc/cancellation.ts';
-import type { JsonDoc, JsonRpcError } from './rpc/wire-message.ts';
+import type { JsonDoc, JsonObject, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
 
 export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
@@ -74,14 +75,25 @@ export interface VisibleServer {
   readonly tools: readonly { readonly name: string; readonly description: string }[];
 }
 
+/**
+ * A request that a server sends to the client while it serves a call. The answer is the JSON text of a result. It
+ * rejects with the TollgateError or UpstreamError that refuses the request.
+ */
+export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined) => Promise<string>;
+
 /** One call to a server. The adapter sends `args.text` unchanged, with its own request id and progress token. */
 export interface UpstreamCall {
+  /** Any other method than `tools/call` has all of its params in `args`. Default: `tools/call`. */
+  readonly method?: string | undefined;
+  /** The name of the tool; empty for other methods. */
   readonly tool: string;
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
   /** The caller's `_meta` without its progressToken. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** The id of the decision. It links requests that the server makes during this call to the call. */
   readonly id?: string | undefined;
+  /** The run of the caller. Requests of the server that may belong to calls of several runs are refused. */
+  readonly run?: string | undefined;
   /** An opaque id of the session, for backends that keep state per session (bash sessions, read versions). */
   readonly scope: string;
   readonly signal: CancelSignal;
@@ -111,7 +123,24 @@ export interface UpstreamCall {
   readonly identity?: CallerIdentity | undefined;
   /** Present if the client asked for progress. Gets the params of the server's notification without its token. */
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  /** Answers requests of the server to the client. Absent: they are refused. */
+  readonly onRequest?: AnswerServer | undefined;
+  /** Gets the params of log messages of the server during this call. */
+  readonly onLog?: ((params: JsonDoc<JsonObject>) => void) | undefined;
 }
+
+/** What a server lists besides its tools, by the method without `/list` (MCP 2025-11-25, server features). */
+export interface ServerLists {
+  readonly resources: readonly RawResource[];
+  readonly 'resources/templates': readonly RawResourceTemplate[];
+  readonly prompts: readonly RawPrompt[];
+}
+
+/** What a server says without a request: it logs, a resource was updated, or a list besides its tools has changed. */
+export type ServerNotice =
+  | { readonly notice: 'log'; readonly params: JsonDoc<JsonObject>; readonly sessions: readonly string[] }
+  | { readonly notice: 'updated'; readonly uri: string }
+  | { readonly notice: 'changed'; readonly list: 'resources' | 'prompts' };
 
 /**
  * The state of a server:
@@ -183,6 +212,10 @@ export interface ServerAdapter {
   /** Returns the tools of all pages. Starts the server if needed. Cached until list_changed or a restart. */
   listTools(signal?: CancelSignal): Promise<readonly RawTool[]>;
   call(call: UpstreamCall): Promise<ServerAnswer>;
+  /**
+   * Returns one of its other lists, as `listTools` does. Empty if the server does not offer it. Absent: it offers none.
+   */
+  list?<Kind extends keyof ServerLists>(kind: Kind, signal?: CancelSignal): Promise<ServerLists[Kind]>;
   health(): Health;
   info(): ServerInfo | undefined;
   /**
@@ -277,10 +310,4 @@ export interface ServerProbeResult {
   readonly prompts: readonly RawPrompt[];
   /** Tools that were left out, because their definitions do not match the protocol. Absent: none. */
   readonly unfit?: readonly InvalidDefinition[];
-}
-
-/** A prompt as a server listed it, with its unknown keys. */
-export interface RawPrompt {
-  readonly name: string;
-  readonly [key: string]: unknown;
 }

@@ -61,7 +61,12 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
     const supervision = new Supervision(shared, { state, connections: limits.connections });
     // Kills the servers that a crashed facade of the same state folder left running.
     killMarked((mark) => supervision.isOrphan(mark));
-    const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
+    const pool = new ServerPool(limits, {
+      host: launchHost(current, shared),
+      ...supervision.options(),
+      capabilities: (server, scope) => shared.clients.capabilities(server, scope),
+      onNotice: (server, notice) => shared.clients.note(server, notice),
+    });
     pools.add(pool);
     return supervised(pool, {
       supervision,

@@ -4,8 +4,22 @@ import type { ArgumentBound } from '../catalogs/projection/argument-bounds.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
 import type { Semantics, Verb } from '../catalogs/tools/tool-definition.ts';
 
-/** Version of the input document of a decision. A recording of another version cannot be evaluated again. */
-export const INPUT_VERSION = 1;
+/** Version of the input document of a decision. Only version 1 of a recording can be read as this version. */
+export const INPUT_VERSION = 2;
+
+/** The kinds of effects: what a request of MCP does its work on. */
+export const EFFECT_KINDS = ['tool', 'resource', 'prompt', 'completion', 'sampling', 'elicitation', 'roots'] as const;
+
+/** One of `EFFECT_KINDS`. */
+export type EffectKind = (typeof EFFECT_KINDS)[number];
+
+/** What a server asks of the client. */
+export interface AskFact {
+  readonly mode?: 'form' | 'url';
+  /** Names of the fields of a form. */
+  readonly fields?: readonly string[];
+  readonly maxTokens?: number;
+}
 
 /** The caller. Set once at identification; never read from clientInfo, `_meta` or arguments. */
 export interface Principal {
@@ -48,8 +62,13 @@ export interface CommandFact {
   readonly words: readonly (readonly string[])[];
 }
 
-/** What a call does. It is the same for every way to make the call: `server` and `tool` name what will be called. */
+/**
+ * What a call does. It is the same for every way to make the call: `server` and `tool` name what will be called. A
+ * prompt has its name as `tool`. Other kinds without a name have the method, such as `resources/read`.
+ */
 export interface Effect {
+  /** Absent: `tool`. */
+  readonly kind?: EffectKind;
   readonly verb: Verb;
   readonly server: string;
   readonly tool: string;
@@ -61,6 +80,10 @@ export interface Effect {
    * those of that call, and the verb is `read`. The library allows it unless a rule denies or asks.
    */
   readonly spill?: true;
+  /** The server's own URI of a resource. */
+  readonly uri?: string;
+  /** Present for requests of a server to the client. */
+  readonly asks?: AskFact;
 }
 
 /** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. */
@@ -137,8 +160,10 @@ export interface CallDecision {
   readonly shadow: readonly ShadowReason[];
 }
 
-/** What the policy knows about a tool when it decides on the list. */
+/** What the policy knows about a tool when it decides on the list. `tool` is as in an effect. */
 export interface ListTool {
+  /** Absent: `tool`. */
+  readonly kind?: EffectKind;
   readonly server: string;
   readonly tool: string;
   readonly verb: Verb;
@@ -179,6 +204,7 @@ export interface RequestedExposure {
 export interface ListDecision {
   readonly verdict: 'always' | 'maybe' | 'never';
   readonly reasons: readonly Reason[];
+  /** Empty for other kinds than tools. */
   readonly expose: readonly Exposure[];
   /** Name of the provider's schema profile; see catalogs/projection. */
   readonly schemaProfile: string;

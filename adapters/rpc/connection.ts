@@ -5,7 +5,8 @@ import type { PeerLink } from './peer.ts';
 
 /** What a connection reports, in the order of arrival. Nothing comes after `onClosed`. */
 export interface ConnectionEvents {
-  onMessage(message: WireMessage): void;
+  /** `during`: the id of the request on whose own stream the message came. Absent: the link has one stream for all. */
+  onMessage(message: WireMessage, during?: number): void;
   /** Bytes that are not a message were skipped. */
   onBad(): void;
   /** A message over the wire limit was dropped; see Peer.failTooLarge. */

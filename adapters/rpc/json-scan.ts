@@ -23,9 +23,9 @@ export interface JsonMember {
 export interface StringFacts {
   /** A key `_meta` below the members of the result. */
   hasNestedMeta: boolean;
-  /** An item of a list has a key `uri`, `icons` or `resource`. */
+  /** An item of a list, or a value in it, has a key `uri`, `icons` or `resource`. */
   hasAddress: boolean;
-  /** An item has a key `data`, or a resource in it a key `blob`. */
+  /** An item, or a value in it, has a key `data` or `blob`. */
   hasMedia: boolean;
   /** A character that `escapeHostile` may write out. */
   isSuspect: boolean;
@@ -376,11 +376,12 @@ class Scanner implements JsonScan, PartialScan {
   private noteKey(start: number, end: number): void {
     const below = this.level - this.base;
     const first = this.bytes[start] as number;
-    if (first !== UNDERSCORE && first !== BACKSLASH && (below > 3 || !ITEM_KEY_INITIALS.has(first))) return;
+    if (first !== UNDERSCORE && first !== BACKSLASH && (below > 4 || !ITEM_KEY_INITIALS.has(first))) return;
     const key = this.keys.text(start, end);
     if (key === '_meta') this.strings.hasNestedMeta = true;
-    else if (below === 2 && ADDRESSES.has(key)) this.strings.hasAddress = true;
-    else if ((below === 2 && key === 'data') || (below === 3 && key === 'blob')) this.strings.hasMedia = true;
+    else if (below === 1) return;
+    else if (ADDRESSES.has(key)) this.strings.hasAddress = true;
+    else if (key === 'data' || key === 'blob') this.strings.hasMedia = true;
   }
 
   /** `from` is a place in a string. Returns the place of its closing quote, or one behind the part. */

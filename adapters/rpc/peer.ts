@@ -1,15 +1,15 @@
 /**
- * One JSON-RPC conversation with a server: ids, deadlines, progress and cancellation. It refuses all requests of the
- * server to the client.
+ * One JSON-RPC conversation with a server: ids, deadlines, progress and cancellation. Requests of the server to the
+ * client are refused unless a call answers them.
  */
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { UpstreamError } from '../port.ts';
 import { cancelReason } from './cancellation.ts';
 import { fitsDouble } from './decimal.ts';
 import { jsonMembers } from './json-scan.ts';
-import type { JsonObject, JsonRpcError, WireMessage } from './message-parser.ts';
+import type { JsonObject, WireMessage } from './message-parser.ts';
 import { type PeerRequest, PendingCall } from './pending-call.ts';
-import { type RefusedRequest, RefusedRequests, URL_ELICITATION } from './refused-requests.ts';
+import { type RefusedRequest, RefusedRequests } from './refused-requests.ts';
 import type { JsonDoc } from './wire-message.ts';
 
 /** The link to the server. */
@@ -34,18 +34,34 @@ export interface PeerEvents {
    * a count.
    */
   onRefused?(refused: RefusedRequest): void;
+  /**
+   * Returns the answer to a request of the server, as the text of a result; undefined if it is refused. `serves`: what
+   * the request serves on whose stream it came. The answer rejects with what `refusalOf` in this file shows.
+   */
+  onRequest?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): Answer | undefined;
+  /** A notification that has no effect here. */
+  onNotification?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): void;
 }
+
+/** The answer to a request of a server, and what is paused until then. */
+export interface Answer {
+  readonly result: Promise<string>;
+  readonly serves: object;
+}
+
+type ServerRequest = Extract<WireMessage, { kind: 'request' }>;
+type ServerNotification = Extract<WireMessage, { kind: 'notification' }>;
 
 const LIST_CHANGED_MS = 200;
 /** The longest delay that setTimeout supports. Longer delays would fire immediately. */
 const MAX_DELAY = 2 ** 31 - 1;
 /** The most bytes that are held for a server that does not read. */
 const MAX_BACKLOG = 64 * 1024 * 1024;
+/** The most requests of the server that wait for an answer. */
+const MAX_ASKED = 64;
 /** Answers to a server that does not read are dropped much earlier, because no call waits for them. */
 const MAX_ANSWER_BACKLOG = 1024 * 1024;
 const MAX_ABANDONED = 1024;
-/** Asks the client to open URLs (MCP 2025-11-25, elicitation), which would bypass the policy. */
-const URL_ELICITATION_REQUIRED = -32042;
 
 /**
  * One conversation. It gives each request a new id, so requests of two clients with equal ids cannot be mixed up
@@ -63,6 +79,8 @@ export class Peer {
   private deadlineTimer: NodeJS.Timeout | undefined;
   private firesAt = Infinity;
   private ended: TollgateError | undefined;
+  /** Requests of the server that wait for an answer. */
+  private asked = 0;
   private readonly refused: RefusedRequests;
 
   constructor(link: PeerLink, events: PeerEvents) {
@@ -108,19 +126,19 @@ export class Peer {
     );
   }
 
-  /** Handles one message of the server. Messages must come in the order of arrival. */
-  receive(message: WireMessage): void {
+  /** Handles one message of the server. Messages must come in the order of arrival. `during`: see ConnectionEvents. */
+  receive(message: WireMessage, during?: number): void {
     switch (message.kind) {
       case 'result':
         return this.settle(message.id, (call) => call.resolve(message.result));
       case 'error':
-        return this.settle(message.id, (call) => call.reject(this.errorOf(message.error)));
+        return this.settle(message.id, (call) => call.reject(new UpstreamError(message.error)));
       case 'invalid':
         return this.settle(message.id, (call) => call.reject(message.error));
       case 'request':
-        return this.answer(message.id, message.method);
+        return this.answer(message, this.servedBy(during));
       case 'notification':
-        return this.handleNotification(message.method, message.params);
+        return this.handleNotification(message, this.servedBy(during));
     }
   }
 
@@ -193,35 +211,53 @@ export class Peer {
     call.reject(error);
   }
 
-  /** Answers a request of the server. All but `ping` are refused, because no client answers them. */
-  private answer(id: string | number, method: string): void {
-    if (method !== 'ping') this.refused.note(method);
-    if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
-    const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},`;
-    const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
-    const error = { code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } };
-    void this.link.send(head + (method === 'ping' ? '"result":{}}' : `"error":${JSON.stringify(error)}}`));
+  private servedBy(during: number | undefined): object | undefined {
+    return during === undefined ? undefined : this.pending.get(during)?.serves;
   }
 
-  /** Counts a refused request to the client that came inside a result. */
+  /** Answers a request of the server. */
+  private answer({ id, method, params }: ServerRequest, serves: object | undefined): void {
+    if (method === 'ping') return this.reply(id, '"result":{}');
+    const answer = this.asked < MAX_ASKED ? this.events.onRequest?.(method, params, serves) : undefined;
+    if (answer === undefined) {
+      this.refused.note(method);
+      return this.reply(id, refusalText());
+    }
+    const waiting = [...this.pending.values()].filter((call) => call.serves === answer.serves);
+    for (const call of waiting) call.pauseWhileAsked();
+    this.asked += 1;
+    answer.result
+      .then(
+        (result) => `"result":${result}`,
+        (thrown: unknown) => refusalText(thrown),
+      )
+      .then((text) => {
+        this.asked -= 1;
+        for (const call of waiting) call.resume();
+        if (this.firesAt === Infinity || waiting.some(({ expiresAt }) => expiresAt < this.firesAt)) this.expire();
+        if (this.ended === undefined) this.reply(id, text);
+      });
+  }
+
+  /** `answer`: the member of the reply, as JSON. */
+  private reply(id: string | number, answer: string): void {
+    if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
+    void this.link.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},${answer}}`);
+  }
+
+  /** Counts a refused request to the client that came inside an answer. */
   noteRefused(method: string): void {
     this.refused.note(method);
   }
 
-  private errorOf(error: JsonRpcError): Error {
-    if (error.code !== URL_ELICITATION_REQUIRED) return new UpstreamError(error);
-    this.refused.note(URL_ELICITATION);
-    return new TollgateError('URL_ELICITATION_DENIED');
-  }
-
-  /** Handles a notification. Only progress and list_changed have an effect; others are ignored. */
-  private handleNotification(method: string, params: JsonDoc<JsonObject> | undefined): void {
+  /** Handles a notification. */
+  private handleNotification({ method, params }: ServerNotification, serves: object | undefined): void {
     if (method === 'notifications/progress')
       return params === undefined || !holdsExactly(params)
         ? this.events.onDropped()
         : this.handleProgress(params.value);
-    if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined)
-      return;
+    if (method !== 'notifications/tools/list_changed') return this.events.onNotification?.(method, params, serves);
+    if (this.listTimer !== undefined || this.ended !== undefined) return;
     this.listTimer = setTimeout(() => {
       this.listTimer = undefined;
       this.events.onToolsChanged();
@@ -235,6 +271,20 @@ export class Peer {
     const call = id === undefined ? undefined : this.pending.get(id);
     if (call === undefined || !call.progress(rest)) this.events.onDropped();
   }
+}
+
+/**
+ * Returns the member `error` of a reply. A server does not learn why the policy refused its request: that is for the
+ * person and the agent only.
+ */
+function refusalText(thrown?: unknown): string {
+  if (thrown instanceof UpstreamError) {
+    const { code, message, data, dataText = JSON.stringify(data) } = thrown.rpc;
+    const tail = dataText === undefined ? '' : `,"data":${dataText}`;
+    return `"error":{"code":${code},"message":${JSON.stringify(message)}${tail}}`;
+  }
+  const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
+  return `"error":${JSON.stringify({ code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } })}`;
 }
 
 /** Returns true if doubles hold the numbers of a progress notification exactly. */

@@ -15,6 +15,8 @@ export interface PeerRequest {
   readonly hardTimeoutMs: number;
   readonly signal?: CancelSignal;
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  /** What the request serves. The peer reports it with messages of the server that belong to this request. */
+  readonly serves?: object | undefined;
 }
 
 /** How a request ends. */
@@ -46,6 +48,8 @@ export class PendingCall {
   expiresAt: number;
   private lastProgress = Number.NEGATIVE_INFINITY;
   private onAbort: (() => void) | undefined;
+  /** Requests of the server to the client that are not answered yet. */
+  private asked = 0;
 
   /** `giveUp` cancels the call; the peer then informs the server. */
   constructor(request: PeerRequest, giveUp: (error: TollgateError) => void) {
@@ -80,9 +84,26 @@ export class PendingCall {
     const { onProgress, timeoutMs } = this.request;
     if (onProgress === undefined || typeof progress !== 'number' || progress <= this.lastProgress) return false;
     this.lastProgress = progress;
-    this.expiresAt = Math.min(performance.now() + timeoutMs, this.hardAt);
+    if (this.asked === 0) this.expiresAt = Math.min(performance.now() + timeoutMs, this.hardAt);
     onProgress(params);
     return true;
+  }
+
+  /** See PeerRequest. */
+  get serves(): object | undefined {
+    return this.request.serves;
+  }
+
+  /** Only the hard deadline counts until each request of the server during this call has its answer. */
+  pauseWhileAsked(): void {
+    this.asked += 1;
+    this.expiresAt = this.hardAt;
+  }
+
+  /** Ends one pause. The deadline starts again when none is left. */
+  resume(): void {
+    this.asked -= 1;
+    if (this.asked === 0) this.expiresAt = Math.min(performance.now() + this.request.timeoutMs, this.hardAt);
   }
 
   private release(): PendingEnd {

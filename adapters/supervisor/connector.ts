@@ -1,8 +1,9 @@
 /** Opens, monitors and closes the one connection of a server, and holds its slot. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { ServerInfo } from '../port.ts';
+import type { ServerInfo, ServerNotice } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
+import type { JsonObject } from '../rpc/message-parser.ts';
 import type { ConnectionSlots, SlotHolder } from './connection-cap.ts';
 import type { LossCause } from './restarts.ts';
 import type { ServerEventDetails } from './server-events.ts';
@@ -22,6 +23,9 @@ export interface ConnectorParts {
   /** Returns true if the connection must stay open although it is idle. */
   readonly isKept: () => boolean;
   readonly onToolsChanged: () => void;
+  readonly onNotice: (notice: ServerNotice) => void;
+  /** Returns the capabilities of clients that a handshake declares now. */
+  readonly capabilities: () => JsonObject;
   readonly report: (event: ServerEventDetails, id: string) => void;
   /** The connection ended by itself, or could not be opened. `why` is one public line. */
   readonly onLost: (id: string, loss: LossCause & { readonly why: string; readonly wasReady: boolean }) => void;
@@ -180,9 +184,11 @@ export class Connector implements SlotHolder {
   }
 
   private createSession(): UpstreamSession {
-    const { settings, connect, onToolsChanged } = this.parts;
+    const { settings, connect, onToolsChanged, onNotice, capabilities } = this.parts;
     const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
       onToolsChanged,
+      onNotice,
+      capabilities,
       onBad: () => this.badLines++,
       onRefused: (event) => this.parts.report(event, session.id),
       onClosed: (why, exit, error) =>

@@ -187,7 +187,7 @@ export async function probeServer(
   try {
     const info = await session.open(settings.connectTimeoutMs);
     const { entries: tools, unfit } = await session.listTools(PROBE_LIST_MS);
-    const prompts = await session.listPrompts(PROBE_LIST_MS);
+    const prompts = await session.list('prompts', PROBE_LIST_MS);
     const { instructions } = session;
     return {
       info,

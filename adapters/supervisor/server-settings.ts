@@ -29,6 +29,10 @@ export interface ServerSettings {
   readonly sandbox?: SandboxSettings;
   /** Paths and hosts that rules close, although the isolation of the server would allow them. Absent: none. */
   readonly confinement?: Confinement;
+  /** What the server may ask of clients during a call, if the policy allows it. Absent: nothing. */
+  readonly asks?: readonly ('sampling' | 'elicitation' | 'roots')[];
+  /** Whether each session has its own process or connection. Default: `shared`. */
+  readonly process?: 'shared' | 'session';
   /** Default `on-demand`. */
   readonly lifetime?: ServerLifetime;
   readonly connectTimeoutMs: number;

@@ -2,8 +2,9 @@
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { startFailure } from '../port.ts';
+import { type ServerNotice, startFailure } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
+import type { JsonObject } from '../rpc/message-parser.ts';
 import type { ProcessConnectionOptions } from '../stdio/stdio-connection.ts';
 import { Connector, type ConnectorParts } from './connector.ts';
 import type { CrashAttribution } from './crash-attribution.ts';
@@ -28,6 +29,13 @@ export interface AdapterOptions extends ProcessConnectionOptions {
     tool: string,
     list: () => Awaitable<readonly RawTool[]>,
   ) => Awaitable<TollgateError | undefined>;
+  /**
+   * Returns the capabilities of clients that a handshake with this server declares. `scope`: the session whose own
+   * process it is; absent if sessions share the server.
+   */
+  readonly capabilities?: (name: string, scope?: string) => JsonObject;
+  /** Called with what a server says without a request, unless it belongs to one call. */
+  readonly onNotice?: (name: string, notice: ServerNotice) => void;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

@@ -1,10 +1,15 @@
-/** Reads all pages of a server's tools and prompts, and decides which of the tools the server offers. */
+/** Reads all pages of a server's lists, and decides which of its tools the server offers. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { pinOf } from '../../catalogs/tools/definition-pin.ts';
-import { promptFault, toolFault } from '../../catalogs/tools/definition-schema.ts';
+import {
+  promptFault,
+  resourceFault,
+  resourceTemplateFault,
+  toolFault,
+} from '../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { type InvalidDefinition, type RawPrompt, UpstreamError } from '../port.ts';
+import { type InvalidDefinition, type ServerLists, UpstreamError } from '../port.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import type { ServerSettings } from './server-settings.ts';
@@ -15,7 +20,7 @@ const MAX_LIST_BYTES = 8 * 1024 * 1024;
 const MAX_INVALID = 20;
 const MAX_NAME = 64;
 
-/** Sends one tools/list or prompts/list with this JSON text as params. */
+/** Sends one request for a page with this JSON text as params. */
 export type RequestPage = (params: string) => Promise<JsonDoc<JsonObject>>;
 
 /** The definitions of a list in their order: those that fit the protocol, and the ones that were left out. */
@@ -32,17 +37,29 @@ export function readToolList(request: RequestPage): Promise<DefinitionList<RawTo
   return readPages<RawTool>(request, { key: 'tools', faultOf: toolFault });
 }
 
-/** Reads all prompts, as `readToolList` does (MCP 2025-11-25, server/prompts). */
-export function readPromptList(request: RequestPage): Promise<DefinitionList<RawPrompt>> {
-  return readPages<RawPrompt>(request, { key: 'prompts', faultOf: promptFault });
+/** Reads another list, as `readToolList` does (MCP 2025-11-25, server/resources and server/prompts). */
+export function readServerList<Kind extends keyof ServerLists>(
+  kind: Kind,
+  request: RequestPage,
+): Promise<DefinitionList<ServerLists[Kind][number]>> {
+  return readPages(request, LISTS[kind]);
 }
 
 type FaultOf = (entry: unknown) => string | undefined;
 
-async function readPages<Entry>(
-  request: RequestPage,
-  { key, faultOf }: { readonly key: 'tools' | 'prompts'; readonly faultOf: FaultOf },
-): Promise<DefinitionList<Entry>> {
+/** The member of the result that holds the list, and what its entries must be. */
+interface ListForm {
+  readonly key: string;
+  readonly faultOf: FaultOf;
+}
+
+const LISTS: Readonly<Record<keyof ServerLists, ListForm>> = {
+  resources: { key: 'resources', faultOf: resourceFault },
+  'resources/templates': { key: 'resourceTemplates', faultOf: resourceTemplateFault },
+  prompts: { key: 'prompts', faultOf: promptFault },
+};
+
+async function readPages<Entry>(request: RequestPage, { key, faultOf }: ListForm): Promise<DefinitionList<Entry>> {
   const found: unknown[] = [];
   const cursors = new Set<string>();
   let size = 0;
@@ -68,7 +85,7 @@ async function readPages<Entry>(
   throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} does not end.` });
 }
 
-/** Returns undefined for a server that does not know the method, because it has no tools or no prompts. */
+/** Returns undefined for a server that does not know the method, because it does not offer the list. */
 async function requestPage(request: RequestPage, params: string): Promise<JsonDoc<JsonObject> | undefined> {
   try {
     return await request(params);

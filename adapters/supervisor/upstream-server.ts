@@ -9,6 +9,8 @@ import {
   refusedState,
   type ServerAdapter,
   type ServerInfo,
+  type ServerLists,
+  type ServerNotice,
   type UpstreamCall,
 } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
@@ -17,13 +19,19 @@ import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import type { ServerEventDetails } from './server-events.ts';
 import { type ServerLifetime, type ServerSettings, serverUnavailable, startRefusal } from './server-settings.ts';
 import { ServerUsage } from './server-usage.ts';
+import { Subscriptions } from './subscriptions.ts';
 import { type AdapterOptions, Supervisor, type SupervisorParts } from './supervisor.ts';
 import { ToolCache } from './tool-cache.ts';
 import { pinnedTools } from './tool-list.ts';
 import type { RunningCall, UpstreamSession } from './upstream-session.ts';
 
-/** The dependencies of a server: its settings, the shared slots, and how to create its connections. */
-export type ServerParts = Pick<SupervisorParts, 'settings' | 'slots' | 'options' | 'connect'>;
+/**
+ * The dependencies of a server: its settings, the shared slots, and how to create its connections. `scope`: the session
+ * whose own process it is.
+ */
+export type ServerParts = Pick<SupervisorParts, 'settings' | 'slots' | 'options' | 'connect'> & {
+  readonly scope?: string;
+};
 
 const [LIST_PAGE_MS, RETIRE_POLL_MS, LIVENESS_MS, IDLE_MS] = [30_000, 50, 5000, 60_000];
 
@@ -36,6 +44,9 @@ export class UpstreamServer implements ServerAdapter {
   private readonly usage: ServerUsage;
   private readonly crashAttribution: CrashAttribution;
   private readonly tools: ToolCache;
+  private readonly subscriptions = new Subscriptions();
+  /** The other lists, until they may have changed. */
+  private readonly lists = new Map<keyof ServerLists, Promise<readonly unknown[]>>();
   private listener: (renewed?: 'renewed') => void = () => {};
   /** Why the server may not run, since the last `halt`. */
   private halted: TollgateError | undefined;
@@ -44,7 +55,7 @@ export class UpstreamServer implements ServerAdapter {
   private unfit: readonly InvalidDefinition[] = [];
 
   constructor(parts: ServerParts) {
-    const { settings, options } = parts;
+    const { settings, options, scope } = parts;
     [this.name, this.settings, this.options] = [settings.name, settings, options];
     this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
       this.supervisor.connector.endIfIdle(),
@@ -57,9 +68,14 @@ export class UpstreamServer implements ServerAdapter {
       isKept: () => this.usage.isKept,
       crashAttribution: this.crashAttribution,
       report: (event, id) => this.report(event, id),
+      capabilities: () => options.capabilities?.(settings.name, scope) ?? {},
+      onNotice: (notice) => this.passNotice(notice),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
-      onRenewed: () => this.forgetTools('renewed'),
+      onRenewed: () => {
+        this.subscriptions.renew(this.supervisor.connector.current);
+        this.forgetTools('renewed');
+      },
       onBack: () => this.listAgain(),
     });
   }
@@ -108,19 +124,48 @@ export class UpstreamServer implements ServerAdapter {
     });
   }
 
+  async list<Kind extends keyof ServerLists>(kind: Kind, signal?: CancelSignal): Promise<ServerLists[Kind]> {
+    if (this.halted !== undefined) this.checkHalted();
+    const reading = this.lists.get(kind) ?? this.readList(kind);
+    return abortable(reading as Promise<ServerLists[Kind]>, signal);
+  }
+
+  private readList<Kind extends keyof ServerLists>(kind: Kind): Promise<ServerLists[Kind]> {
+    const reading = this.whileInUse(async () => {
+      const session = await this.crashAttribution.runFor(NO_SESSION, () => this.supervisor.connected());
+      return session.list(kind, LIST_PAGE_MS);
+    });
+    this.lists.set(kind, reading);
+    reading.catch(() => this.lists.get(kind) === reading && this.lists.delete(kind));
+    return reading;
+  }
+
+  private passNotice(notice: ServerNotice): void {
+    if (notice.notice === 'changed') {
+      if (notice.list === 'resources') this.lists.delete('resources/templates');
+      this.lists.delete(notice.list);
+    }
+    this.options.onNotice?.(this.name, notice);
+  }
+
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     this.checkHalted();
+    const known = call.method === undefined ? undefined : this.subscriptions.known(call);
+    if (known !== undefined) return known as JsonDoc<ToolResult>;
     this.crashAttribution.begin(call.scope);
     this.usage.begin();
     let session: UpstreamSession | undefined;
     let timedOut: UpstreamSession | undefined;
-    const running: RunningCall = { id: call.id, scope: call.scope };
+    const { id, scope, run, onRequest, onLog } = call;
+    const running: RunningCall = { id, scope, run, onRequest, onLog };
     try {
       session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
-      const admitting = this.admit(call);
+      const admitting = call.method === undefined ? this.admit(call) : undefined;
       if (admitting !== undefined) await admitting;
       this.usage.noteCall(call.scope);
-      return await session.call(call, running);
+      const result = await session.call(call, running);
+      if (call.method !== undefined) this.subscriptions.note(call);
+      return result;
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') timedOut = session;
       throw thrown;
@@ -186,6 +231,7 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async endScope(scope: string): Promise<void> {
+    this.subscriptions.end(scope, this.supervisor.connector.current);
     this.usage.endSession(scope);
   }
 
@@ -298,6 +344,7 @@ export class UpstreamServer implements ServerAdapter {
   /** Lists the tools again when they are needed next. `renewed`: the server is a new process. */
   forgetTools(renewed?: 'renewed'): void {
     this.tools.forget();
+    this.lists.clear();
     this.listener(renewed);
   }
 

@@ -3,14 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type RawPrompt, type ServerInfo, type UpstreamCall, UpstreamError } from '../port.ts';
+import { type ServerInfo, type ServerLists, type ServerNotice, type UpstreamCall, UpstreamError } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
-import { isObject } from '../rpc/message-parser.ts';
-import { Peer } from '../rpc/peer.ts';
-import { INPUT_REQUIRED } from '../rpc/refused-requests.ts';
+import { isObject, type JsonObject } from '../rpc/message-parser.ts';
+import { type Answer, Peer } from '../rpc/peer.ts';
+import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import { type JsonDoc, JsonText } from '../rpc/wire-message.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
-import { type DefinitionList, readPromptList, readToolList } from './tool-list.ts';
+import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
 
 /** The events of a session. */
 export interface SessionEvents {
@@ -19,6 +19,9 @@ export interface SessionEvents {
   onBad(): void;
   /** Requests of the server were refused. */
   onRefused?(event: RefusedRequestEvent): void;
+  /** Returns the capabilities of clients that the handshake declares. Absent: none. */
+  capabilities?(): JsonObject;
+  onNotice?(notice: ServerNotice): void;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -30,8 +33,11 @@ const NEWEST = '2025-11-25';
 const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 
-/** A call that runs, as requests of its server are reported. */
-export type RunningCall = Pick<UpstreamCall, 'id' | 'scope'>;
+/** Asks the client to open URLs before the call is repeated (MCP 2025-11-25, elicitation). */
+const URL_ELICITATION_REQUIRED = -32042;
+
+/** A call that runs, as requests and messages of its server are attributed to it. */
+export type RunningCall = Pick<UpstreamCall, 'id' | 'scope' | 'run' | 'onRequest' | 'onLog'>;
 
 /** One connection with its JSON-RPC peer. It can be opened once. */
 export class UpstreamSession {
@@ -44,7 +50,8 @@ export class UpstreamSession {
   /** Small objects, because an old set may refer to ended calls until the next complete garbage collection. */
   private readonly calls = new Set<RunningCall>();
   private lastMessageAt = Number.NEGATIVE_INFINITY;
-  private offersPrompts = false;
+  /** What the server declared at the handshake. */
+  private offers: JsonObject = {};
   /** The instructions that the server gave at the handshake. */
   instructions: string | undefined;
 
@@ -65,7 +72,49 @@ export class UpstreamSession {
           ...(only !== undefined && { session: only.scope }),
         });
       },
+      onRequest: (method, params, serves) => this.passRequest(this.callOf(serves), method, params),
+      onNotification: (method, params, serves) => this.passNotice(method, params, this.callOf(serves)),
     });
+  }
+
+  /**
+   * Returns the call that a message of the server belongs to. Over a link with one stream that is any of its running
+   * calls if all are of one run, because then the policy decides the same for each (relay.md calls this attribution).
+   */
+  private callOf(serves: object | undefined): RunningCall | undefined {
+    if (serves !== undefined) return serves as RunningCall;
+    const [first, ...others] = this.calls;
+    const isSameRun = others.every(({ scope, run }) => scope === first?.scope && run === first.run);
+    return isSameRun ? first : undefined;
+  }
+
+  private passRequest(
+    call: RunningCall | undefined,
+    method: string,
+    params: JsonDoc<JsonObject> | undefined,
+  ): Answer | undefined {
+    if (call?.onRequest === undefined) return undefined;
+    return { result: call.onRequest(method, params), serves: call };
+  }
+
+  private passNotice(method: string, params: JsonDoc<JsonObject> | undefined, call: RunningCall | undefined): void {
+    const { onNotice } = this.events;
+    if (method === 'notifications/message' && params !== undefined) {
+      if (call?.onLog !== undefined) return call.onLog(params);
+      const sessions = [...new Set([...this.calls].map(({ scope }) => scope))];
+      return onNotice?.({ notice: 'log', params, sessions });
+    }
+    const uri = params?.value.uri;
+    if (method === 'notifications/resources/updated' && typeof uri === 'string') onNotice?.({ notice: 'updated', uri });
+    const list = /^notifications\/(resources|prompts)\/list_changed$/.exec(method)?.[1];
+    if (list === 'resources' || list === 'prompts') onNotice?.({ notice: 'changed', list });
+  }
+
+  /** Returns true if the server declared this at the handshake: `resources`, `resources.subscribe`, `logging`. */
+  has(capability: string): boolean {
+    let declared: unknown = this.offers;
+    for (const part of capability.split('.')) declared = isObject(declared) ? declared[part] : undefined;
+    return declared === true || isObject(declared);
   }
 
   /** True if the server cannot start another process. */
@@ -102,27 +151,38 @@ export class UpstreamSession {
     return readToolList((params) => this.request('tools/list', params, timeoutMs));
   }
 
-  /** Reads all pages of prompts/list. Returns none if the server does not offer prompts. */
-  async listPrompts(timeoutMs: number): Promise<readonly RawPrompt[]> {
-    if (!this.offersPrompts) return [];
-    return (await readPromptList((params) => this.request('prompts/list', params, timeoutMs))).entries;
+  /** Reads all pages of another list. Returns none if the server does not offer it. */
+  async list<Kind extends keyof ServerLists>(kind: Kind, timeoutMs: number): Promise<ServerLists[Kind]> {
+    if (!this.has(kind === 'prompts' ? 'prompts' : 'resources')) return [] as unknown as ServerLists[Kind];
+    const { entries } = await readServerList(kind, (params) => this.request(`${kind}/list`, params, timeoutMs));
+    return entries as unknown as ServerLists[Kind];
   }
 
-  private request(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
+  /** Sends one request of Tollgate itself. `params` is JSON text. */
+  request(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
     return this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
   }
 
   /**
-   * Sends one tools/call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls
-   * `end` with `running` afterwards.
+   * Sends one call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls `end` with
+   * `running` afterwards.
    */
   call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
-    const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
+    const { method = 'tools/call', timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     this.calls.add(running);
     const params = (id: number): string => callParams(call, id);
-    return this.peer
-      .request({ method: 'tools/call', params, timeoutMs, hardTimeoutMs, signal, onProgress })
-      .then((result) => this.refuseRequest(result as JsonDoc<ToolResult>));
+    return this.peer.request({ method, params, timeoutMs, hardTimeoutMs, signal, onProgress, serves: running }).then(
+      (result) => this.refuseRequest(result as JsonDoc<ToolResult>),
+      (thrown: unknown) => this.refuseUrls(thrown, call),
+    );
+  }
+
+  /** An error that asks the client to open URLs passes only to a caller that can decide about it. */
+  private refuseUrls(thrown: unknown, { onRequest }: UpstreamCall): never {
+    if (!(thrown instanceof UpstreamError) || thrown.rpc.code !== URL_ELICITATION_REQUIRED || onRequest !== undefined)
+      throw thrown;
+    this.peer.noteRefused(URL_ELICITATION);
+    throw new TollgateError('URL_ELICITATION_DENIED');
   }
 
   /** Notes that a call has ended, so requests of the server do not belong to it any more. */
@@ -180,9 +240,9 @@ export class UpstreamSession {
     const { peer, events } = this;
     let lost: TollgateError | undefined;
     await this.connection.start({
-      onMessage: (message) => {
+      onMessage: (message, during) => {
         this.lastMessageAt = performance.now();
-        peer.receive(message);
+        peer.receive(message, during);
       },
       onBad: () => events.onBad(),
       onTooLarge: (edges) => peer.failTooLarge(edges),
@@ -200,7 +260,8 @@ export class UpstreamSession {
 
   /** Performs the handshake. It has no deadline of its own, because `open` has one. */
   private async shakeHands(): Promise<ServerInfo> {
-    const params = JSON.stringify({ protocolVersion: NEWEST, capabilities: {}, clientInfo: CLIENT });
+    const capabilities = this.events.capabilities?.() ?? {};
+    const params = JSON.stringify({ protocolVersion: NEWEST, capabilities, clientInfo: CLIENT });
     const { value } = await this.request('initialize', params, Infinity);
     const { protocolVersion } = value;
     if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
@@ -210,9 +271,9 @@ export class UpstreamSession {
     this.connection.useProtocolVersion(protocolVersion);
     // Over HTTP, the first call could overtake this message if it were not awaited.
     await this.peer.notify('notifications/initialized');
-    const { instructions, capabilities } = value;
+    const { instructions } = value;
     this.instructions = typeof instructions === 'string' ? instructions : undefined;
-    this.offersPrompts = isObject(capabilities) && isObject(capabilities.prompts);
+    if (isObject(value.capabilities)) this.offers = value.capabilities;
     const info = isObject(value.serverInfo) ? value.serverInfo : undefined;
     return { name: textOr(info?.name, this.name), version: textOr(info?.version, ''), protocolVersion };
   }
@@ -252,6 +313,7 @@ export class UpstreamSession {
 function callParams(call: UpstreamCall, id: number): string {
   const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
   const tail = meta === undefined ? '' : `,"_meta":${JSON.stringify(meta)}`;
+  if (call.method !== undefined) return `${call.args.text.slice(0, -1)}${tail}}`;
   return `{"name":${jsonString(call.tool)},"arguments":${call.args.text}${tail}}`;
 }
 

@@ -38,6 +38,22 @@ export const ERRORS = {
     'Use the token of a principal in tollgate.yaml, or `--as` with its id.',
   ),
   UNKNOWN_TOOL: rpc(-32602, 'There is no tool of this name.', 'Call tools/list and use a name from it.'),
+  UNKNOWN_RESOURCE: rpc(
+    -32002,
+    'There is no resource of this URI.',
+    'Call resources/list or resources/templates/list and use a URI from it.',
+  ),
+  UNKNOWN_PROMPT: rpc(-32602, 'There is no prompt of this name.', 'Call prompts/list and use a name from it.'),
+  FORM_ASKS_SECRET: rpc(
+    -32013,
+    'The form of the server asks for a secret, so no one was asked.',
+    'Give a secret to Tollgate with `tollgate secrets`, never in a form.',
+  ),
+  PROMPT_INVALID: rpc(
+    -32012,
+    'The server answered with a prompt that does not match its template.',
+    'Continue without the prompt. The owner compares the server with `prompts` in tollgate.yaml.',
+  ),
   PIN_MISMATCH: rpc(
     -32003,
     'The tool has changed since it was listed or approved.',
@@ -134,11 +150,7 @@ export const ERRORS = {
     'The params of the request have the wrong form.',
     'Send params as an object, with name as a string.',
   ),
-  WIRE_METHOD: rpc(
-    -32601,
-    'This method is not supported.',
-    'Use tools/list and tools/call; the capabilities say what is supported.',
-  ),
+  WIRE_METHOD: rpc(-32601, 'This method is not supported.', 'The capabilities say what is supported.'),
   WIRE_NOTIFICATION_CALL: rpc(
     -32600,
     'A call has no id, so it could not be answered.',

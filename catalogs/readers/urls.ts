@@ -88,6 +88,23 @@ export function canonicalPath(path: string): string {
     .join('');
 }
 
+const URI = /^([a-z][a-z0-9+.-]*):((?:[\w.~!$&'()*+,;=:@/?#[\]-]|%[0-9a-f]{2})*)$/i;
+
+/**
+ * Returns the URI of a resource in canonical form: the scheme in lower case, without needless escapes. Empty if
+ * programs could read it in different ways: because of characters that RFC 3986 does not allow, dots as path segments,
+ * empty segments, encoded slashes, or `file:` without `///`, and for more than 65,536 characters. Case, port and query
+ * stay, because each server reads them in its own way.
+ */
+export function canonicalUri(uri: string): string {
+  if (uri.length > MAX_CHARS) return '';
+  const [, scheme, rest] = URI.exec(uri) ?? [];
+  if (scheme === undefined || rest === undefined || (/^file$/i.test(scheme) && !rest.startsWith('///'))) return '';
+  const plain = canonicalPath(rest);
+  const [path = ''] = plain.replace(/^\/\/[^/?#]*/, '').split(/[?#]/, 1);
+  return isAmbiguous(`/${path.replace(/^\//, '')}`) ? '' : `${scheme.toLowerCase()}:${plain}`;
+}
+
 /**
  * Returns true for a path that programs read differently: encoded slashes, escapes of escapes, empty segments, dots
  * with parameters.

@@ -56,6 +56,45 @@ const PROMPT = createValidator({
   },
 });
 
+/** `Resource` and `ResourceTemplate` of the protocol (MCP 2025-11-25, schema.json). */
+const RESOURCE = createValidator({
+  type: 'object',
+  required: ['name', 'uri'],
+  properties: { ...COMMON, uri: { type: 'string', minLength: 1 }, mimeType: TEXT, annotations: OBJECT },
+});
+const RESOURCE_TEMPLATE = createValidator({
+  type: 'object',
+  required: ['name', 'uriTemplate'],
+  properties: { ...COMMON, uriTemplate: { type: 'string', minLength: 1 }, mimeType: TEXT, annotations: OBJECT },
+});
+
+/** A prompt as a server listed it, with its unknown keys. */
+export interface RawPrompt {
+  readonly name: string;
+  readonly description?: string;
+  readonly arguments?: readonly {
+    readonly name: string;
+    readonly required?: boolean;
+    readonly [key: string]: unknown;
+  }[];
+  readonly [key: string]: unknown;
+}
+
+/** A resource as a server listed it, with its unknown keys. */
+export interface RawResource {
+  readonly name: string;
+  readonly uri: string;
+  readonly [key: string]: unknown;
+}
+
+/** A resource template as a server listed it, with its unknown keys. */
+export interface RawResourceTemplate {
+  readonly name: string;
+  /** As in RFC 6570. */
+  readonly uriTemplate: string;
+  readonly [key: string]: unknown;
+}
+
 /** Returns why a value is not a tool of the protocol, with the wrong member; undefined if it is one. */
 export function toolFault(value: unknown): string | undefined {
   return faultOf(TOOL, value);
@@ -64,6 +103,16 @@ export function toolFault(value: unknown): string | undefined {
 /** As `toolFault`, for a prompt. */
 export function promptFault(value: unknown): string | undefined {
   return faultOf(PROMPT, value);
+}
+
+/** As `toolFault`, for a resource. */
+export function resourceFault(value: unknown): string | undefined {
+  return faultOf(RESOURCE, value);
+}
+
+/** As `toolFault`, for a resource template. */
+export function resourceTemplateFault(value: unknown): string | undefined {
+  return faultOf(RESOURCE_TEMPLATE, value);
 }
 
 function faultOf(validator: typeof TOOL, value: unknown): string | undefined {

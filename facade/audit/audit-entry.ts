@@ -4,7 +4,8 @@
  */
 import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
-import type { ApprovalScope, ShadowReason } from '../../policies/port.ts';
+import type { ApprovalScope, EffectKind, ShadowReason } from '../../policies/port.ts';
+import type { LogCounts } from '../output/server-messages.ts';
 import type { ProgressCounts } from '../output/server-progress.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
 
@@ -34,7 +35,9 @@ export interface CallFacts {
   readonly run: string;
   /** The caller's own id of the run that the call is part of. */
   readonly correlation?: string;
-  /** The name that was called. */
+  /** Absent: a tool. */
+  readonly kind?: Exclude<EffectKind, 'tool'>;
+  /** The name that was called; the method for requests that name neither a tool nor a prompt. */
   readonly exposed: string;
   readonly server?: string;
   readonly tool?: string;
@@ -107,6 +110,12 @@ export interface OutcomeEntry extends CallFacts {
   readonly removed?: number;
   /** Progress notifications of the server, if the client asked for them. */
   readonly progress?: ProgressCounts;
+  /** Log messages of the server during the call. */
+  readonly logs?: LogCounts;
+  /** What a person did with a form or an address that a server asked for. */
+  readonly action?: 'accept' | 'decline' | 'cancel';
+  /** The fallback of a prompt replaced the result of its server. */
+  readonly fallback?: true;
   /** Milliseconds from identification to the reply, and the part of the server. */
   readonly ms: number;
   readonly upstreamMs?: number;

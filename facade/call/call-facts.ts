@@ -26,8 +26,10 @@ export function callFactsText(call: KnownCall, digest: (text: string) => string)
     `"id":"${start.id}","session":"${start.session}"` +
     jsonMember('run', caller?.run ?? start.session) +
     jsonMember('correlation', caller?.correlation) +
+    jsonMember('parent', caller?.parent) +
     jsonMember('exposed', exposed?.name ?? start.requestedName) +
     jsonMember('revision', start.revision) +
+    (start.kind === 'tool' ? '' : jsonMember('kind', start.kind)) +
     jsonMember('server', effect?.server) +
     jsonMember('tool', effect?.tool) +
     jsonMember('verb', effect?.verb) +

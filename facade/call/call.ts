@@ -3,6 +3,7 @@ import { UpstreamError } from '../../adapters/port.ts';
 import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { CapsConfig } from '../config/config.ts';
+import type { Operation } from '../operations/operation.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
 import { type ClientChannelDependencies, openClientChannel } from './client-channel.ts';
 import { allowedCall, type DecideDependencies, decide, type JudgedCall } from './decide.ts';
@@ -11,9 +12,8 @@ import { type Caller, identify, type OpenSession } from './identify.ts';
 import { endedCall, type RecordDependencies, record } from './record.ts';
 import { failureAfterInterruption, refusalReply } from './refusal.ts';
 import { type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
-import { type ResolveDependencies, type ResolvedTool, resolve } from './resolve.ts';
-import { type ShapeDependencies, type Shaped, shape } from './shape.ts';
-import { bindArguments } from './validate.ts';
+import type { ResolveDependencies, ResolvedTool } from './resolve.ts';
+import type { ShapeDependencies, Shaped } from './shape.ts';
 
 /**
  * What the stages need together; each stage declares its own part. A call reads `policy` once, so that it keeps its
@@ -32,14 +32,22 @@ export type CallDependencies = ClientChannelDependencies &
     readonly newId: () => string;
   };
 
-/** Runs one call through the nine stages of docs/request-path.md. Never throws. */
-export async function callTool(deps: CallDependencies, session: OpenSession, asked: CallRequest): Promise<Reply> {
+/**
+ * Runs one request of a session through the nine stages of docs/request-path.md. `operation` says what differs between
+ * methods of MCP. Never throws.
+ */
+export async function perform(
+  deps: CallDependencies,
+  { session, operation }: { readonly session: OpenSession; readonly operation: Operation },
+  asked: CallRequest,
+): Promise<Reply> {
   const policy = deps.policy();
   const start = {
     id: deps.newId(),
     principal: session.principal,
     session: session.id,
     requestedName: asked.name,
+    kind: operation.kind,
     argBytes: sizeOfDoc(asked.args),
     startedAt: deps.now(),
     revision: policy.revision,
@@ -55,11 +63,11 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
   let failure: unknown;
   try {
     caller = identify(session, request, start); // 1 identify
-    const resolving = resolve(deps, caller, request); // 2 resolve
+    const resolving = operation.resolve(deps, caller, request); // 2 resolve
     resolved = resolving instanceof Promise ? await resolving : resolving;
     const { table, exposed } = resolved;
-    const bound = bindArguments(request.args, exposed.args); // 3 validate
-    const judging = decide(deps, { policy, caller, exposed, bound, request }); // 4 decide
+    const bound = operation.bind(request.args, exposed.args); // 3 validate
+    const judging = decide(deps, { operation, policy, caller, exposed, bound, request }); // 4 decide
     judged = judging instanceof Promise ? await judging : judging;
     const allowed = allowedCall(judged);
     const caps = deps.capsOf(caller.principal);
@@ -69,13 +77,14 @@ export async function callTool(deps: CallDependencies, session: OpenSession, ask
     const { limits } = reserved;
     forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request }); // 6 forward
     const answer = serverAnswer(forwarded);
-    const shaping = shape(deps, { caller, table, allowed, answer, caps, limits, request, hidePaths }); // 7 shape
+    const shaping = operation.shape(deps, { caller, table, allowed, answer, caps, limits, request, hidePaths }); // 7 shape
     shaped = shaping instanceof Promise ? await shaping : shaping;
     reply = { kind: 'result', text: shaped.text };
   } catch (thrown) {
     failure = failureAfterInterruption(thrown, request.signal, forwarded?.executed ?? 'no');
     const { redactor } = deps;
-    reply = refusalReply(failure, { id: start.id, redactor, hidePaths, correlation: caller?.correlation });
+    const { correlation } = caller ?? {};
+    reply = refusalReply(failure, { id: start.id, redactor, hidePaths, kind: operation.kind, correlation });
   }
   const serverErrorBytes = failure instanceof UpstreamError ? Buffer.byteLength(JSON.stringify(reply)) : undefined;
   const outputBytes = shaped?.sent ?? serverErrorBytes ?? 0;

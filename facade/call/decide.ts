@@ -20,10 +20,10 @@ import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { Spills } from '../output/spills.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { Caller } from './identify.ts';
-import { type LoweredCall, lowerCall } from './lowering/lowered-call.ts';
+import type { LoweredCall, LoweringContext } from './lowering/lowered-call.ts';
 import type { WorkspaceFiles } from './lowering/workspace-files.ts';
 import type { RunLabels } from './run-labels.ts';
-import { type BoundArguments, bindArguments } from './validate.ts';
+import type { BindStep, BoundArguments } from './validate.ts';
 
 /** What stage 4 needs. */
 export interface DecideDependencies {
@@ -38,8 +38,22 @@ export interface DecideDependencies {
   readonly now: () => number;
 }
 
+/** How an operation is lowered to the effect that the policy judges. Throws what `lowerCall` throws. */
+export type LowerStep = (
+  exposed: ExposedTool,
+  bound: BoundArguments,
+  context: LoweringContext,
+) => Awaitable<LoweredCall>;
+
+/** What the decision needs of an operation. */
+export interface DecideSteps {
+  readonly bind: BindStep;
+  readonly lower: LowerStep;
+}
+
 /** A call with bound arguments that the policy has not judged yet. */
 export interface DecisionRequest {
+  readonly operation: DecideSteps;
   readonly policy: Policy;
   readonly caller: Caller;
   readonly exposed: ExposedTool;
@@ -117,7 +131,7 @@ interface Judgement {
 
 /** Returns true if the call may go on with `facts`, false if it must be judged again. Throws the refusal. */
 function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: Judgement): Awaitable<boolean> {
-  const { exposed, bound: given, caller } = call;
+  const { operation, exposed, bound: given, caller } = call;
   const { principal, run, session } = caller;
   const { facts } = judgement;
   return andThen(deps.refresh(), () => {
@@ -125,7 +139,7 @@ function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: J
     const labels = deps.labels.of(session, run);
     const owner = { principal: principal.id, run };
     const context = { files: deps.files, spills: deps.spills, owner, labels };
-    return andThen(lowerCall(exposed, facts.bound ?? given, context), (lowered) => {
+    return andThen(operation.lower(exposed, facts.bound ?? given, context), (lowered) => {
       facts.lowered = lowered;
       // Labels only grow: another call added one while the route was chosen.
       if (exposed.routedServers !== undefined && !isDeepStrictEqual(deps.labels.of(session, run), labels)) return false;
@@ -137,7 +151,7 @@ function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: J
 /** Asks the policy about a lowered call. Returns and throws what `judgeOnce` does. */
 function askPolicy(
   deps: DecideDependencies,
-  { policy, caller, bound: given, request }: DecisionRequest,
+  { operation, policy, caller, bound: given, request }: DecisionRequest,
   { facts, at, lowered }: Judgement & Pick<AllowedCall, 'lowered'>,
 ): Awaitable<boolean> {
   const { principal, run, session } = caller;
@@ -151,7 +165,7 @@ function askPolicy(
     return andThen(policy.call(input, args), (decision) => {
       facts.decision = decision;
       refuse(decision);
-      const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== given });
+      const pinned = pin({ operation, bound, decision, args, exposed, request, isAgain: bound !== given });
       if (pinned !== undefined) {
         facts.bound = pinned;
         return false;
@@ -180,7 +194,7 @@ function refuse(decision: CallDecision): void {
   }
 }
 
-interface Pinning extends Pick<DecisionRequest, 'bound' | 'exposed' | 'request'> {
+interface Pinning extends Pick<DecisionRequest, 'operation' | 'bound' | 'exposed' | 'request'> {
   readonly decision: CallDecision;
   /** The arguments of the tool that is called. */
   readonly args: Readonly<Record<string, unknown>>;
@@ -193,7 +207,7 @@ interface Pinning extends Pick<DecisionRequest, 'bound' | 'exposed' | 'request'>
  * once. If rules pin other values then, or if the backend names its arguments differently, the call is refused. Throws
  * POLICY_FAILED and ARGS_INVALID.
  */
-function pin({ decision, args, exposed, request, isAgain }: Pinning): BoundArguments | undefined {
+function pin({ operation, decision, args, exposed, request, isAgain }: Pinning): BoundArguments | undefined {
   const { pins } = decision.obligations;
   const missing = Object.keys(pins).find(
     (name) => !isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, pins[name]),
@@ -203,7 +217,7 @@ function pin({ decision, args, exposed, request, isAgain }: Pinning): BoundArgum
     throw new TollgateError('POLICY_FAILED', {
       detail: `The policy pins argument ${missing} to a value that the call does not carry.`,
     });
-  return bindArguments(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
+  return operation.bind(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
 }
 
 /** Returns the parts of a request that a wait for a person needs. */

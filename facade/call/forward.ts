@@ -12,15 +12,17 @@ import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { Identify } from '../internal-servers/caller-identity.ts';
 import { markExactNumbers } from '../output/exact-numbers.ts';
+import type { LogCounts } from '../output/server-messages.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller } from './identify.ts';
 import { type ReadScope, type ReadScopeDependencies, readScopeOf } from './read-scope.ts';
 import type { CallLimits } from './reserve.ts';
 import { joinLabels, type RunLabels } from './run-labels.ts';
+import { openServerChannel, type ServerChannel, type ServerChannelDependencies } from './server-channel.ts';
 
 /** What stage 6 needs. */
-export interface ForwardDependencies extends ReadScopeDependencies {
+export interface ForwardDependencies extends ReadScopeDependencies, ServerChannelDependencies {
   readonly identify: Identify;
   readonly labels: Pick<RunLabels, 'join'>;
   readonly now: () => number;
@@ -48,6 +50,8 @@ export interface ForwardedCall {
   readonly scope?: CallerIdentity['scope'] | undefined;
   readonly answer?: ServerAnswer | undefined;
   readonly failure?: unknown;
+  /** Log messages of the server that reached the client. */
+  readonly logs?: LogCounts | undefined;
 }
 
 /** Returns the server's answer. Throws the failure of a call that has none. */
@@ -68,6 +72,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
   let sentAt: number | undefined;
   let upstreamMs: number | undefined;
   let raw: ServerAnswer | undefined;
+  const channel = openServerChannel(deps, { caller, server: lowered.exposed.server, request: call.request });
   try {
     const readScope = readScopeOf(deps, call);
     const labels = joinLabels(lowered.labels, decision.obligations.labels);
@@ -79,31 +84,34 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     if (refreshing !== undefined) await refreshing;
     deps.preconditions.judge({ caller, effect: lowered.effect, args: lowered.args });
     sentAt = deps.now();
-    raw = await send(call, readScope, identity);
+    raw = await send(call, readScope, { identity, channel });
     upstreamMs = deps.now() - sentAt;
     if (raw.labels !== undefined) await deps.labels.join(caller.session, caller.run, raw.labels);
     const rawBytes = sizeOfDoc(raw);
     if (rawBytes > LARGE_INPUT_BYTES) await ownEventLoopTurn();
-    return { executed: 'yes', upstreamMs, rawBytes, scope, answer: withMarkedNumbers(raw) };
-  } catch (failure) {
+    return { executed: 'yes', upstreamMs, rawBytes, scope, answer: withMarkedNumbers(raw), logs: channel.logs() };
+  } catch (thrown) {
+    const failure = await channel.judge(thrown);
     if (sentAt !== undefined) upstreamMs ??= deps.now() - sentAt;
     const executed = raw !== undefined ? 'yes' : executedAfter(failure, sentAt !== undefined);
-    return { executed, upstreamMs, rawBytes: raw && sizeOfDoc(raw), scope, failure };
+    return { executed, upstreamMs, rawBytes: raw && sizeOfDoc(raw), scope, failure, logs: channel.logs() };
   }
 }
 
 function send(
   { caller, allowed: { lowered }, limits, request }: ForwardRequest,
   { mayRead, confinement, outsideFolders }: ReadScope,
-  identity: CallerIdentity | undefined,
+  { identity, channel }: { readonly identity: CallerIdentity | undefined; readonly channel: ServerChannel },
 ): Promise<ServerAnswer> {
   const { destination, pathHandles, effect } = lowered;
-  if (destination.kind === 'spill') return destination.read(limits.cap);
+  if (destination.kind === 'own') return destination.answer(limits);
   const call: UpstreamCall = {
+    method: destination.method,
     tool: destination.tool,
     args: destination.args,
     id: caller.decision,
     scope: caller.session.id,
+    run: caller.run,
     signal: request.signal,
     timeoutMs: limits.timeoutMs,
     hardTimeoutMs: limits.hardTimeoutMs,
@@ -115,6 +123,8 @@ function send(
     confinement,
     identity,
     onProgress: request.onProgress,
+    onRequest: channel.onRequest,
+    onLog: channel.onLog,
   };
   return destination.kind === 'backend'
     ? destination.server.call(call)

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Principal } from '../../policies/port.ts';
+import type { EffectKind, Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Session } from '../serve/facade-port.ts';
 
 /** The key of `_meta` by which a host groups calls into a run. */
@@ -31,6 +31,8 @@ export interface OpenSession extends Session {
   readonly listed: Map<string, string>;
   /** Labels that any run of this session read, without sticky ones. */
   readonly labels: Set<string>;
+  /** Server and own URI of the resources that the client follows, separated by a space. */
+  readonly subscribed: Set<string>;
   /** The tool that reads the rest of a cut result. The session's list shows it after the first cut. */
   reads?: string;
   readonly end: AbortController;
@@ -43,6 +45,7 @@ export interface CallStart {
   readonly principal: Principal;
   readonly session: string;
   readonly requestedName: string;
+  readonly kind: EffectKind;
   readonly argBytes: number;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
@@ -58,6 +61,8 @@ export interface Caller {
   readonly run: string;
   /** The caller's own id of the call. No decision depends on it. */
   readonly correlation?: string;
+  /** The decision id of the call during which a server made this request. */
+  readonly parent?: string | undefined;
   readonly startedAt: number;
 }
 
@@ -78,6 +83,8 @@ export function openSession(
     end,
     listed: new Map(),
     labels: new Set(),
+    subscribed: new Set(),
+    client: {},
     ...host,
   };
 }
@@ -120,6 +127,7 @@ export function identify(
     principal: session.principal,
     run,
     startedAt: start.startedAt,
+    parent: request.parent,
     ...(correlation !== undefined && { correlation }),
   };
 }

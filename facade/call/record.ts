@@ -99,7 +99,8 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
     const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
     const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });
     end = { ...end, error };
-    recorded = refusalReply(error, { id: end.start.id, redactor: deps.redactor, correlation: end.caller?.correlation });
+    const { id, kind } = end.start;
+    recorded = refusalReply(error, { id, kind, redactor: deps.redactor, correlation: end.caller?.correlation });
   }
   deps.recorder?.note(end);
   deps.onEnd(end);
@@ -141,7 +142,7 @@ function outcomeText(
   { start, forwarded, shaped, serverErrorBytes, progress, error }: SentCall,
   ms: number,
 ): CallEntryText {
-  const { executed, upstreamMs, rawBytes, scope, answer } = forwarded;
+  const { executed, upstreamMs, rawBytes, scope, answer, logs } = forwarded;
   const counts = progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined;
   const sizes = `{"args":${start.argBytes}${jsonMember('raw', rawBytes)}`;
   return (
@@ -151,14 +152,18 @@ function outcomeText(
     jsonMember('hits', answer?.hits) +
     (shaped === undefined ? `,"sizes":${sizes}}` : shapedMembers(shaped, sizes)) +
     jsonMember('isError', serverErrorBytes !== undefined ? true : shaped?.isError) +
-    (counts === undefined ? '' : `,"progress":${JSON.stringify(counts)}`)
+    (counts === undefined ? '' : `,"progress":${JSON.stringify(counts)}`) +
+    (logs === undefined ? '' : `,"logs":${JSON.stringify(logs)}`)
   );
 }
 
-function shapedMembers({ sent, spilled, cut, redactions, escaped, links }: Shaped, sizes: string): string {
+function shapedMembers(shaped: Shaped, sizes: string): string {
+  const { sent, spilled, cut, redactions, escaped, links, action, isFallback } = shaped;
   return (
     `,"sizes":${sizes},"sent":${sent},"spilled":${spilled}},"cut":${cut},"redactions":${redactions}` +
-    `,"escaped":${escaped}${jsonMember('removed', links > 0 ? links : undefined)}`
+    `,"escaped":${escaped}${jsonMember('removed', links > 0 ? links : undefined)}` +
+    jsonMember('action', action) +
+    jsonMember('fallback', isFallback)
   );
 }
 

@@ -7,6 +7,7 @@ import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { EffectKind } from '../../policies/port.ts';
 import type { OutcomeEntry } from '../audit/audit-entry.ts';
 import { markExactNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
 import type { HidePaths } from '../output/host-paths.ts';
@@ -22,16 +23,23 @@ import { CORRELATION_KEY } from './identify.ts';
 const ERROR_BYTES = 30_000;
 const MESSAGE_CHARS = 2_000;
 
-/** The JSON-RPC code of a refused list whose error has no code of its own. */
-const LIST_REFUSED = -32011;
+/** The JSON-RPC codes of a refusal whose error has none of its own, because tools are refused by a result. */
+const REFUSED = -32011;
+const INVALID_PARAMS = -32602;
 
 /**
  * Returns the reply for anything thrown. A server's own JSON-RPC error passes unchanged, except that it is cleaned as a
- * result is and loses paths of the host. `of`: what was requested; a list cannot be refused by a tool result.
+ * result is and loses paths of the host. `kind`: what was requested; only a tool, the default, can be refused by a tool result.
  */
 export function refusalReply(
   thrown: unknown,
-  call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined },
+  call: {
+    id: string;
+    redactor: Redactor;
+    hidePaths?: HidePaths;
+    kind?: EffectKind | 'list';
+    correlation?: string | undefined;
+  },
 ): Reply {
   // Our own text may quote a server: its version, its revision, a name.
   const clean = <T>(value: T): T =>
@@ -40,7 +48,7 @@ export function refusalReply(
     return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
-  if (row.wire === 'result' && call.of !== 'list') {
+  if (row.wire === 'result' && (call.kind ?? 'tool') === 'tool') {
     const meta = {
       ...prefixed(data),
       'tollgate/code': code,
@@ -59,7 +67,7 @@ export function refusalReply(
   return {
     kind: 'error',
     error: clean({
-      code: row.rpc ?? (row.wire === 'result' ? LIST_REFUSED : -32603),
+      code: row.rpc ?? (code === 'ARGS_INVALID' ? INVALID_PARAMS : row.wire === 'result' ? REFUSED : -32603),
       message,
       data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation },
     }),

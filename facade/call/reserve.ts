@@ -11,11 +11,10 @@ import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
 import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { WaitLimit } from '../budget/queue-place.ts';
 import type { CapsConfig } from '../config/config.ts';
-import type { Cap } from '../output/text-cut.ts';
 import { callFactsText, intentRecord } from './call-facts.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller, CallStart, OpenSession } from './identify.ts';
-import type { LoweredCall } from './lowering/lowered-call.ts';
+import type { LoweredCall, OwnLimits } from './lowering/lowered-call.ts';
 
 /** What stage 5 needs. */
 export interface ReserveDependencies {
@@ -38,12 +37,8 @@ export interface ReserveRequest {
   readonly signal: CancelSignal;
 }
 
-/** What one call may use. Times in milliseconds. */
-export interface CallLimits {
-  readonly cap: Cap;
-  readonly timeoutMs: number;
-  readonly hardTimeoutMs: number;
-}
+/** What one call may use. */
+export type CallLimits = OwnLimits;
 
 /** A call whose budgets are reserved. It may go on when `recorded` resolves. */
 export interface ReservedCall {
@@ -64,7 +59,9 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
   const { caller, allowed, caps, signal } = call;
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
   const patience = { signal, deadline: deps.now() + limits.timeoutMs };
-  return andThen(deps.concurrencyLimitOf(caller.session).enter(patience), (releaseSlot) => {
+  // A request of a server has its place in that of its call, which waits for it.
+  const entering = caller.parent === undefined ? deps.concurrencyLimitOf(caller.session).enter(patience) : NO_SLOT;
+  return andThen(entering, (releaseSlot) => {
     try {
       const leasing = deps.budgets.reserve(leaseRequest(deps, call, { limits, patience }));
       if (!(leasing instanceof Promise)) return recordIntent(deps, call, { limits, lease: leasing, releaseSlot });
@@ -76,6 +73,8 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
     }
   });
 }
+
+const NO_SLOT = (): void => undefined;
 
 function giveUp(thrown: unknown, releaseSlot: () => void): never {
   releaseSlot();

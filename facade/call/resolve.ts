@@ -5,12 +5,16 @@ import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { NameTables } from '../exposure/name-tables.ts';
+import type { PromptTables } from '../exposure/prompt-tables.ts';
+import type { ResourceTables } from '../exposure/resource-tables.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { Caller } from './identify.ts';
 
 /** What stage 2 needs. */
 export interface ResolveDependencies {
   readonly nameTables: Pick<NameTables, 'resolve'>;
+  readonly resources: Pick<ResourceTables, 'resolve'>;
+  readonly prompts: Pick<PromptTables, 'resolve'>;
 }
 
 /** The tool that a name stands for, and the table that it is in. */
@@ -18,6 +22,9 @@ export interface ResolvedTool {
   readonly table: NameTable;
   readonly exposed: ExposedTool;
 }
+
+/** How an operation finds what it names. Throws UNKNOWN_TOOL and what `resolve` throws. */
+export type ResolveStep = (deps: ResolveDependencies, caller: Caller, request: CallRequest) => Awaitable<ResolvedTool>;
 
 /**
  * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and

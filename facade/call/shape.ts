@@ -5,17 +5,22 @@
 import type { ServerAnswer } from '../../adapters/port.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { jsonMember, jsonString } from '../../catalogs/text/json-string.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Validator } from '../../catalogs/validation/validator.ts';
+import type { Principal } from '../../policies/port.ts';
 import { isoTime } from '../audit/audit-chain.ts';
 import type { CapsConfig } from '../config/config.ts';
+import type { WrittenPrompt } from '../config/written-config.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
+import type { ServedServer } from '../exposure/served-server.ts';
 import { checkMarkedNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
 import type { HidePaths } from '../output/host-paths.ts';
 import type { Redactor } from '../output/redactor.ts';
+import { RESOURCE_READER, type ResultForm, TOOL_FORM } from '../output/result-forms.ts';
 import { type Shaped, shapeResult } from '../output/result-shape.ts';
 import type { Spills } from '../output/spills.ts';
 import { READ_SPILL } from '../output/spills.ts';
@@ -31,6 +36,10 @@ export type { Shaped } from '../output/result-shape.ts';
 export interface ShapeDependencies {
   readonly redactor: Redactor;
   readonly spills: Spills;
+  /** Returns the template of a prompt, by `server.prompt`. */
+  readonly promptTemplate: (id: string) => WrittenPrompt | undefined;
+  /** Returns how a principal sees URIs of a server's resources; undefined if they stay as they are. */
+  readonly shownUri: (principal: Principal, server: ServedServer) => ((uri: string) => string) | undefined;
 }
 
 /** A call that its server has answered. */
@@ -39,17 +48,26 @@ export interface ShapeCall {
   readonly table: NameTable;
   readonly allowed: AllowedCall;
   readonly answer: ServerAnswer;
+  /** The answer is the fallback of the owner, because that of the server did not match its template. */
+  readonly isFallback?: true;
   readonly caps: CapsConfig;
   readonly limits: CallLimits;
   readonly request: CallRequest;
   readonly hidePaths: HidePaths;
 }
 
+/** How the answer to an operation is shaped. Throws what `shape` throws. */
+export type ShapeStep = (deps: ShapeDependencies, call: ShapeCall) => Awaitable<Shaped>;
+
 /**
  * Shapes the answer of a server for the client. After a cut, the session's list shows the tool that reads the rest, if
  * that is not `read`. Throws OUTPUT_INVALID, UPSTREAM_INVALID and STATE_FAILED.
  */
-export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall): Shaped | Promise<Shaped> {
+export function shape(
+  { redactor, spills, shownUri }: ShapeDependencies,
+  call: ShapeCall,
+  form: ResultForm = TOOL_FORM,
+): Awaitable<Shaped> {
   const { caller, table, allowed, answer, caps, limits, request } = call;
   const { lowered, decision, bound } = allowed;
   const { exposed } = lowered;
@@ -63,12 +81,14 @@ export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall):
     return shaped;
   };
   const shaping = shapeResult(answer, {
+    form,
+    shownUri: shownUri(caller.principal, exposed.server),
     cap: limits.cap,
     mediaBytes: caps.media,
     headShare: lowered.headShare,
     redactor,
     raw: request.meta?.['tollgate/raw'] === true,
-    reader: table.reader,
+    reader: form === TOOL_FORM ? table.reader : RESOURCE_READER,
     ownNotes: exposed.primitive !== undefined,
     hidePaths: isForeign(exposed) ? call.hidePaths : undefined,
     spill: {
@@ -83,9 +103,10 @@ export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall):
       `"tollgate/provenance":${provenanceText(caller, lowered.effect, serverVersion(exposed, redactor))}` +
       (labels.length > 0 ? `,"tollgate/labels":${JSON.stringify(labels)}` : '') +
       jsonMember('tollgate/outputInvalid', faults > 0 ? faults : undefined) +
+      jsonMember('tollgate/fallback', call.isFallback) +
       (warnings === undefined ? '' : `,"tollgate/warnings":${JSON.stringify(warnings)}`) +
       jsonMember(CORRELATION_KEY, caller.correlation),
-    notes: warnings === undefined ? bound.notes : [...bound.notes, ...warningNotes(decision)],
+    notes: form !== TOOL_FORM ? [] : warnings === undefined ? bound.notes : [...bound.notes, ...warningNotes(decision)],
     validOutput,
   });
   return shaping instanceof Promise ? shaping.then(noteSpill) : noteSpill(shaping);

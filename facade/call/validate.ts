@@ -20,6 +20,9 @@ export interface ArgsShape {
   readonly maxBytes: number;
 }
 
+/** How an operation reads its arguments. Throws ARGS_INVALID. */
+export type BindStep = (given: JsonDoc, shape: ArgsShape) => BoundArguments;
+
 /** Arguments as the original schema names them. */
 export interface LiftedArguments {
   readonly args: Readonly<Record<string, unknown>>;

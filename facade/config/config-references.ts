@@ -2,6 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { toolMatcher } from '../exposure/served-server.ts';
+import { marksOf } from '../operations/prompt-template.ts';
 import type { PrincipalConfig } from './config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from './config-problems.ts';
 import { profileNames } from './profiles.ts';
@@ -43,6 +44,7 @@ export function checkReferences(written: WrittenConfig, context: ReferenceContex
   checker.joining();
   checker.budgets(written.budgets, ['budgets']);
   if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
+  checker.prompts();
   checker.sharedExpose();
   checker.schemaProfile(written.schemaProfile, ['schemaProfile']);
   checker.stickyLabels();
@@ -195,6 +197,8 @@ class ReferenceChecker {
         labels: this.#labels(),
         server: (name, at) => this.#server(name, at),
       });
+    this.#resources(expose, path, reachable);
+    this.#exposedPrompts(expose, path, reachable);
     const names = new Set<string>();
     tools.forEach((entry, index) => {
       const at = [...path, 'tools', index];
@@ -220,6 +224,55 @@ class ReferenceChecker {
         this.#report.refuse([...at, 'name'], `name ${quote(name)} appears twice: a call could mean either; rename one`);
       names.add(name);
     });
+  }
+
+  #resources({ resources = [] }: WrittenExpose, path: Path, reachable: ReadonlySet<string> | undefined): void {
+    resources.forEach((server, index) => this.#reached(server, [...path, 'resources', index], reachable));
+    const own = resources.filter((server) => this.#written.servers?.[server]?.uri === 'own');
+    if (own.length > 1)
+      this.#report.refuse(
+        [...path, 'resources'],
+        `servers ${own.map(quote).join(' and ')} both show their own URIs, so a URI could mean either; remove ` +
+          '`uri: own` from all but one',
+      );
+  }
+
+  #exposedPrompts({ prompts = [] }: WrittenExpose, path: Path, reachable: ReadonlySet<string> | undefined): void {
+    const names = new Set<string>();
+    prompts.forEach((entry, index) => {
+      const at = [...path, 'prompts', index];
+      const { prompt, name } = typeof entry === 'string' ? { prompt: entry, name: undefined } : entry;
+      this.#reached(splitToolId(prompt)?.server ?? '', typeof entry === 'string' ? at : [...at, 'prompt'], reachable);
+      if (name === undefined) return;
+      if (prompt.includes('*') || names.has(name))
+        this.#report.refuse([...at, 'name'], `name ${quote(name)} would be that of several prompts; name one`);
+      names.add(name);
+    });
+  }
+
+  #reached(server: string, path: Path, reachable: ReadonlySet<string> | undefined): void {
+    this.#server(server, path);
+    if (reachable?.has(server) === false)
+      this.#report.refuse(
+        path,
+        `the profile does not reach server ${quote(server)}, so the line shows nothing; ` +
+          'add it to the servers of the profile',
+      );
+  }
+
+  /** Checks the servers of templates, and the marks of fallbacks. */
+  prompts(): void {
+    for (const [id, { template, fallback, arguments: given = [] }] of Object.entries(this.#written.prompts ?? {})) {
+      const server = splitToolId(id)?.server ?? '';
+      this.#server(server, ['prompts', id]);
+      const known = new Set([...marksOf(template), ...given.map(({ name }) => name)]);
+      const unknown = marksOf(fallback ?? '').find((name) => !known.has(name));
+      if (unknown !== undefined)
+        this.#report.refuse(
+          ['prompts', id, 'fallback'],
+          `the template has no {{${unknown}}}, so the fallback would leave it empty; ${didYouMean(unknown, known)}`,
+        );
+    }
   }
 
   /** Tools of the file's own `expose` are shown only in profiles that have no `expose` and reach the server. */

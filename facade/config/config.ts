@@ -5,7 +5,15 @@ import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ConfigPath, Problem } from './config-problems.ts';
 import type { OutsideValues } from './reading/outside-values.ts';
-import type { WrittenBudget, WrittenConfig, WrittenExposed, WrittenProfile, WrittenRoute } from './written-config.ts';
+import type {
+  WrittenBudget,
+  WrittenConfig,
+  WrittenExposed,
+  WrittenExposedPrompt,
+  WrittenProfile,
+  WrittenPrompt,
+  WrittenRoute,
+} from './written-config.ts';
 
 /** When a server starts: `lazy` with its first use, `eager` with Tollgate. */
 export type Start = 'lazy' | 'eager';
@@ -28,6 +36,8 @@ export interface ServerConfig extends ServerDefinition, Omit<ServerSettings, key
   readonly hardTimeoutMs: number;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly labels: readonly string[];
+  /** How clients see the URIs of its resources. */
+  readonly uri: 'prefixed' | 'own';
   /** The file that defined it, for messages. */
   readonly source: string;
 }
@@ -71,6 +81,9 @@ export interface ProfileConfig {
   /** By primitive, in order: the first route that fits a call serves it. One that is absent is not shown. */
   readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly Route[]>>>;
   readonly expose: readonly ExposeRule[];
+  /** Servers whose resources are shown. */
+  readonly resources: readonly string[];
+  readonly prompts: readonly PromptRule[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: NonNullable<WrittenProfile['caps']>;
   /** Server → how long it stays for sessions of this profile. */
@@ -92,6 +105,9 @@ export type Route = Exclude<WrittenRoute, string>;
 
 /** Shows tools other than the primitives. */
 export type ExposeRule = Exclude<WrittenExposed, string> & { readonly pins: Readonly<Record<string, unknown>> };
+
+/** Shows prompts. */
+export type PromptRule = Exclude<WrittenExposedPrompt, string>;
 
 /** A limit that is spent (HB-05, CY-17), and what narrows it; absent fields of `when` match all. */
 export type BudgetConfig = BudgetObligation & Required<Pick<WrittenBudget, 'when'>>;
@@ -155,6 +171,8 @@ export interface Config {
   readonly acceptedFolder: string;
   /** The same files with every link on their way and their real paths: absolute. An agent must not write them. */
   readonly controlFiles: readonly string[];
+  /** `server.prompt` → the template of its results. Those of the server `prompts` are prompts of the owner. */
+  readonly prompts: ReadonlyMap<string, WrittenPrompt>;
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   /** Absolute folder; a new file begins after `rotateBytes` (default 64 MiB), and each day. */

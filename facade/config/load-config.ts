@@ -167,6 +167,7 @@ class Loader {
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
       budgets: (written.budgets ?? []).map(buildBudget),
+      prompts: new FrozenMap(Object.entries(written.prompts ?? {})),
       ...buildSections(written),
       limits: { ...this.#limits, ...written.limits },
       schemaProfile: written.schemaProfile ?? DEFAULTS.schemaProfile,

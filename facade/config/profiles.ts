@@ -28,7 +28,7 @@ const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
 };
 
 /** The part of a profile that defines what the agent sees. */
-type Exposed = Pick<ProfileConfig, 'primitives' | 'expose'>;
+type Exposed = Pick<ProfileConfig, 'primitives' | 'expose' | 'resources' | 'prompts'>;
 
 /** Returns the names that a principal may have: the built-in ones and those of the file. */
 export function profileNames(written: Readonly<Record<string, unknown>>): ReadonlySet<string> {
@@ -58,10 +58,12 @@ export function buildProfiles({
 
 /** Returns the `expose` of a file or a profile with its short forms expanded. */
 function buildExpose(written: WrittenExpose | undefined): Exposed {
-  const { primitives, tools = [] } = written ?? {};
+  const { primitives, tools = [], resources = [], prompts = [] } = written ?? {};
   return {
     primitives: buildPrimitives(primitives),
     expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })),
+    resources,
+    prompts: prompts.map((prompt) => (typeof prompt === 'string' ? { prompt } : prompt)),
   };
 }
 
@@ -78,7 +80,7 @@ function buildProfile(
 ): ProfileConfig {
   const { host = false } = written;
   // Primitives work in a sandbox, so a host profile has none.
-  const { primitives, expose } = host
+  const { primitives, expose, resources, prompts } = host
     ? { ...buildExpose(written.expose ?? base), primitives: {} }
     : buildExpose(written.expose ?? base);
   const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);
@@ -93,6 +95,8 @@ function buildProfile(
     ...DEFAULTS.profile,
     ...written,
     ...{ servers, primitives, expose: shown, budgets: (written.budgets ?? []).map(buildBudget) },
+    resources: resources.filter((server) => servers.includes(server)),
+    prompts: prompts.filter(({ prompt }) => servers.includes(serverOf(prompt))),
   };
 }
 
@@ -117,6 +121,11 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     expose: lastOf(
       stacked.flatMap(({ expose }) => expose),
       exposedName,
+    ),
+    resources: [...new Set(stacked.flatMap(({ resources }) => resources))],
+    prompts: lastOf(
+      stacked.flatMap(({ prompts }) => prompts),
+      ({ prompt, name }) => name ?? prompt,
     ),
     budgets: lastOf(
       stacked.flatMap(({ budgets }) => budgets),

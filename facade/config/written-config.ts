@@ -68,6 +68,20 @@ export type WrittenExposed =
         readonly [k: string]: unknown;
       };
     };
+/** `server.prompt`, where the prompt part may contain *, or the same with a name. */
+export type WrittenExposedPrompt =
+  | string
+  | {
+      /** `server.prompt`; the prompt part may contain *. */
+      readonly prompt: string;
+      /**
+       * The name that the client sees, for one prompt only: a letter or _, then up to 63 letters, digits, _ and
+       * -.
+       */
+      readonly name?: string;
+      /** The description that the client sees, instead of the server's. */
+      readonly description?: string;
+    };
 /** A path, or a path or url with a mode. */
 export type WrittenPolicy =
   | string
@@ -219,6 +233,13 @@ export interface WrittenConfig {
     readonly [k: string]: unknown;
   }[];
   readonly expose?: WrittenExpose;
+  /**
+   * Templates by server.prompt, which the results of these prompts must match, and prompts of your own by
+   * prompts.name.
+   */
+  readonly prompts?: {
+    readonly [k: string]: WrittenPrompt;
+  };
   /** Budgets for every caller. */
   readonly budgets?: readonly WrittenBudget[];
   /** Limits of one call. */
@@ -465,6 +486,18 @@ export interface WrittenServer {
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   /** Labels that its results bring into a run. */
   readonly labels?: readonly string[];
+  /**
+   * How the client sees URIs of its resources: `prefixed` with the name of the server and +, or its `own`.
+   * At most one server of a profile has its own.
+   */
+  readonly uri?: 'prefixed' | 'own';
+  /** What the server may ask the client during a call, if a rule allows it too. Default: nothing. */
+  readonly asks?: readonly ('sampling' | 'elicitation' | 'roots')[];
+  /**
+   * `session` gives each session its own process or connection, so that requests of the server belong to one
+   * client; `shared` serves all sessions with one.
+   */
+  readonly process?: 'shared' | 'session';
 }
 /** What an isolated program gets. It sees and reaches nothing else of the machine. */
 export interface WrittenSandbox {
@@ -628,6 +661,10 @@ export interface WrittenExpose {
       };
   /** Tools to show besides the primitives, as server.tool. */
   readonly tools?: readonly WrittenExposed[];
+  /** Servers whose resources the agent may read, if a rule allows it. */
+  readonly resources?: readonly string[];
+  /** Prompts to show, as server.prompt, if a rule allows it. */
+  readonly prompts?: readonly WrittenExposedPrompt[];
 }
 /** A budget: at least one of calls, argBytes, outputBytes, wallMs and concurrent. */
 export interface WrittenBudget {
@@ -660,6 +697,38 @@ export interface WrittenBudget {
     /** A profile's name. */
     readonly profile?: string;
   };
+}
+/** A template that the result of a prompt must match, or a prompt of your own. */
+export interface WrittenPrompt {
+  /**
+   * The text of the prompt, or its messages. {{name}} stands for the argument of this name, {{*}} for any
+   * text, {{*media}} for any image, audio or blob.
+   */
+  readonly template:
+    | string
+    | {
+        /** Who says it. */
+        readonly role: 'user' | 'assistant';
+        /** A text, or a content item of MCP, in which texts may contain the same marks. */
+        readonly content:
+          | string
+          | {
+              readonly [k: string]: unknown;
+            };
+      }[];
+  /** The text that replaces a result which does not match. Default: the prompt is refused. */
+  readonly fallback?: string;
+  /** The description of a prompt of your own. */
+  readonly description?: string;
+  /** Arguments of a prompt of your own. Default: the names in its template, all required. */
+  readonly arguments?: {
+    /** Its name in the template. */
+    readonly name: string;
+    /** What it is. */
+    readonly description?: string;
+    /** False if it may be left out. */
+    readonly required?: boolean;
+  }[];
 }
 
 /** How the commands of the workspace run. */
@@ -713,6 +782,8 @@ export const DEFAULTS = {
     start: 'lazy',
     lifetime: 'on-demand',
     reconnectBackoffMs: 1000,
+    uri: 'prefixed',
+    process: 'shared',
   },
   principal: { role: 'user', owner: false },
   profile: { host: false, plan: false, grants: 'optional' },

@@ -5,8 +5,9 @@
 
 import type { OpenSession, ShownList } from '../call/identify.ts';
 import type { Snapshot } from '../runtime/config-snapshot.ts';
-import type { Session } from '../serve/facade-port.ts';
-import { LIST_WAIT_MS, listText } from './list-tools.ts';
+import type { ClientNotice, Session } from '../serve/facade-port.ts';
+import { listText } from './list-tools.ts';
+import { LIST_WAIT_MS } from './server-definitions.ts';
 
 /** Milliseconds within which several changes of lists become one notification. */
 const CHANGES_MS = 100;
@@ -32,6 +33,7 @@ export class Announcer {
   readonly #seen = new WeakMap<OpenSession, { readonly shown: ShownList; readonly basis: string }>();
   readonly #watch: NodeJS.Timeout;
   #listener: ((session?: Session) => void) | undefined;
+  readonly #noticeListeners = new Set<(notice: ClientNotice, session?: Session) => void>();
   #allTimer: NodeJS.Timeout | undefined;
   #compareTimer: NodeJS.Timeout | undefined;
   #isChecking = false;
@@ -44,6 +46,16 @@ export class Announcer {
   /** Sets the listener. It is called for one session, or for all. */
   onToolsChanged(listener: (session?: Session) => void): void {
     this.#listener = listener;
+  }
+
+  /** Adds a listener for other notifications. It is called for one session, or for all. */
+  onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {
+    this.#noticeListeners.add(listener);
+  }
+
+  /** Passes a notification on. */
+  tell(notice: ClientNotice, session?: Session): void {
+    for (const listener of this.#noticeListeners) listener(notice, session);
   }
 
   /** Notes that a server's list has changed. All clients get one notification for many changes. */

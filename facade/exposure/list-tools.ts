@@ -5,16 +5,13 @@ import { type OpenSession, requireOpen } from '../call/identify.ts';
 import { failureAfterInterruption, refusalReply } from '../call/refusal.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { mapStrings } from '../output/result-cleaning.ts';
-import type { Reply } from '../serve/facade-port.ts';
+import type { ListMethod, Reply } from '../serve/facade-port.ts';
 import { type ExposedTool, toolIdsOf } from './exposed-tool.ts';
 import type { NameTable } from './name-table.ts';
 import type { NameTables } from './name-tables.ts';
-
-/**
- * Milliseconds that a list waits for a server that is asked for the first time. Most servers start in this time, and
- * some clients never list again. A slower server delays no one longer.
- */
-export const LIST_WAIT_MS = 5000;
+import type { PromptTables } from './prompt-tables.ts';
+import type { ResourceTables } from './resource-tables.ts';
+import { LIST_WAIT_MS } from './server-definitions.ts';
 
 /** The parts of a list. `basis` is read first. `ids`: each tool also has `server` and `ids`, for hosts. */
 export interface ListParts {
@@ -44,7 +41,36 @@ export async function listTools(exposures: NameTables, session: OpenSession, how
   } catch (fault) {
     const thrown = failureAfterInterruption(fault, how.signal, 'no');
     if (basis !== undefined) session.shown = { text: undefined, basis };
-    return refusalReply(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
+    return refusalReply(thrown, { id: how.newId(), redactor: how.redactor, kind: 'list' });
+  }
+}
+
+/** Lists resources, templates or prompts for the session's principal. Never throws. */
+export async function listDefinitions(
+  deps: {
+    readonly resources: ResourceTables;
+    readonly prompts: PromptTables;
+    readonly redactor: Redactor;
+    readonly newId: () => string;
+  },
+  session: OpenSession,
+  { method, signal }: { readonly method: Exclude<ListMethod, 'tools/list'>; readonly signal: CancelSignal },
+): Promise<Reply> {
+  try {
+    requireOpen(session);
+    const from = { ...session, signal };
+    const listing =
+      method === 'prompts/list'
+        ? deps.prompts.list(session.principal, from)
+        : deps.resources.list(
+            method === 'resources/list' ? 'resources' : 'resources/templates',
+            session.principal,
+            from,
+          );
+    return { kind: 'result', text: await abortable(listing, signal) };
+  } catch (thrown) {
+    const failure = failureAfterInterruption(thrown, signal, 'no');
+    return refusalReply(failure, { id: deps.newId(), redactor: deps.redactor, kind: 'list' });
   }
 }
 

@@ -17,6 +17,10 @@ export interface ServedServer {
   /** Returns the semantics of a tool. Its annotations count only if the owner trusts them. */
   readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
   readonly labels: readonly string[];
+  /** How clients see the URIs of its resources. */
+  readonly uri: ServerConfig['uri'];
+  /** What it may ask of clients, if the policy allows it. */
+  readonly asks: NonNullable<ServerConfig['asks']>;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
@@ -53,6 +57,8 @@ export function serveExternal(
     ...(parts.backend === undefined ? {} : { backend: parts.backend }),
     semanticsOf: createSemantics(config, parts.known),
     labels: config.labels,
+    uri: config.uri,
+    asks: config.asks ?? [],
     ...(config.validateOutput === undefined ? {} : { validateOutput: config.validateOutput }),
     timeoutMs: config.timeoutMs,
     hardTimeoutMs: config.hardTimeoutMs,
@@ -67,6 +73,8 @@ export function serveInternal(backend: PrimitiveBackend): ServedServer {
     backend,
     semanticsOf: () => UNKNOWN,
     labels: [],
+    uri: 'prefixed',
+    asks: [],
     validateOutput: 'strict',
     timeoutMs: INTERNAL_MS,
     hardTimeoutMs: INTERNAL_MS,
@@ -81,6 +89,8 @@ export function serveShipped(adapter: ServerAdapter): ServedServer {
     inProcess: true,
     semanticsOf: (tool) => SHIPPED.get(adapter.name)?.semantics.get(tool) ?? UNKNOWN,
     labels: [],
+    uri: 'prefixed',
+    asks: [],
     timeoutMs: INTERNAL_MS,
     hardTimeoutMs: INTERNAL_MS,
   };

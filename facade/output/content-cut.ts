@@ -6,6 +6,7 @@ import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/text/text-pages.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redactor.ts';
+import { RESOURCE_READER, type ResultForm } from './result-forms.ts';
 import { type Cap, cutText, fitsCap } from './text-cut.ts';
 
 /** Bytes of an item besides its text that are free: its type, and little more. */
@@ -71,7 +72,7 @@ function cutItems(
       kept.push(item);
       continue;
     }
-    if (item.type === 'text' && text === item.text && extra * 2 <= left.bytes) {
+    if ((item.type === 'text' || item.uri !== undefined) && text === item.text && extra * 2 <= left.bytes) {
       const cut = cutText(text, { ...left, bytes: left.bytes - 2 * extra }, request.headShare);
       kept.push({ ...item, text: cut.head }, ...(cut.tail === '' ? [] : [{ ...item, text: cut.tail }]));
       notices.push(noticeFor(text, cut, request));
@@ -90,12 +91,14 @@ function cutItems(
  */
 function weigh(item: ContentItem): { readonly media: number; readonly extra: number } {
   const resource = item.resource as { blob?: unknown } | null | undefined;
-  const inside = typeof item.data !== 'string' && typeof resource?.blob === 'string';
-  const data = inside ? resource?.blob : item.data;
+  // Contents of resources have their bytes in `blob`.
+  const key = typeof item.data !== 'string' && typeof item.blob === 'string' ? 'blob' : 'data';
+  const inside = typeof item[key] !== 'string' && typeof resource?.blob === 'string';
+  const data = inside ? resource?.blob : item[key];
   const media = typeof data === 'string' ? Math.floor((data.length * 3) / 4) : 0;
   const hidden = inside
     ? { resource: { ...resource, blob: undefined } }
-    : { [typeof data === 'string' ? 'data' : 'text']: undefined };
+    : { [typeof data === 'string' ? key : 'text']: undefined };
   return { media, extra: Math.max(0, Buffer.byteLength(JSON.stringify({ ...item, ...hidden })) - FREE_BYTES) };
 }
 
@@ -126,6 +129,7 @@ function kindOf(item: ContentItem): string {
 
 /** The end of every notice. */
 export function nextCall(handle: string, offset: number, reader: string | undefined): string {
+  if (reader === RESOURCE_READER) return `Next: ${reader} uri="${handle}?offset=${offset}"`;
   return reader !== undefined ? `Next: ${reader} path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
 }
 /** Stores what was cut. Returns the handle under which `read` finds it, and how many bytes it kept. */
@@ -135,6 +139,9 @@ export interface SpillSink {
 
 /** What shaping needs besides the result. */
 export interface ShapeRequest {
+  readonly form: ResultForm;
+  /** Returns the URI under which the client reads a resource of this server. Absent: URIs stay as they are. */
+  readonly shownUri?: ((uri: string) => string) | undefined;
   readonly cap: Cap;
   /** Decoded bytes of images, audio and blobs that the result may carry completely (HA-23). */
   readonly mediaBytes: number;

@@ -2,11 +2,11 @@
  * Cleans every string of a result before it is cut: secrets are redacted, hostile characters made visible, local links
  * removed.
  */
-import type { JsonText } from '../../adapters/rpc/wire-message.ts';
+import { isObject, type JsonText } from '../../adapters/rpc/wire-message.ts';
 import { escapeHostile, MAX_HOSTILE, tooHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import type { HidePaths } from './host-paths.ts';
-import type { Redactor } from './redactor.ts';
+import type { ShapeRequest } from './content-cut.ts';
+import type { ResultForm } from './result-forms.ts';
 
 /** Counts of the changes, for `_meta` and the record. */
 export interface Cleaning {
@@ -40,7 +40,7 @@ const NO_ADDRESS = 'urn:tollgate:address-removed';
 export function cleanResult(
   doc: JsonText<ToolResult>,
   theirs: ToolResult | undefined,
-  options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined },
+  options: Pick<ShapeRequest, 'redactor' | 'raw' | 'hidePaths' | 'form' | 'shownUri'>,
 ): { result: ToolResult | undefined; done: Cleaning } {
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
   const secret =
@@ -61,11 +61,29 @@ export function cleanResult(
     return escaped.text;
   };
   const walked = mapStrings(theirs ?? doc.value, cleanString) as ToolResult;
-  const cleaned =
-    linked && walked.content !== undefined
-      ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) }
-      : walked;
-  return { result: done.redactions + done.escaped + done.links === 0 ? undefined : cleaned, done };
+  const cleaned = linked ? withSafeAddresses(walked, options, done) : walked;
+  return { result: cleaned === (theirs ?? doc.value) ? undefined : cleaned, done };
+}
+
+/** Contents of resources are named by the URI that the client asked for, so no address is removed from them. */
+function withSafeAddresses(
+  result: ToolResult,
+  { form, shownUri }: { readonly form: ResultForm; readonly shownUri?: ShapeRequest['shownUri'] },
+  done: Cleaning,
+): ToolResult {
+  const items = form.itemsOf(result);
+  const safe = items.map((item) => {
+    const shown = shownUri === undefined ? item : withShownUri(item, shownUri);
+    return form.key === 'contents' ? shown : withoutLocalAddress(shown, done);
+  });
+  return safe.every((item, at) => item === items[at]) ? result : form.withItems(result, safe);
+}
+
+function withShownUri(item: ContentItem, shownUri: (uri: string) => string): ContentItem {
+  if (typeof item.uri === 'string') return { ...item, uri: shownUri(item.uri) };
+  const { resource } = item;
+  if (!isObject(resource) || typeof resource.uri !== 'string') return item;
+  return { ...item, resource: { ...resource, uri: shownUri(resource.uri) } };
 }
 
 /**

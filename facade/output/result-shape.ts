@@ -9,7 +9,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonMember } from '../../catalogs/text/json-string.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
 import { isOwnKey, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
-import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { type CutNotice, cutContent, nextCall, type ShapeRequest } from './content-cut.ts';
 import { restoreExactNumbers } from './exact-numbers.ts';
 import { type Cleaning, cleanResult } from './result-cleaning.ts';
@@ -22,6 +22,10 @@ export interface Shaped extends Cleaning {
   readonly cut: boolean;
   readonly spilled: number;
   readonly isError: boolean;
+  /** What a person did with a form or an address that a server asked for. */
+  readonly action?: 'accept' | 'decline' | 'cancel';
+  /** The fallback of a prompt replaced the result of its server. */
+  readonly isFallback?: true;
 }
 
 /**
@@ -53,15 +57,17 @@ interface Cleaned {
 }
 
 function clean(doc: JsonText<ToolResult>, request: ShapeRequest): Cleaned {
-  const content = doc.member('content');
+  const { form, notes } = request;
+  const content = doc.member(form.key);
   if (content !== undefined && !content.hasOnlyObjects)
-    throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
+    throw new TollgateError('UPSTREAM_INVALID', { detail: `The ${form.key} of the result is no list of objects.` });
   const theirs = doc.strings.hasNestedMeta ? withoutForged(doc.value) : undefined;
   const { result = theirs, done } = cleanResult(doc, theirs, request);
   const changed = result === undefined || result === doc.value ? undefined : result;
-  if (request.notes.length === 0) return { result: changed, done };
+  if (notes.length === 0) return { result: changed, done };
   const whole = changed ?? doc.value;
-  return { result: { ...whole, content: [...request.notes.map(note), ...(whole.content ?? [])] }, done };
+  const items = [...notes.map(form.note), ...form.itemsOf(whole)];
+  return { result: form.withItems(whole, items), done };
 }
 
 function cut(doc: JsonText<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
@@ -104,10 +110,6 @@ function surelyFits({ size, strings }: JsonText, { cap, mediaBytes }: ShapeReque
   return size <= cap.bytes && (!strings.hasMedia || size <= mediaBytes) && strings.newlines < cap.lines;
 }
 
-function note(line: string): ContentItem {
-  return { type: 'text', text: `[tollgate: ${line}]` };
-}
-
 /** Returns the members of Tollgate in `_meta`, as JSON without braces. */
 function metaOf(base: string, done: Cleaning, cutting: Cutting | undefined): string {
   if (done.redactions + done.escaped + done.links === 0 && cutting === undefined) return base;
@@ -127,7 +129,8 @@ interface Cutting {
 
 /** Cuts content, structured content and other members; undefined if all of it fits. */
 function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefined {
-  const content = cutContent(result.content ?? [], request);
+  const { form } = request;
+  const content = cutContent(form.itemsOf(result), request);
   const structured =
     result.structuredContent === undefined ? undefined : cutStructured(result.structuredContent, request);
   const others = cutOthers(result, request);
@@ -137,10 +140,7 @@ function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefin
     ...others.notices,
   ];
   if (notices.length === 0) return undefined;
-  const whole: ToolResult = {
-    ...others.result,
-    content: [...content.items, ...notices.map((notice) => note(notice.line))],
-  };
+  const whole = form.withItems(others.result, [...content.items, ...notices.map(({ line }) => form.note(line))]);
   const facts = notices.map(({ line: _, ...fact }) => fact);
   const spilled = notices.reduce((sum, notice) => sum + notice.bytes, 0);
   return { result: applyStructured(whole, structured), facts: { parts: facts }, spilled };
@@ -161,12 +161,13 @@ function cutOthers(
   result: ToolResult,
   request: ShapeRequest,
 ): { readonly result: ToolResult; readonly notices: readonly CutNotice[] } {
-  const { content, structuredContent, isError, ...others } = result;
+  const { key } = request.form;
+  const { [key]: content, structuredContent, isError, ...others } = result;
   const text = JSON.stringify(others);
   if (Buffer.byteLength(text) <= request.cap.bytes) return { result, notices: [] };
   const { handle, bytes } = request.spill.put(text);
   const kept = {
-    ...(content === undefined ? {} : { content }),
+    ...(content === undefined ? {} : { [key]: content }),
     ...(structuredContent === undefined ? {} : { structuredContent }),
     ...(isError === undefined ? {} : { isError }),
   };

@@ -1,6 +1,7 @@
 /** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
 import { randomUUID } from 'node:crypto';
 import { memoize } from '../../catalogs/text/collections.ts';
+import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import { type AuditLog, appendQuietly } from '../audit/audit-log.ts';
@@ -25,10 +26,13 @@ import { pendingToolsPrecondition, recordToolDrift } from '../consent/servers/pe
 import { KillSwitch, masterSwitchPrecondition } from '../consent/switch/kill-switch.ts';
 import { Catalog } from '../exposure/catalog.ts';
 import { NameTables } from '../exposure/name-tables.ts';
+import { PromptTables } from '../exposure/prompt-tables.ts';
 import type { UnshownExposure } from '../exposure/rego-exposures.ts';
+import { ResourceTables } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { createNameNotices, namePrecondition } from '../exposure/tool-name-check.ts';
 import { createIdentify } from '../internal-servers/caller-identity.ts';
+import { ServerRequests } from '../operations/server-requests.ts';
 import { callEvent } from '../serve/host/event-feed.ts';
 import { createRuns, type Runs } from '../serve/host/host-runs.ts';
 import type { Metrics } from './metrics/metrics.ts';
@@ -55,6 +59,8 @@ export interface SnapshotParts {
 /** The services of one snapshot: the dependencies of its calls, and those of hosts and commands. */
 export type SnapshotServices = CallDependencies & {
   readonly nameTables: NameTables;
+  readonly resources: ResourceTables;
+  readonly prompts: PromptTables;
   readonly preconditions: Preconditions;
   readonly plans: RunPlans;
   readonly runs: Runs;
@@ -166,16 +172,29 @@ export class Snapshot {
     const capsOf = memoize(
       (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
     );
-    return {
+    const rulesOf = memoize((principal: Principal) => mergeProfiles(config, principal.profiles));
+    const maxArgBytes = (principal: Principal): number => capsOf(principal).argBytes;
+    const shown = { catalog, policy: () => policy, maxArgBytes, view: preconditions.view, redactor, refresh };
+    const resources = new ResourceTables({ ...shown, serversOf: (principal) => rulesOf(principal).resources });
+    const services: SnapshotServices = {
       refresh,
       files: new WorkspaceFiles(config),
+      resources,
+      prompts: new PromptTables({
+        ...shown,
+        rulesOf: (principal) => rulesOf(principal).prompts,
+        approved: (server) => this.#approvedPrompts(server, shared),
+      }),
+      promptTemplate: (id) => config.prompts.get(id),
+      shownUri: (principal, server) => resources.shownUri(principal, server),
+      serverRequests: (call) => new ServerRequests(services, call),
       nameTables: new NameTables({
         catalog,
         policy: () => policy,
         primitives,
         serversOf,
-        routesOf: memoize((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
-        maxArgBytes: (principal) => capsOf(principal).argBytes,
+        routesOf: (principal) => rulesOf(principal).primitives,
+        maxArgBytes,
         view: preconditions.view,
         refresh,
         aliased: (principal, name) => this.#aliased(principal, name),
@@ -202,6 +221,15 @@ export class Snapshot {
       ...(this.#recorder !== undefined && { recorder: this.#recorder }),
       onEnd: (end) => reportEnd(shared, end),
     };
+    return services;
+  }
+
+  /** Returns the approved prompts of a server: none without consent, undefined if any prompt is approved. */
+  #approvedPrompts(server: string, { consents }: SharedServices): readonly RawPrompt[] | undefined {
+    if (!this.config.servers.has(server)) return undefined;
+    const admission = consents.admit([server]).get(server);
+    if (admission === undefined || 'refusal' in admission) return [];
+    return admission.set?.prompts;
   }
 
   /** Reports a member of `expose` in Rego that shows no tool, once in the log and once in the audit. */

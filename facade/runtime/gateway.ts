@@ -1,17 +1,30 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
 import { isDeepStrictEqual } from 'node:util';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
-import { callTool } from '../call/call.ts';
+import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
 import { interruptionError } from '../call/refusal.ts';
+import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
-import { type ListParts, listTools } from '../exposure/list-tools.ts';
+import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
+import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
-import type { CallRequest, Facade, HostSessionOptions, Reply, Session } from '../serve/facade-port.ts';
+import { operationOf } from '../operations/operation-table.ts';
+import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
+import type {
+  CallRequest,
+  ClientNotice,
+  Facade,
+  HostSessionOptions,
+  ListMethod,
+  Reply,
+  Session,
+} from '../serve/facade-port.ts';
 import type { Snapshot } from './config-snapshot.ts';
 import { createReadiness } from './readiness.ts';
 import type { Backends } from './servers/backends.ts';
@@ -38,6 +51,13 @@ export class Gateway implements Facade {
       snapshot: () => this.#snapshot,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
+    shared.clients.attach({
+      sessions: this.#sessions,
+      serversOf: (principal) => this.#snapshot.serversOf(principal),
+      asksOf: (server) => this.#snapshot.config.servers.get(server)?.asks ?? [],
+      judgeUpdate: (session, server, uri) => this.#judgeUpdate(session, server, uri),
+      tell: (notice, session) => this.#announcer.tell(notice, session),
     });
   }
 
@@ -100,11 +120,11 @@ export class Gateway implements Facade {
     );
   }
 
-  listTools(session: Session, signal: CancelSignal): Promise<Reply> {
-    return this.#list(session, { signal });
+  list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply> {
+    return method === 'tools/list' ? this.#list(session, { signal }) : this.#listDefinitions(session, method, signal);
   }
 
-  /** Lists tools as `listTools` does, and adds `server` and `ids` (`server.tool`), by which grants name a tool. */
+  /** Lists tools as `list` does, and adds `server` and `ids` (`server.tool`), by which grants name a tool. */
   listToolsWithIds(session: Session, signal: CancelSignal): Promise<Reply> {
     return this.#list(session, { signal, ids: true });
   }
@@ -120,8 +140,41 @@ export class Gateway implements Facade {
     );
   }
 
-  callTool(session: Session, request: CallRequest): Promise<Reply> {
-    return this.#snapshot.within((deps) => callTool(deps, session as OpenSession, request));
+  #listDefinitions(session: Session, method: Exclude<ListMethod, 'tools/list'>, signal: CancelSignal): Promise<Reply> {
+    return this.#snapshot.within((deps) => listDefinitions(deps, session as OpenSession, { method, signal }));
+  }
+
+  perform(session: Session, request: CallRequest): Promise<Reply> {
+    const operation = operationOf(request.method);
+    return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
+  }
+
+  async #judgeUpdate(session: OpenSession, server: string, uri: string): Promise<string | undefined> {
+    const served = this.#snapshot.catalog.servers.get(server);
+    if (served === undefined || session.closed.aborted) return undefined;
+    const shown = { uri: shownUri(served, uri) };
+    const args = { text: JSON.stringify(shown), value: shown, exact: true };
+    const request = { name: 'resources/subscribe', args, signal: session.closed };
+    const { kind } = await this.#snapshot.within((deps) =>
+      perform(deps, { session, operation: RESOURCE_UPDATED }, request),
+    );
+    return kind === 'result' ? shown.uri : undefined;
+  }
+
+  capabilities({ principal }: Session): JsonObject {
+    const { resources, prompts } = mergeProfiles(this.#snapshot.config, principal.profiles);
+    const completable = resources.length + prompts.length > 0;
+    return {
+      tools: { listChanged: true },
+      logging: {},
+      ...(resources.length > 0 && { resources: { subscribe: true, listChanged: true } }),
+      ...(prompts.length > 0 && { prompts: { listChanged: true } }),
+      ...(completable && { completions: {} }),
+    };
+  }
+
+  onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {
+    this.#announcer.onNotice(listener);
   }
 
   onToolsChanged(listener: (session?: Session) => void): void {

@@ -16,6 +16,7 @@ import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
+import { SessionClients } from './session-clients.ts';
 
 /** The services of every snapshot of a process. */
 export interface SharedServices {
@@ -35,6 +36,8 @@ export interface SharedServices {
   readonly tally: CallTally;
   /** The latest events of servers. */
   readonly feed: EventFeed;
+  /** The clients of the facade's sessions. */
+  readonly clients: SessionClients;
   /** Servers that sessions have hidden. */
   readonly hiddenServers: HiddenServers;
   /** Returns the limit of parallel calls of a session. A new limit begins a new queue, and keeps the waiting calls. */
@@ -71,6 +74,7 @@ export async function openSharedServices(
       metrics: new Metrics(tally, faults),
       tally,
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
+      clients: new SessionClients(redactor),
       hiddenServers: new HiddenServers(),
       concurrencyGateOf: createConcurrencyGates(),
     };

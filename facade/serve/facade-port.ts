@@ -1,6 +1,6 @@
 /** The facade as the transports see it: sessions, lists and calls, with results as JSON text. */
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
-import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
+import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { Principal } from '../../policies/port.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
@@ -9,6 +9,10 @@ export interface Session {
   readonly id: string;
   readonly principal: Principal;
   readonly transport: 'stdio' | 'http';
+  /** The capabilities that the client declared at its handshake; empty before it. */
+  client: JsonObject;
+  /** The least severe log level that the client wants. Absent: no log messages. */
+  logLevel?: LogLevel;
   /** Aborted when the session ends. */
   readonly closed: AbortSignal;
   /** The tab of a page for which a host opened it. */
@@ -20,15 +24,62 @@ export interface Session {
 /** What a host knows about a session that it opens. */
 export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf'>;
 
-/** A `tools/call` as it came in. */
+/** Severities of log messages, from the least severe (RFC 5424). */
+export const LOG_LEVELS = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'] as const;
+
+/** One of them. */
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** A notification to a client. */
+export interface ClientNotice {
+  readonly method: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * Sends one message to the client that answers no request. Never throws. May drop the message if the client does not
+ * read, unless it is a request. Returns false if a request could not be sent.
+ */
+export type SendMessage = (text: string, kind?: 'request') => unknown;
+
+/** Milliseconds that a client may take to answer. */
+export interface AskLimits {
+  readonly signal: CancelSignal;
+  readonly timeoutMs: number;
+}
+
+/**
+ * Sends a request to the client. `params` is JSON text. Rejects with UpstreamError for the client's own error,
+ * TOOL_TIMEOUT, CANCELLED, and SERVER_UNAVAILABLE if the request cannot be sent.
+ */
+export type AskClient = (method: string, params: string, limits: AskLimits) => Promise<JsonDoc<JsonObject>>;
+
+/** The lists of the protocol, by method. */
+export const LIST_METHODS = ['tools/list', 'resources/list', 'resources/templates/list', 'prompts/list'] as const;
+
+/** One of them. */
+export type ListMethod = (typeof LIST_METHODS)[number];
+
+/** A request as it came in. */
 export interface CallRequest {
+  /** Default: `tools/call`. */
+  readonly method?: string;
+  /** The name of the tool or prompt; the method for requests that name neither. */
   readonly name: string;
-  /** The arguments as they are in the message; `{}` when absent. */
+  /** The arguments of a tool or prompt as they are in the message, `{}` when absent; the params of other methods. */
   readonly args: JsonDoc<unknown>;
   /** `params._meta` without progressToken. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** Set when the client sent a progressToken; the transport adds the token again. */
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  /** Sends a request to the client in the channel of this request. Absent if the client cannot answer. */
+  readonly ask?: AskClient | undefined;
+  /** Sends a notification to the client in the channel of this request. */
+  readonly notify?: ((notice: ClientNotice) => void) | undefined;
+  /** The least severe log level for this request. Default: that of the session. */
+  readonly logLevel?: LogLevel;
+  /** The decision id of the call during which a server made this request. */
+  readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */
   readonly onWait?: (params: Readonly<Record<string, unknown>>) => void;
   /** Aborted by notifications/cancelled, or by the end of the session. */
@@ -57,14 +108,18 @@ export type Reply =
       readonly upstream?: string;
     };
 
-/** The facade, as stdio and HTTP use it. `listTools` and `callTool` never throw. */
+/** The facade, as stdio and HTTP use it. `list` and `perform` never throw. */
 export interface Facade {
   openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session;
   closeSession(session: Session): Promise<void>;
-  /** Text for the `instructions` field of initialize, at most 1 kB. */
+  /** Text for the `instructions` field of initialize. Tollgate's own part has at most 1 kB. */
   instructions(session: Session): string;
-  listTools(session: Session, signal: CancelSignal): Promise<Reply>;
-  callTool(session: Session, request: CallRequest): Promise<Reply>;
+  /** Capabilities for the answer to the handshake. */
+  capabilities(session: Session): JsonObject;
+  list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;
+  perform(session: Session, request: CallRequest): Promise<Reply>;
+  /** Called with notifications that belong to no request: for one session, or for all. */
+  onNotice(listener: (notice: ClientNotice, session?: Session) => void): void;
   /**
    * Called, coalesced, when the tool list of this session may have changed; without a session, when every list may
    * have.

@@ -8,24 +8,28 @@ import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import { interruptionError, isInterrupted } from '../call/refusal.ts';
-import type { CallRequest, Facade, Reply, Session } from './facade-port.ts';
+import { ClientRequests } from './client-requests.ts';
+import {
+  type CallRequest,
+  type ClientNotice,
+  type Facade,
+  LIST_METHODS,
+  type ListMethod,
+  LOG_LEVELS,
+  type LogLevel,
+  type Reply,
+  type SendMessage,
+  type Session,
+} from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
 import { VERSION } from './version.ts';
 
 type RequestMessage = Extract<WireMessage, { kind: 'request' }>;
 
-/**
- * Requests whose answer never changes. Clients ask for these lists whatever the capabilities say, so they are empty,
- * not errors.
- */
-const FIXED: ReadonlyMap<string, string> = new Map([
-  ['ping', '{}'],
-  ['logging/setLevel', '{}'],
-  ['resources/list', '{"resources":[]}'],
-  ['resources/templates/list', '{"resourceTemplates":[]}'],
-  ['prompts/list', '{"prompts":[]}'],
-]);
+const LISTS: ReadonlySet<string> = new Set(LIST_METHODS);
+/** Methods whose params name a tool or a prompt, and its arguments. */
+const NAMED: ReadonlySet<string> = new Set(['tools/call', 'prompts/get']);
 
 const NO_ARGUMENTS: JsonDoc<unknown> = { text: '{}', value: {}, exact: true };
 /** How long a cancelled call may take to end and be recorded before it is answered anyway. */
@@ -40,6 +44,7 @@ export class LegacyDispatch implements Dispatch {
   /** By the client's own id, in the client's own type: 1 and "1" are two requests. */
   readonly #running = new Map<string | number, Cancellation>();
   readonly #drained = new AbortController();
+  readonly #requests: ClientRequests;
   #initialized = false;
   #changeTold = false;
   #draining = false;
@@ -51,6 +56,7 @@ export class LegacyDispatch implements Dispatch {
     this.#facade = options.facade;
     this.#session = options.session;
     this.#options = options;
+    this.#requests = new ClientRequests(options.notify);
   }
 
   get running(): number {
@@ -62,7 +68,8 @@ export class LegacyDispatch implements Dispatch {
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
       this.#cancel(message.params?.value.requestId);
-    // Tollgate sends its clients no requests, so their responses are ignored. Other notifications need no action.
+    else if (message.kind !== 'notification') this.#requests.settle(message);
+    // Other notifications need no action.
     return undefined;
   }
 
@@ -73,6 +80,10 @@ export class LegacyDispatch implements Dispatch {
       this.#changeTold = false;
       if (this.#closed === undefined) this.#options.notify(TOOLS_CHANGED);
     });
+  }
+
+  notice({ method, params }: ClientNotice): void {
+    if (this.#initialized && this.#closed === undefined) this.#options.notify(notificationText(method, params));
   }
 
   drain(): Promise<void> {
@@ -88,6 +99,7 @@ export class LegacyDispatch implements Dispatch {
   async #close(why: string): Promise<void> {
     const idle = this.drain();
     for (const cancel of this.#running.values()) cancel.abort(interruptionError(why));
+    this.#requests.end(interruptionError(why));
     await idle;
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
@@ -96,17 +108,15 @@ export class LegacyDispatch implements Dispatch {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
-      const fixed = FIXED.get(method);
-      if (fixed === undefined && method !== 'tools/call' && method !== 'tools/list')
-        throw new TollgateError('WIRE_METHOD');
-      if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
+      if (method === 'ping') return resultText(id, '{}');
+      if (!this.#initialized) throw new TollgateError('NOT_INITIALIZED');
       // Two running requests with one id could not be told apart, neither their answers nor a cancellation.
       if (this.#running.has(id))
         throw new TollgateError('WIRE_ID', {
           detail: 'A request with this id is still running.',
           next: 'Use each id once.',
         });
-      if (fixed !== undefined) return resultText(id, fixed);
+      if (method === 'logging/setLevel') return resultText(id, this.#setLevel(request));
       if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
       return this.#run(request, send);
     } catch (thrown) {
@@ -120,14 +130,24 @@ export class LegacyDispatch implements Dispatch {
   }
 
   #initialize(request: RequestMessage): string {
+    const { capabilities } = request.params?.value ?? {};
+    if (isObject(capabilities)) this.#session.client = capabilities;
     const instructions = this.#facade.instructions(this.#session);
     this.#initialized = true;
     return JSON.stringify({
       protocolVersion: negotiate(request.params?.value.protocolVersion),
-      capabilities: { tools: { listChanged: true } },
+      capabilities: this.#facade.capabilities(this.#session),
       serverInfo: { name: 'tollgate', version: VERSION },
       ...(instructions === '' ? {} : { instructions }),
     });
+  }
+
+  #setLevel({ params }: RequestMessage): string {
+    const level = params?.value.level;
+    if (!LOG_LEVELS.includes(level as LogLevel))
+      throw new TollgateError('WIRE_PARAMS', { detail: `level is none of ${LOG_LEVELS.join(', ')}.` });
+    this.#session.logLevel = level as LogLevel;
+    return '{}';
   }
 
   /**
@@ -136,7 +156,7 @@ export class LegacyDispatch implements Dispatch {
    */
   #run(request: RequestMessage, send: SendMessage): Promise<WireText | undefined> {
     const { id } = request;
-    const work = request.method === 'tools/call' ? this.#prepareCall(request, send) : this.#prepareList(request);
+    const work = LISTS.has(request.method) ? this.#prepareList(request) : this.#prepareCall(request, send);
     const cancel = new Cancellation();
     this.#running.set(id, cancel);
     return new Promise((resolve) => {
@@ -159,26 +179,33 @@ export class LegacyDispatch implements Dispatch {
 
   #prepareList(request: RequestMessage): (signal: CancelSignal) => Promise<Reply> {
     refuseCursor(request.params);
-    return (signal) => this.#facade.listTools(this.#session, signal);
+    return (signal) => this.#facade.list(this.#session, request.method as ListMethod, signal);
   }
 
   #prepareCall(request: RequestMessage, send: SendMessage): (signal: CancelSignal) => Promise<Reply> {
-    const { name, meta, token } = readCall(request.params);
+    const { name, meta, token, args } = readCall(request);
+    const { method } = request;
     return (signal) => {
+      const isOpen = (): boolean => this.#running.get(request.id) === signal && !signal.aborted;
       const onProgress = (params: Readonly<Record<string, unknown>>): void => {
         // Not after the answer, because another request may have the id then.
-        if (this.#running.get(request.id) === signal && !signal.aborted)
-          send(notificationText('notifications/progress', { ...params, progressToken: token }));
+        if (isOpen()) send(notificationText('notifications/progress', { ...params, progressToken: token }));
+      };
+      const notify = (notice: ClientNotice): void => {
+        if (isOpen()) send(notificationText(notice.method, notice.params));
       };
       const call: CallRequest = {
+        method,
         name,
-        args: request.args ?? NO_ARGUMENTS,
+        args,
         signal,
         drained: this.#drained.signal,
         meta,
         onProgress: token === undefined ? undefined : onProgress,
+        ask: this.#requests.in(send),
+        notify,
       };
-      return this.#facade.callTool(this.#session, call);
+      return this.#facade.perform(this.#session, call);
     };
   }
 
@@ -197,23 +224,31 @@ function isGivenUp(signal: CancelSignal): boolean {
   return signal.aborted && !isInterrupted(signal);
 }
 
-/** What a `tools/call` names, besides its arguments. */
+/** What the params of a request say. */
 export interface CallParams {
   readonly name: string;
+  readonly args: JsonDoc<unknown>;
   readonly meta: Readonly<Record<string, unknown>> | undefined;
   /** In the client's own type, which must come back unchanged. */
   readonly token: string | number | undefined;
 }
 
-/** Reads the params of a call. Throws WIRE_PARAMS. */
-export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
-  const { name, _meta } = params?.value ?? {};
-  if (typeof name !== 'string')
-    throw new TollgateError('WIRE_PARAMS', { detail: 'tools/call needs the name of a tool, as a string.' });
-  if (_meta === undefined) return { name, meta: undefined, token: undefined };
+/** Reads the params of a request that is no list. Throws WIRE_PARAMS. */
+export function readCall({
+  method,
+  params,
+  args: given,
+}: Pick<RequestMessage, 'method' | 'params' | 'args'>): CallParams {
+  const { name: named, _meta } = params?.value ?? {};
+  const isNamed = NAMED.has(method);
+  if (isNamed && typeof named !== 'string')
+    throw new TollgateError('WIRE_PARAMS', { detail: `${method} needs a name, as a string.` });
+  const name = isNamed ? String(named) : method;
+  const args = (isNamed ? given : params) ?? NO_ARGUMENTS;
+  if (_meta === undefined) return { name, args, meta: undefined, token: undefined };
   if (!isObject(_meta)) throw new TollgateError('WIRE_PARAMS', { detail: '_meta is not an object.' });
   const { progressToken, ...meta } = _meta;
-  if (progressToken === undefined || isId(progressToken)) return { name, meta, token: progressToken };
+  if (progressToken === undefined || isId(progressToken)) return { name, args, meta, token: progressToken };
   // A number that a double cannot represent would come back as another token.
   throw new TollgateError('WIRE_PARAMS', { detail: 'progressToken is neither a string nor an integer.' });
 }
@@ -223,14 +258,9 @@ export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
   if ((params?.value.cursor ?? '') === '') return;
   throw new TollgateError('WIRE_PARAMS', {
     detail: 'The list has one page; this cursor was not given out here.',
-    next: 'Call tools/list without a cursor.',
+    next: 'List without a cursor.',
   });
 }
-/**
- * Sends one message to the client that answers no request. Never throws. May drop the message if the client does not
- * read.
- */
-export type SendMessage = (text: string) => void;
 /** What a session's protocol works with. */
 export interface DispatchOptions {
   readonly facade: Facade;
@@ -252,6 +282,8 @@ export interface Dispatch {
   handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined>;
   /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
+  /** Sends a notification that belongs to no request. */
+  notice(notice: ClientNotice): void;
   /**
    * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
    */

@@ -10,7 +10,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../policies/port.ts';
 import { type Drain, drained } from './drain.ts';
-import type { Facade } from './facade-port.ts';
+import type { Facade, SendMessage } from './facade-port.ts';
 import type { Dispatch } from './legacy-dispatch.ts';
 import { type ReplyId, refusalText } from './reply-text.ts';
 import { MAX_RUNNING, openDispatch } from './session-dispatch.ts';
@@ -49,14 +49,17 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
     onFault: options.onFault,
   });
   facade.onToolsChanged(() => dispatch.toolsChanged());
+  facade.onNotice((notice, only) => {
+    if (only === undefined || only === session) dispatch.notice(notice);
+  });
   const reader = new LineReader({
     maxBytes: options.maxBytes,
     onLine: (line) => receive(line),
     onBad: (detail, edges) => writer.write(refusalText(idInEdges(edges), new TollgateError('WIRE_SIZE', { detail }))),
   });
-  /** Progress is not essential, so it is dropped, not queued, while the client does not read. */
-  const sendProgress = (text: string): void => {
-    if (!writer.full) writer.write(text);
+  /** Progress and logs are not essential, so they are dropped, not queued, while the client does not read. */
+  const sendProgress: SendMessage = (text, kind) => {
+    if (kind === 'request' || !writer.full) writer.write(text);
   };
   const answer = (reply: WireText | undefined): void => {
     if (reply !== undefined) writer.write(reply);

@@ -66,7 +66,8 @@ async function replayOne(policy: Policy, call: RecordedCall): Promise<Replayed> 
   const { id, version, input, decision: before } = call;
   const none = (why: string): Replayed =>
     definedFields({ id, class: 'not-replayable' as const, before: before && short(before), why });
-  if (version !== INPUT_VERSION)
+  // An input of version 1 is one of version 2 about a tool, which an absent kind means.
+  if (version !== 1 && version !== INPUT_VERSION)
     return none(`it was recorded with version ${version} of the input; the current version is ${INPUT_VERSION}`);
   const { argsText } = input;
   if (argsText === undefined) return none('the arguments were too large to be recorded');

@@ -24,8 +24,8 @@ import {
   costOfList,
   EXPENSIVE_MS,
   type RuleWeights,
+  weightOfEffect,
   weightOfRules,
-  weightOfTool,
 } from './decision-cost.ts';
 import {
   type PolicyResult,
@@ -132,7 +132,7 @@ export class CompiledPolicy implements Policy {
     const kept = input.effect.spill === true ? undefined : this.#findKept(library, key, { input, args });
     if (kept !== undefined) return kept;
     const { costs } = library;
-    const cost = costOfCall(weightOfTool(costs.weights, input.effect), input, { cached: costs.cached, args });
+    const cost = costOfCall(weightOfEffect(costs.weights, input.effect), input, { cached: costs.cached, args });
     return readLater(this.#query(ENTRYPOINTS.read, input, { args, cost }), (result) => {
       const { decision, reading } = readDependentDecision(result);
       if (reading !== undefined)

@@ -1,7 +1,7 @@
 /** Estimates what a decision by YAML rules costs, so that an expensive one runs in a worker. */
-import type { CallInput, Effect, ListTool } from '../port.ts';
+import type { CallInput, Effect, EffectKind, ListTool } from '../port.ts';
 import type { RuleCondition } from '../rules/argument-tests.ts';
-import type { RuleData, RuleIndex } from '../rules/rule-compiler.ts';
+import type { RuleData, RuleIndexes } from '../rules/rule-compiler.ts';
 import type { PatternForms } from '../rules/rule-patterns.ts';
 
 /** The number of rules, and of their expensive parts. */
@@ -18,14 +18,19 @@ export interface Weight {
   readonly texts: number;
 }
 
-/** Weights of all rules, and of the parts of the rule index. */
-export interface RuleWeights {
-  /** By the number of the rule. Equal weights are one object. */
-  readonly rules: readonly Weight[];
+/** Weights of the parts of a rule index. */
+interface IndexWeights {
   readonly tool: Readonly<Record<string, Weight>>;
   readonly server: Readonly<Record<string, Weight>>;
   readonly verb: Readonly<Record<string, Weight>>;
   readonly any: Weight;
+}
+
+/** Weights of all rules, and of the parts of their indexes. */
+export interface RuleWeights {
+  /** By the number of the rule. Equal weights are one object. */
+  readonly rules: readonly Weight[];
+  readonly index: Readonly<Record<keyof RuleIndexes, IndexWeights>>;
   /** Number of regular expressions in all data. */
   readonly regexes: number;
 }
@@ -66,7 +71,7 @@ const NONE: Weight = { rules: 0, regexes: 0, args: 0, commands: 0, texts: 0 };
 
 /** Returns the weights of all rules. `settingsData` is the other data of the policy. */
 export function weighRules(
-  { list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndex },
+  { list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndexes },
   settingsData: unknown,
 ): RuleWeights {
   const known = new Map<string, Weight>();
@@ -90,22 +95,31 @@ export function weighRules(
         .map(([key, numbers]) => [key, of(numbers)] as const)
         .filter(([, weight]) => Object.values(weight).reduce((total, part: number) => total + part, 0) > least),
     );
+  const weigh = ({ tool, server, verb, any }: RuleIndexes['tools']): IndexWeights => ({
+    tool: ofAll(tool, FEW),
+    server: ofAll(server),
+    verb: ofAll(verb),
+    any: of(any),
+  });
   return {
     rules,
-    tool: ofAll(index.tool, FEW),
-    server: ofAll(index.server),
-    verb: ofAll(index.verb),
-    any: of(index.any),
+    index: { tools: weigh(index.tools), others: weigh(index.others) },
     regexes: rules.reduce(sum, NONE).regexes + countRegexes(settingsData),
   };
 }
 
-/** Returns the weight of all rules that may be about a tool. */
-export function weightOfTool(weights: RuleWeights, { server, tool, verb }: Effect): Weight {
+/** Returns the weight of all rules that may be about an effect. */
+export function weightOfEffect({ index }: RuleWeights, { kind, server, tool, verb }: Effect): Weight {
+  const weights = index[partOf(kind)];
   return [weights.any, weights.tool[`${server}.${tool}`], weights.server[server], weights.verb[verb]].reduce<Weight>(
     (total, one) => sum(total, one ?? NONE),
     NONE,
   );
+}
+
+/** Returns the part of the index with the rules about this kind, as `part` of lib/rules.rego does. */
+function partOf(kind: EffectKind = 'tool'): keyof RuleIndexes {
+  return kind === 'tool' ? 'tools' : 'others';
 }
 
 /** Returns the weight of the rules with these numbers. */
@@ -143,16 +157,19 @@ function costOfCommands(commands: readonly (readonly string[])[]): number {
   );
 }
 
-/** Returns the milliseconds that this list may take. Each kind of tool is decided once. */
+/** Returns the milliseconds that this list may take. Each group of tools is decided once. */
 export function costOfList(weights: RuleWeights, tools: readonly ListTool[]): number {
-  const kinds = new Map(
-    tools.map(({ server, verb, verbs = [verb] }) => [`${server}\0${verbs.join()}`, { server, verbs }] as const),
+  const groups = new Map(
+    tools.map(
+      ({ kind, server, verb, verbs = [verb] }) =>
+        [`${kind}\0${server}\0${verbs.join()}`, { index: weights.index[partOf(kind)], server, verbs }] as const,
+    ),
   );
-  const rules = [...kinds.values()].map(
-    ({ server, verbs }) =>
-      weights.any.rules +
-      (weights.server[server]?.rules ?? 0) +
-      verbs.reduce((total, verb) => total + (weights.verb[verb]?.rules ?? 0), 0),
+  const rules = [...groups.values()].map(
+    ({ index, server, verbs }) =>
+      index.any.rules +
+      (index.server[server]?.rules ?? 0) +
+      verbs.reduce((total, verb) => total + (index.verb[verb]?.rules ?? 0), 0),
   );
   return rules.reduce((total, one) => total + one, 0) * MS.listedRule;
 }

@@ -1,6 +1,6 @@
 /**
- * The decisions of the library that later calls get again. A decision is kept by what it depends on: caller, verb,
- * server, tool, and which of the rules that read the call match.
+ * The decisions of the library that later calls get again. A decision is kept by what it depends on: caller, kind,
+ * verb, server, tool, and which of the rules that read the call match.
  */
 import { LRUCache } from 'lru-cache';
 import type { CallDecision, CallInput, Principal } from '../port.ts';
@@ -27,7 +27,7 @@ export class KeptDecisions {
   #last = 0;
 
   /** Returns what calls by this caller of this tool with this verb have in common, as a key of the other methods. */
-  keyOf({ principal, effect: { verb, server, tool } }: CallInput): string {
+  keyOf({ principal, effect: { kind = 'tool', verb, server, tool } }: CallInput): string {
     let caller = this.#known.get(principal);
     if (caller === undefined) {
       const fields = JSON.stringify(pickPrincipal(principal));
@@ -35,7 +35,7 @@ export class KeptDecisions {
       this.#callers.set(fields, caller);
       this.#known.set(principal, caller);
     }
-    return `${caller}\0${verb}\0${server}\0${tool}`;
+    return `${caller}\0${kind}\0${verb}\0${server}\0${tool}`;
   }
 
   /** Returns what to evaluate of a call. Undefined if nothing is kept, or if the decisions depend on more. */

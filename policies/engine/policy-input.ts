@@ -5,8 +5,16 @@
 
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { canonicalUri } from '../../catalogs/readers/urls.ts';
 import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
-import type { CallArguments, CallInput, ListTool, Principal } from '../port.ts';
+import {
+  type CallArguments,
+  type CallInput,
+  type Effect,
+  INPUT_VERSION,
+  type ListTool,
+  type Principal,
+} from '../port.ts';
 import { readClocks } from '../rules/time-windows.ts';
 
 /** Arguments with more characters are projected. */
@@ -35,10 +43,10 @@ interface InputOptions {
  */
 export function callInputText(input: CallInput, options: InputOptions): string {
   const { principal, run, effect, labels, time, plan = 'none' } = input;
-  const { verb, server, tool, paths, urls, command, spill } = effect;
+  const { kind = 'tool', verb, server, tool, paths, urls, command, spill } = effect;
   const args = argumentsText(input, options);
   const context = {
-    version: 1,
+    version: INPUT_VERSION,
     phase: 'call',
     principal: pickPrincipal(principal),
     run,
@@ -47,12 +55,25 @@ export function callInputText(input: CallInput, options: InputOptions): string {
     clock: readClocks(options.zones ?? [], time),
     plan,
   };
-  const facts = { verb, server, tool, paths, urls, command, ...(spill === true ? { spill } : {}) };
+  const own = requestFacts(effect);
+  const facts = { kind, verb, server, tool, paths, urls, command, ...(spill === true ? { spill } : {}), ...own };
   return `${JSON.stringify(context).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
+/** What only other requests than calls of tools have. Throws POLICY_FAILED for a call, whose rules read none of it. */
+function requestFacts({ kind = 'tool', uri, asks }: Effect): object | undefined {
+  if (uri === undefined && asks === undefined) return undefined;
+  if (kind === 'tool')
+    throw new TollgateError('POLICY_FAILED', { detail: 'A call of a tool has no URI and asks nothing of the client.' });
+  const { mode, fields, maxTokens } = asks ?? {};
+  return {
+    ...(uri === undefined ? {} : { uri, address: canonicalUri(uri) }),
+    ...(asks === undefined ? {} : { asks: { mode, fields, maxTokens } }),
+  };
+}
+
 /** The parts of a call that conditions of YAML rules read; see `part` in lib/facts.rego. */
-export const CALL_PARTS = ['paths', 'urls', 'command', 'labels', 'arguments', 'clock'] as const;
+export const CALL_PARTS = ['paths', 'urls', 'command', 'labels', 'arguments', 'clock', 'uri', 'asks'] as const;
 
 /** One of `CALL_PARTS`. */
 export type CallPart = (typeof CALL_PARTS)[number];
@@ -68,6 +89,7 @@ export function firedInputText(
 ): string {
   const { paths, urls, command } = input.effect;
   const effect: string[] = [];
+  let request: object | undefined;
   let text = `{"rules":[${rules.join()}]`;
   for (const part of parts) {
     if (part === 'paths') effect.push(`"paths":${JSON.stringify(paths)}`);
@@ -75,8 +97,10 @@ export function firedInputText(
     else if (part === 'arguments') effect.push(`"arguments":${argumentsText(input, options)}`);
     else if (part === 'labels') text += `,"labels":${JSON.stringify(input.labels)}`;
     else if (part === 'clock') text += `,"clock":${JSON.stringify(readClocks(options.zones ?? [], input.time))}`;
+    else if (part === 'uri' || part === 'asks') request = { kind: input.effect.kind, ...requestFacts(input.effect) };
     else if (command !== undefined) effect.push(`"command":${JSON.stringify(command)}`);
   }
+  if (request !== undefined) effect.push(JSON.stringify(request).slice(1, -1));
   return `${text},"effect":{${effect.join()}}}`;
 }
 
@@ -87,14 +111,15 @@ function argumentsText({ argsText }: CallInput, { project, args }: InputOptions)
 
 /** Returns the input of a list decision. `blind`: the user's Rego is not evaluated, and each of its rules may match. */
 export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
-  const entries = tools.map(({ server, tool, verb, verbs = [verb], facts, primitive }) => ({
+  const entries = tools.map(({ kind = 'tool', server, tool, verb, verbs = [verb], facts, primitive }) => ({
+    kind,
     server,
     tool,
     verbs,
     facts,
     primitive,
   }));
-  const list = { version: 1, phase: 'list', principal: pickPrincipal(principal), tools: entries };
+  const list = { version: INPUT_VERSION, phase: 'list', principal: pickPrincipal(principal), tools: entries };
   return JSON.stringify(blind ? { ...list, blind } : list);
 }
 

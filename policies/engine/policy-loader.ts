@@ -77,6 +77,11 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
       ...(user?.facts?.rules ?? []).map(reasonFacts).entries(),
       ...(user?.facts?.exposes ?? []).map(({ file, line }, at) => [exposeRuleNumber(at), { file, line }] as const),
     ]),
+    kindRules: Object.fromEntries(
+      [...(user?.facts?.rules ?? []).entries()].flatMap(([number, { readsKind }]) =>
+        readsKind ? [[number, true]] : [],
+      ),
+    ),
     // Used if the build made no copies of the rules.
     rego: user?.sets ?? NO_SETS,
   };

@@ -22,7 +22,7 @@ decision := {
 	"extended": user.extended,
 	"enforced": user.enforces,
 } if {
-	input.version == 1
+	input.version == 2
 	input.phase == "call"
 	data.config.version == 1
 }

@@ -3,7 +3,8 @@
 # description: >-
 #   The names under which a tool is shown, and its pinned arguments. An entry that names the tool hides entries with
 #   `*`, so that `git.*` does not show again what `git.push` shows with pinned arguments. User Rego can change how a
-#   tool of tollgate.yaml is shown. It reads only the caller, so a list and a call get the same answer.
+#   tool of tollgate.yaml is shown. It reads only the caller, so a list and a call get the same answer. Only tools have
+#   exposures.
 package tollgate.exposure
 
 import data.tollgate.match
@@ -110,6 +111,7 @@ fault(show, target) := "reserved" if {
 
 # Pins of the exposures that the arguments match. A call that reads more of a spill carries the arguments of `read`.
 carried := [show.pins |
+	input.effect.kind == "tool"
 	some show in rules(data.tollgate.rules.target)
 	every name, value in show.pins {
 		input.effect.arguments[name] == value
@@ -122,6 +124,7 @@ pins := carried[0] if not input.effect.spill
 
 # Also true if Rego names a tool that tollgate.yaml shows, and no member is admitted.
 unpinned if {
+	input.effect.kind == "tool"
 	not input.effect.spill
 	count(carried) == 0
 	count(configured(data.tollgate.rules.target)) > 0

@@ -40,6 +40,11 @@ holds(condition) if {
 	}
 }
 
+holds(condition) if {
+	condition.request
+	data.tollgate.requests.holds(condition)
+}
+
 holds(condition) if condition.opaque == input.effect.command.opaque
 
 holds(condition) if {
@@ -122,6 +127,10 @@ part(condition) := parts[condition.over] if {
 	condition.zone
 } else := "arguments" if {
 	condition.present
+} else := "uri" if {
+	condition.request == "uri"
+} else := "asks" if {
+	condition.request in {"mode", "fields", "maxTokens"}
 } else := "unknown"
 
 parts := {"paths": "paths", "hosts": "urls", "urls": "urls", "commands": "command", "labels": "labels", "argument": "arguments"}

@@ -10,6 +10,7 @@ import data.tollgate.principal
 import data.tollgate.rules
 
 high(target) if {
+	target.kind == "tool"
 	data.config.servers[target.server].gated[target.tool]
 	not wrapped(target.server)
 }

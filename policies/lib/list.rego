@@ -20,53 +20,53 @@ import data.tollgate.user
 decisions := {
 	"version": 1,
 	"schemaProfile": principal.schema_profile,
-	"verdicts": [kinds[key].verdict | some key in numbered],
+	"verdicts": [groups[key].verdict | some key in numbered],
 	"tools": [decide(tool) | some tool in input.tools],
 	"enforced": user.enforces,
 	"exposed": user.exposed,
 	"unshown": exposure.unshown,
 } if {
-	input.version == 1
+	input.version == 2
 	input.phase == "list"
 	data.config.version == 1
 }
 
-# Tools of one kind differ only in their name. The verdict of a kind is computed once, however many tools it has. Only
+# Tools of one group differ only in their name. The verdict of a group is computed once, however many tools it has. Only
 # if a rule names tools, each of them gets a verdict of its own. The exposures of a hidden tool are the names under
 # which it is hidden. The audit uses them to say why a call was refused.
 decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": expose(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}))}
 
-decide(tool) := answer(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}), kind_of(tool)) if not servers.refusal(tool)
+decide(tool) := answer(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}), group_of(tool)) if not servers.refusal(tool)
 
 answer(target, key) := {"same": number[key], "expose": expose(target)} if not particular(target, key)
 
 answer(target, key) := object.union(verdict, {"expose": expose(target)}) if {
 	particular(target, key)
-	kind := kinds[key]
-	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))), forecast.of(target))
+	group := groups[key]
+	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(group.naming, target), group.rules))), forecast.of(target))
 }
 
 # The engine hashes all arguments of a function, so functions take short ones.
-particular(_, key) if count(kinds[key].naming) > 0
+particular(_, key) if count(groups[key].naming) > 0
 
-particular(target, _) if index.tool[target.id]
+particular(target, _) if index_of(target.kind).tool[target.id]
 
 particular(target, _) if {
 	sources.reads_tool
 	some verb in target.verbs
-	forecast.of_tool[[target.server, target.tool, verb]]
+	forecast.of_tool[[target.server, target.tool, verb, target.kind]]
 }
 
 particular(target, _) if gate.high(target)
 
-kind_of(tool) := [tool.server, tool.verbs, object.get(tool, "facts", null)]
+group_of(tool) := [tool.server, tool.verbs, object.get(tool, "facts", null), tool.kind]
 
-kinds := {key: kind |
-	some key in {kind_of(tool) | some tool in input.tools}
-	target := object.union({"server": key[0], "verbs": key[1]}, known_facts(key[2]))
+groups := {key: group |
+	some key in {group_of(tool) | some tool in input.tools}
+	target := object.union({"server": key[0], "verbs": key[1], "kind": key[3]}, known_facts(key[2]))
 	found := candidates(target)
 	rules := possible([rule | some rule in found; not names_tools(rule)], target)
-	kind := {
+	group := {
 		"rules": rules,
 		"naming": [rule | some rule in found; names_tools(rule)],
 		"verdict": weigh(target, outcomes(rules), forecast.of(target)),
@@ -74,7 +74,7 @@ kinds := {key: kind |
 }
 
 # Sorted, because each engine has its own order of object keys.
-numbered := sort(object.keys(kinds))
+numbered := sort(object.keys(groups))
 
 number := {key: place | some place, key in numbered}
 
@@ -92,7 +92,7 @@ outcomes(rules) := {outcome: [rule | some rule in rules; rule.outcome == outcome
 weigh(target, found, user_results) := {"verdict": "never", "reasons": first(sure)} if {
 	sure := array.concat(reasons(certain(target, found.deny)), sort(user_results.certain.deny))
 	count(sure) > 0
-} else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": "No rule allows any call of this tool."}]} if {
+} else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": nothing_allowed(target.kind)}]} if {
 	count(found.allow) + count(found.ask) == 0
 	not forecast.may(user_results, {"allow", "ask"})
 } else := {"verdict": "never", "reasons": [gate.reason]} if {
@@ -111,6 +111,10 @@ weigh(target, found, user_results) := {"verdict": "never", "reasons": first(sure
 	)
 	count(conditions) > 0
 } else := object.union(shown(target, found, user_results), {"verdict": "maybe", "reasons": first(array.concat(reasons(found.allow), sort(user_results.possible.allow)))})
+
+nothing_allowed("tool") := "No rule allows any call of this tool."
+
+nothing_allowed(kind) := concat("", ["No rule allows any request of the kind ", kind, " here."]) if kind != "tool"
 
 ungated(allowances, target) := sort(allowances) if not gate.high(target)
 
@@ -194,7 +198,7 @@ reasons(rules) := first([rule.reason | some rule in rules])
 # Only the first few. Otherwise a list of a thousand tools would contain every reason a thousand times.
 first(all) := array.slice(all, 0, 5)
 
-index := data.config.rules.index
+index_of(kind) := data.config.rules.index[data.tollgate.rules.part(kind)]
 
 # The rules that are enforced for this principal.
 enforced(rules) := [rule |
@@ -209,20 +213,25 @@ enforced_numbers(numbers) := enforced([data.config.rules.list[number] | some num
 
 listed_servers := {tool.server | some tool in input.tools}
 
-by_server := {name: enforced_numbers(object.get(index.server, name, [])) | some name in listed_servers}
+# By the part of the index: rules about tools, and rules about other kinds.
+listed_parts := {data.tollgate.rules.part(tool.kind) | some tool in input.tools}
 
-by_verb := {name: enforced_numbers(numbers) | some name, numbers in index.verb}
+by_server := {part: {name: enforced_numbers(object.get(data.config.rules.index[part].server, name, [])) | some name in listed_servers} | some part in listed_parts}
 
-by_nothing := enforced_numbers(index.any)
+by_verb := {part: {name: enforced_numbers(numbers) | some name, numbers in data.config.rules.index[part].verb} | some part in listed_parts}
 
-by_tool(target) := enforced_numbers(object.get(index.tool, target.id, []))
+by_nothing := {part: enforced_numbers(data.config.rules.index[part].any) | some part in listed_parts}
 
-candidates(target) := array.concat(object.get(by_server, target.server, []), array.concat(by_verbs(target.verbs), by_nothing))
+by_tool(target) := enforced_numbers(object.get(index_of(target.kind).tool, target.id, []))
 
-by_verbs(verbs) := object.get(by_verb, verbs[0], []) if count(verbs) == 1
+candidates(target) := array.concat(object.get(by_server[part], target.server, []), array.concat(by_verbs(part, target.verbs), by_nothing[part])) if {
+	part := data.tollgate.rules.part(target.kind)
+}
+
+by_verbs(part, verbs) := object.get(by_verb[part], verbs[0], []) if count(verbs) == 1
 
 # A rule about several of the verbs is included once.
-by_verbs(verbs) := [rule | some rule in {rule | some verb in verbs; some rule in by_verb[verb]}] if count(verbs) > 1
+by_verbs(part, verbs) := [rule | some rule in {rule | some verb in verbs; some rule in by_verb[part][verb]}] if count(verbs) > 1
 
 possible(rules, target) := [rule |
 	some rule in rules
@@ -251,9 +260,17 @@ certain(target, rules) := [rule |
 
 # A primitive is shown if a profile puts this server behind it, alone or with others. Other tools are shown if an entry
 # shows them.
-expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if target.primitive
+expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if {
+	target.kind == "tool"
+	target.primitive
+}
 
-expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if not target.primitive
+expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if {
+	target.kind == "tool"
+	not target.primitive
+}
+
+expose(target) := [] if target.kind != "tool"
 
 default risk_of(_) := {}
 

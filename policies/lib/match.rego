@@ -29,8 +29,8 @@ text(forms, value) if {
 	regex.match(pattern, value)
 }
 
-# Whether a call of this tool can match the condition. `target` is {id, server, tool, verbs}, with all verbs that a call
-# may have.
+# Whether a call of this tool can match the condition. `target` is {id, kind, server, tool, verbs}, with all verbs that a
+# call may have.
 meets_target(condition, target) if condition.servers[target.server]
 
 meets_target(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
@@ -39,6 +39,8 @@ meets_target(condition, target) if {
 	some verb in target.verbs
 	condition.verbs[verb]
 }
+
+meets_target(condition, target) if condition.kinds[target.kind]
 
 meets_target(condition, target) if condition.exact[target.id]
 

@@ -14,11 +14,13 @@ test_forms if {
 	not match.text({}, "anything")
 }
 
-target := {"id": "git.push", "server": "git", "tool": "push", "verbs": ["write", "read"]}
+target := {"id": "git.push", "kind": "tool", "server": "git", "tool": "push", "verbs": ["write", "read"]}
 
 test_aims if {
 	match.meets_target({"servers": {"git": true}}, target)
 	match.meets_target({"verbs": {"read": true}}, target)
+	match.meets_target({"kinds": {"tool": true}}, target)
+	not match.meets_target({"kinds": {"resource": true}}, target)
 	match.meets_target({"exact": {"git.push": true}, "patterns": []}, target)
 	match.meets_target({"exact": {}, "patterns": [{"server": {"all": true}, "tool": {"prefix": ["pu"]}}]}, target)
 	not match.meets_target({"servers": {"mail": true}}, target)

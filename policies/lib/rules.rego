@@ -7,12 +7,18 @@ package tollgate.rules
 
 target := {
 	"id": concat(".", [input.effect.server, input.effect.tool]),
+	"kind": input.effect.kind,
 	"server": input.effect.server,
 	"tool": input.effect.tool,
 	"verbs": [input.effect.verb],
 }
 
-index := data.config.rules.index
+index := data.config.rules.index[part(input.effect.kind)]
+
+# Rules about tools, and rules about other kinds of effects, have an index each. A rule may be in both.
+part("tool") := "tools"
+
+part(kind) := "others" if kind != "tool"
 
 candidates := array.concat(
 	array.concat(object.get(index.tool, target.id, []), object.get(index.server, target.server, [])),

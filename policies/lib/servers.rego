@@ -12,6 +12,7 @@ refusal(target) := {"id": "profile", "message": "No profile of this principal ha
 }
 
 refusal(target) := {"id": "server-tools", "message": "The server is configured without this tool."} if {
+	target.kind == "tool"
 	target.server in principal.servers
 	closed(target)
 }

@@ -22,13 +22,13 @@ pairs(members) := {["", member] | some member in members} if is_set(members)
 # A value that is not a set becomes an invalid member, which is a fault.
 pairs(members) := {["", null]} if not is_set(members)
 
-# The sets for lists, and the outcomes that other rules may cause. `of_kind` is about rules that read only caller,
-# server and verb; `of_tool` is about rules that also read the tool. In this
+# The sets for lists, and the outcomes that other rules may cause. `of_group` is about rules that read only caller,
+# server, verb and kind; `of_tool` is about rules that also read the tool. In this
 # version, nothing is known about what rules read.
 marked := false
 
 reads_tool := false
 
-of_kind := []
+of_group := []
 
 of_tool := []

@@ -7,9 +7,22 @@ package tollgate.user
 
 import data.tollgate.sources
 
+# The sets as they count for this call.
+found := opening(sources.found, input.effect.kind)
+
+# A member of `allow` counts for other kinds than tools only if its rule reads `input.effect.kind`. So a rule that was
+# written for tools opens nothing else.
+opening(sets, "tool") := sets
+
+opening(sets, kind) := [object.union(set, {"members": {pair | some pair in set.members; opens(set.outcome, pair)}}) | some set in sets] if kind != "tool"
+
+opens(outcome, _) if outcome != "allow"
+
+opens("allow", pair) if data.config.kindRules[pair[0]]
+
 # Obligations of the members that allow the call or ask. lib/call.rego joins them with those of YAML.
 obligations := [obligations_of(pair[1]) |
-	some set in sources.found
+	some set in found
 	set.outcome in {"allow", "ask"}
 	mode(set.name) == "enforce"
 	some pair in set.members
@@ -30,10 +43,10 @@ extended := sort({entry |
 	entry := {"place": known(pair), "package": set.name, "set": set.outcome, "member": pair[1]}
 })
 
-enforced(outcome) := sort(reasons_of(sources.found, outcome))
+enforced(outcome) := sort(reasons_of(found, outcome))
 
 shadow := sort({object.union(reason, {"would": set.outcome, "mode": set_mode}) |
-	some set in sources.found
+	some set in found
 	set_mode := mode(set.name)
 	set_mode in data.tollgate.modes.reported
 	some pair in set.members
@@ -60,21 +73,29 @@ faults_of(sets) := {object.union(place(pair[0]), {"id": "policy-shape", "message
 
 # The results for a list (lib/list.rego): reasons, faults as reasons to deny, and the outcomes that only a call can
 # cause.
-list_results(sets) := {
+list_results(sets, kind) := {
 	"deny": reasons_of(sets, "deny") | faults_of(sets),
 	"ask": reasons_of(sets, "ask"),
-	"allow": reasons_of(sets, "allow"),
+	"allow": reasons_of(opening(sets, kind), "allow"),
 	"open": {outcome |
 		some set in sets
 		mode(set.name) == "enforce"
 		some pair in set.open
 		some outcome in pair[1]
+		may_open(outcome, pair, kind)
 	} | {"deny" |
 		some set in sets
 		mode(set.name) == "enforce"
 		some pair in set.members
 		count(keys_of(pair[1]) - known_keys(set.outcome)) > 0
 	},
+}
+
+may_open(_, _, "tool")
+
+may_open(outcome, pair, kind) if {
+	kind != "tool"
+	opens(outcome, pair)
 }
 
 # A member with another key refuses each call that it matches.
@@ -101,7 +122,7 @@ exposed := sort({object.union(place(pair[0]), {"package": set.name, "member": pa
 })
 
 exposing := sets if {
-	sets := sources.exposed with input as {"version": 1, "phase": "list", "principal": input.principal}
+	sets := sources.exposed with input as {"version": 2, "phase": "list", "principal": input.principal}
 }
 
 # A string gets the id of its rule's METADATA, otherwise that of its package, otherwise the name of the package.

@@ -11,15 +11,15 @@ import {
 } from './syntax-tree.ts';
 
 /**
- * What a value can depend on. `kind`: the caller, the server and the verb. `tool`: also the name of the tool. `call`:
- * also what only the call contains. Data of a policy is the same for all.
+ * What a value can depend on. `group`: the caller, and the server, verb and kind of an effect. `tool`: also the name of
+ * the tool. `call`: also what only the call contains. Data of a policy is the same for all.
  */
-export type ReadLevel = 'kind' | 'tool' | 'call';
+export type ReadLevel = 'group' | 'tool' | 'call';
 
 /** `caller`: only the caller. */
 type Depth = 'caller' | ReadLevel;
 
-const ORDER: readonly Depth[] = ['caller', 'kind', 'tool', 'call'];
+const ORDER: readonly Depth[] = ['caller', 'group', 'tool', 'call'];
 
 /** Built-ins whose result does not depend on their arguments alone. Of those that are supplied, only the clock. */
 const UNSTEADY: ReadonlySet<string> = new Set(['time.now_ns']);
@@ -35,9 +35,9 @@ function deepest(parts: Iterable<Depth>): Depth {
   return ORDER[most] ?? 'call';
 }
 
-/** A list knows both the caller and the kind of tool, so it needs no level for the caller alone. */
+/** A list knows both the caller and the group of tools, so it needs no level for the caller alone. */
 function inLists(depth: Depth): ReadLevel {
-  return depth === 'caller' ? 'kind' : depth;
+  return depth === 'caller' ? 'group' : depth;
 }
 
 interface Defined {
@@ -141,9 +141,9 @@ function partsOf({ head, body, else: otherwise }: Rule): readonly unknown[] {
 /** Returns what a reference below `input` reads. A list is decided for a caller, a tool and each verb of the tool. */
 function readOf([top, field]: readonly string[]): Depth {
   if (top === 'principal') return 'caller';
-  if (top === 'version' || top === 'phase') return 'kind';
+  if (top === 'version' || top === 'phase') return 'group';
   if (top !== 'effect' || field === undefined) return 'call';
-  if (field === 'server' || field === 'verb') return 'kind';
+  if (field === 'server' || field === 'verb' || field === 'kind') return 'group';
   return field === 'tool' ? 'tool' : 'call';
 }
 

@@ -31,7 +31,7 @@ export type { RegoSource } from './rego-files.ts';
 export type CompiledRego = Bundle & { readonly facts: RegoFacts };
 
 /** Part of the cache key. Increase it when a change in this folder builds the same sources differently. */
-const FORM = '8';
+const FORM = '9';
 
 /**
  * Builds all sources into one module with the library, or takes it from `cache` if nothing changed. Throws

@@ -25,6 +25,8 @@ export interface RegoRule {
   readonly severity?: (typeof SEVERITIES)[number];
   /** What the caller can do instead. */
   readonly remediation?: string;
+  /** Whether its own text reads `input.effect.kind`. Other rules of `allow` open tools only. */
+  readonly readsKind?: true;
 }
 
 /** Facts about one rule of `expose`: its place, and the literal part of its member. */

@@ -144,6 +144,7 @@ class Inspector {
         digest: digestOf(rule),
         ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]),
         ...writtenIds(rule).map((id) => ({ id }))[0],
+        ...(readsKind(rule, file.module) ? { readsKind: true } : {}),
       },
     });
   }
@@ -165,6 +166,14 @@ function ruleFault(rule: Rule, isPolicy: boolean): string | undefined {
   return set === undefined
     ? undefined
     : `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``;
+}
+
+/** Helpers do not count, so that a helper in another file never decides what a rule opens. */
+function readsKind(rule: Rule, module: Module): boolean {
+  const aliases = aliasesOf(module);
+  return [...termsIn(rule)].some(
+    (term) => groundPath(term, aliases)?.names.slice(0, 3).join('.') === 'input.effect.kind',
+  );
 }
 
 /** Whether a rule adds members to a set. */

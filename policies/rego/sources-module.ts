@@ -37,7 +37,7 @@ export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<
   );
   const known = (reads: ReadLevel): readonly string[] =>
     folded.flatMap((set, at) => {
-      const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'kind' ? set.open : []];
+      const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'group' ? set.open : []];
       if (parts.length === 0 && open.length === 0) return [];
       const openRule = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
       for (const { number, outcomes } of open)
@@ -58,7 +58,7 @@ export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<
     );
     return `{"name": ${JSON.stringify(name)}, "members": exposed_${at}}`;
   });
-  const lists = { found: all, of_kind: known('kind'), of_tool: known('tool'), exposed };
+  const lists = { found: all, of_group: known('group'), of_tool: known('tool'), exposed };
   const named = Object.entries(lists).map(
     ([name, entries]) => `${name} := [\n${entries.map((entry) => `\t${entry},`).join('\n')}\n]`,
   );

@@ -4,7 +4,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { definedFields } from '../../catalogs/text/collections.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
-import type { BudgetObligation, Exposure, Principal } from '../port.ts';
+import type { BudgetObligation, EffectKind, Exposure, Principal } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { compileTarget, formsOf, setOf, type Trust } from './rule-conditions.ts';
 import { addText, nullMap, PatternError, type PatternForms, splitTool } from './rule-patterns.ts';
@@ -34,6 +34,7 @@ interface ExposeSettings extends Exposure {
  */
 export interface BudgetSettings extends BudgetObligation {
   readonly when: {
+    readonly kind?: EffectKind | readonly EffectKind[];
     readonly server?: string;
     readonly tool?: string;
     readonly verb?: Verb;
@@ -146,7 +147,7 @@ function compileExposures(rules: readonly ExposeSettings[]): unknown {
 }
 
 function compileBudget({ when, ...limit }: BudgetSettings): unknown {
-  const { server, tool, verb, role, profile } = when;
+  const { kind, server, tool, verb, role, profile } = when;
   const principal: RuleCondition[] = [];
   if (role !== undefined) principal.push({ of: 'role', any: setOf([role]) });
   if (profile !== undefined) principal.push({ of: 'profile', any: setOf([profile]) });
@@ -155,7 +156,7 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
     throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
   const tools = tool === undefined || tool === '*' ? undefined : [tool.includes('.') ? tool : `*.${tool}`];
   const target = compileTarget(
-    definedFields({ servers: server === undefined ? undefined : [server], verbs: verb && [verb], tools }),
+    definedFields({ kind, servers: server === undefined ? undefined : [server], verbs: verb && [verb], tools }),
     (_path, message) => {
       throw new PatternError(message);
     },

@@ -5,7 +5,7 @@ import type { ApprovalScope, ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
-import { compileWhen, type When } from './rule-conditions.ts';
+import { compileWhen, kindPartsOf, kindsOf, type When } from './rule-conditions.ts';
 import { compileMode, type ModeData } from './rule-modes.ts';
 import { nullMap } from './rule-patterns.ts';
 import { findSchemaFaults, type SchemaFault, type YamlRule } from './rule-schema.ts';
@@ -49,18 +49,21 @@ export interface RuleData {
   readonly shows?: RuleSummary;
 }
 
-/** Indexes of rules. Each rule is in one of the four maps, so that a call evaluates it once. */
-export interface RuleIndex {
+/** An index of rules. Each rule is in one of the four maps, so that a call evaluates it once. */
+interface RuleIndex {
   readonly tool: Record<string, number[]>;
   readonly server: Record<string, number[]>;
   readonly verb: Record<string, number[]>;
   readonly any: number[];
 }
 
+/** The rules that can match calls of tools, and those that can match other requests. A rule may be in both. */
+export type RuleIndexes = Readonly<Record<'tools' | 'others', RuleIndex>>;
+
 /** All rules as data, with every fault that was found in a single rule. */
 export interface CompiledRules {
   readonly list: readonly RuleData[];
-  readonly index: RuleIndex;
+  readonly index: RuleIndexes;
   readonly problems: readonly PolicyProblem[];
   /** Every rule that fits the schema. It includes rules that are off and rules with problems. */
   readonly rules: readonly LocatedRule[];
@@ -82,7 +85,7 @@ export function compileRules(documents: readonly YamlRuleDocument[], workspace: 
 
 class Compiler implements CompiledRules {
   readonly list: RuleData[] = [];
-  readonly index: RuleIndex = { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
+  readonly index: RuleIndexes = { tools: emptyIndex(), others: emptyIndex() };
   readonly problems: PolicyProblem[] = [];
   readonly rules: LocatedRule[] = [];
   readonly #zones = new Set<string>();
@@ -153,7 +156,7 @@ class Compiler implements CompiledRules {
         line,
         ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }),
       },
-      ...compileWhen(rule.when, {
+      ...compileWhen(withKind(rule), {
         outcome: rule.outcome,
         workspace: this.#workspace,
         refuse: (path, message) => refuse(['when', ...path], message),
@@ -163,19 +166,32 @@ class Compiler implements CompiledRules {
     };
     this.rules.push({ rule, mode, at, ...(isPruned ? { isPruned } : {}) });
     if (this.problems.length > known || mode === 'off') return;
-    this.#addToIndex(data, rule.when);
+    this.#addToIndex(data, rule);
     if (rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);
   }
 
   /** Adds the rule to the most specific map that covers all of its calls. */
-  #addToIndex(data: RuleData, when: When): void {
+  #addToIndex(data: RuleData, { when, outcome }: YamlRule): void {
     const number = this.list.push(data) - 1;
+    const parts = kindPartsOf(when, outcome);
     const servers = serversOfTools(when.tools) ?? when.servers;
     const exact = when.tools?.every((tool) => !tool.includes('*')) === true ? when.tools : undefined;
     const [kind, keys] = indexKeys(exact, servers, when.verbs);
-    if (keys === undefined) this.index.any.push(number);
-    for (const key of new Set(keys)) (this.index[kind][key] ??= []).push(number);
+    for (const index of [...(parts.tools ? [this.index.tools] : []), ...(parts.others ? [this.index.others] : [])]) {
+      if (keys === undefined) index.any.push(number);
+      for (const key of new Set(keys)) (index[kind][key] ??= []).push(number);
+    }
   }
+}
+
+function emptyIndex(): RuleIndex {
+  return { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
+}
+
+/** Returns the conditions of a rule, with the kinds that it is about if it names none. */
+function withKind({ when, outcome }: YamlRule): When {
+  const kind = kindsOf(when, outcome);
+  return kind === undefined ? when : { ...when, kind };
 }
 
 function indexKeys(

@@ -2,11 +2,13 @@
 import path from 'node:path';
 import { mayBeLiteral } from '../../catalogs/programs/literal-programs.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
+import { EFFECT_KINDS, type EffectKind } from '../port.ts';
 import { type ArgumentTests, compileArgumentTests, type Refuse, type RuleCondition } from './argument-tests.ts';
 import {
   addHost,
   addPath,
   addText,
+  addUri,
   addUrl,
   nullMap,
   type PathForms,
@@ -26,6 +28,7 @@ export type Trust = 'internal' | 'external';
 
 /** `when` of a rule; see policies/schemas/rules.json. All fields must match; in a list, one entry is enough. */
 export interface When {
+  readonly kind?: EffectKind | readonly EffectKind[];
   readonly tools?: readonly string[];
   readonly servers?: readonly string[];
   readonly trust?: readonly Trust[];
@@ -46,8 +49,41 @@ export interface When {
   readonly hosts?: readonly string[];
   readonly schemes?: readonly string[];
   readonly urls?: readonly string[];
+  readonly uri?: string | readonly string[];
+  readonly asks?: AskTests;
   readonly time?: TimeWindow;
   readonly args?: Readonly<Record<string, ArgumentTests>>;
+}
+
+/** Conditions on what a server asks of the client. */
+interface AskTests {
+  readonly mode?: 'form' | 'url';
+  /** Patterns of names, in which `*` stands for any characters. */
+  readonly fields?: readonly string[];
+  readonly maxTokens?: { readonly min?: number; readonly max?: number };
+}
+
+/**
+ * Returns the kinds of effects that a rule is about; undefined for every kind. A rule that allows is about tools unless
+ * it names kinds, so that no rule opens a kind that its author did not think of.
+ */
+export function kindsOf({ kind }: Pick<When, 'kind'>, outcome: RuleOutcome): readonly EffectKind[] | undefined {
+  if (kind !== undefined) return oneOrMore(kind);
+  return outcome === 'allow' ? ['tool'] : undefined;
+}
+
+/** Whether the rule can match calls of tools, and whether it can match other requests. */
+export function kindPartsOf(when: When, outcome: RuleOutcome): { readonly tools: boolean; readonly others: boolean } {
+  const kinds = kindsOf(when, outcome) ?? EFFECT_KINDS;
+  return {
+    tools: kinds.includes('tool') && when.uri === undefined && when.asks === undefined,
+    others: kinds.some((kind) => kind !== 'tool'),
+  };
+}
+
+/** Returns the list of a field that accepts one value or several. */
+export function oneOrMore<T extends string>(one: T | readonly T[]): readonly T[] {
+  return typeof one === 'string' ? [one] : one;
 }
 
 /** Conditions by what they read: the principal, the tool, the call. A rule without `call` can be decided in a list. */
@@ -96,12 +132,13 @@ function compilePrincipal(when: When): readonly RuleCondition[] {
   ];
 }
 
-/** Compiles the conditions on server, tool and verb. Budgets use them too. */
+/** Compiles the conditions on kind, server, tool and verb. Budgets use them too. */
 export function compileTarget(
-  { tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>,
+  { kind, tools, servers, trust, verbs }: Pick<When, 'kind' | 'tools' | 'servers' | 'trust' | 'verbs'>,
   refuse: Refuse,
 ): readonly RuleCondition[] {
   return [
+    ...(kind === undefined ? [] : [{ kinds: setOf(oneOrMore(kind)) }]),
     ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
     ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
     ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
@@ -126,11 +163,39 @@ function compileCall(when: When, reading: Reading): readonly RuleCondition[] {
     ...compilePaths(when, reading),
     ...compileUrls(when, reading),
     ...compileCommands(when, reading),
+    ...compileRequests(when, reading),
     ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
     ...(when.time === undefined
       ? []
       : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
     ...compileArgumentTests(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
+  ];
+}
+
+/** Compiles the conditions of lib/requests.rego. */
+function compileRequests({ uri, asks = {} }: When, { need, refuse }: Reading): readonly RuleCondition[] {
+  const { mode, fields, maxTokens } = asks;
+  const { min, max } = maxTokens ?? {};
+  if (min !== undefined && max !== undefined && min > max)
+    refuse(['asks', 'maxTokens'], `no number is at least ${min} and at most ${max}; swap them`);
+  const refuseAsk: Refuse = (path, message) => refuse(['asks', ...path], message);
+  return [
+    ...(uri === undefined
+      ? []
+      : [{ request: 'uri', need, text: allOf('uri', oneOrMore(uri), { refuse, add: addUri }) }]),
+    ...(mode === undefined ? [] : [{ request: 'mode', need, text: { equal: setOf([mode]) } }]),
+    ...(fields === undefined
+      ? []
+      : [{ request: 'fields', need, text: allOf('fields', fields, { refuse: refuseAsk, add: addText }) }]),
+    ...(maxTokens === undefined
+      ? []
+      : [
+          {
+            request: 'maxTokens',
+            need,
+            tests: [...(min === undefined ? [] : [{ min }]), ...(max === undefined ? [] : [{ max }])],
+          },
+        ]),
   ];
 }
 

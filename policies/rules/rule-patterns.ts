@@ -1,7 +1,7 @@
 /** Compiles the patterns of YAML rules to the cheapest form that wasm matches exactly. Refuses misleading patterns. */
 import { parseHost } from '../../catalogs/readers/hosts.ts';
 import { globProblem, patternProblem } from '../../catalogs/readers/path-globs.ts';
-import { canonicalPath, portOf } from '../../catalogs/readers/urls.ts';
+import { canonicalPath, canonicalUri, portOf } from '../../catalogs/readers/urls.ts';
 
 /** What lib/match.rego matches. A text matches if it matches any of the forms; an absent form matches nothing. */
 export interface PatternForms {
@@ -111,6 +111,24 @@ function addAddress(forms: PatternForms, base: string, path: readonly string[]):
   else if (!text.includes('*')) (forms.equal ??= nullMap())[text] = true;
   else if (!/^[^*]+\/\*\*$/.test(text) || !addCommonPath(forms, text))
     (forms.regex ??= []).push(`^${quoteRegex(base)}/${pathRegex(path)}$`);
+}
+
+/** Adds a glob of URIs: `scheme:…`, in which `*` matches within a segment and `**` across segments. */
+export function addUri(forms: PatternForms, pattern: string): void {
+  refuseForeign(pattern);
+  if (!/^[a-z][a-z0-9+.-]*:/.test(pattern))
+    throw new PatternError(`"${pattern}" is not a URI: begin it with a scheme in lower case, as in docs://manual/**`);
+  const plain = canonicalUri(pattern);
+  if (plain !== pattern)
+    throw new PatternError(
+      plain === ''
+        ? `"${pattern}" can match no URI: write it as RFC 3986 says, without empty, "." and ".." parts, and file:///…`
+        : `"${pattern}" can match no URI: write it as ${plain}`,
+    );
+  const segments = pattern.split('/');
+  if (segments.some((segment) => segment !== '**' && segment.includes('**')))
+    throw new PatternError(`"${pattern}": ** must stand alone between slashes`);
+  addSegments(forms, segments);
 }
 
 /** Forms for paths inside the workspace (relative) and outside it (absolute); see PathFact. */

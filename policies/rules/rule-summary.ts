@@ -3,7 +3,7 @@
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
 import { definedFields } from '../../catalogs/text/collections.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
-import type { ArgumentTests, RuleOutcome, When } from './rule-conditions.ts';
+import { type ArgumentTests, oneOrMore, type RuleOutcome, type When } from './rule-conditions.ts';
 import type { TimeWindow } from './time-windows.ts';
 
 const MAX_NAMES = 3;
@@ -49,6 +49,8 @@ const CONDITION_WORDS = {
   hosts: (hosts, one) => `${one} host is ${some(hosts)}`,
   schemes: (schemes, one) => `${one} URL has the scheme ${some(schemes)}`,
   urls: (urls, one) => `${one} URL is ${some(urls)}`,
+  uri: (uris, one) => `${one} URI is ${some(oneOrMore(uris))}`,
+  asks: (asks, one) => sayAsks(asks, one),
   commands: (commands, one) => `${one} command begins with ${some(commands)}`,
   exceptCommands: (commands, one) => `${one} command begins with none of ${some(commands)}`,
   opaque: (opaque) =>
@@ -89,7 +91,7 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Argumen
 }
 
 /** Conditions that read only the caller, the tool, or arguments. */
-const ARGUMENTS_OR_CALLER = wordSet('tools servers trust args roles groups principals origins profiles owner');
+const ARGUMENTS_OR_CALLER = wordSet('kind tools servers trust args roles groups principals origins profiles owner');
 
 /** Whether the rule reads nothing of the call but arguments. */
 function isArgumentsOnly(when: When): boolean {
@@ -107,6 +109,14 @@ function sayTests({ equals, in: among, prefix, pattern, min, max, present }: Arg
     ...(present === undefined ? [] : [present ? 'is given' : 'is not given']),
   ];
   return words.join(' and ');
+}
+
+function sayAsks({ mode, fields, maxTokens }: NonNullable<When['asks']>, one: string): string {
+  return [
+    ...(mode === undefined ? [] : [`it asks in mode ${mode}`]),
+    ...(fields === undefined ? [] : [`${one} field is ${some(fields)}`]),
+    ...(maxTokens === undefined ? [] : [`maxTokens ${sayTests(maxTokens)}`]),
+  ].join(' and ');
 }
 
 function sayTime({ days, from, to, zone }: TimeWindow): string {

@@ -88,7 +88,7 @@ No rule in warn or shadow has fired in the last 7 days.
     const { gateway } = await assembleOnDemand(config, {});
     const session = gateway.openSession(principalForStdio(config, { user: 'x' }), 'stdio');
     for (let times = 0; times < 3; times += 1)
-      await gateway.callTool(session, {
+      await gateway.perform(session, {
         name: 'read',
         args: parseJsonDoc('{"path": "a.txt"}'),
         signal: new AbortController().signal,

@@ -50,7 +50,16 @@ const ended = fc.record({
 });
 
 const principal = { id: 'a"b', role: 'agent', profiles: ['p'], origin: 'https://é.example', groups: [] } as const;
-const start = { id: 'd1', principal, session: 's1', requestedName: '', argBytes: 0, startedAt: 0, revision: 'r' };
+const start = {
+  id: 'd1',
+  principal,
+  session: 's1',
+  requestedName: '',
+  kind: 'tool',
+  argBytes: 0,
+  startedAt: 0,
+  revision: 'r',
+};
 
 /** Returns the record of a call that was sent, without its facts. */
 async function recordOf(end: SentCall, now: number): Promise<unknown> {

@@ -12,6 +12,7 @@ import { WorkspaceFiles } from '../../facade/call/lowering/workspace-files.ts';
 import type { EndedCall } from '../../facade/call/record.ts';
 import { refusalReply } from '../../facade/call/refusal.ts';
 import type { ArgsShape } from '../../facade/call/validate.ts';
+import { operationOf } from '../../facade/operations/operation-table.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { Metrics } from '../../facade/runtime/metrics/metrics.ts';
 import { CallTally } from '../../facade/serve/host/call-statistics.ts';
@@ -145,7 +146,9 @@ describe('decide', () => {
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
     const request = { name: 's_t', args: bound.doc, signal: session.closed };
-    return allowedCall(await decide(deps, { policy, caller, exposed, bound, request })).consent;
+    return allowedCall(
+      await decide(deps, { operation: operationOf('tools/call'), policy, caller, exposed, bound, request }),
+    ).consent;
   };
 
   it('continues only with a literal allow' + verifies('CY-16'), async () => {
@@ -205,6 +208,7 @@ describe('Metrics', () => {
       principal,
       session: 's',
       requestedName: 'made-up',
+      kind: 'tool' as const,
       argBytes: 0,
       startedAt: 0,
       revision: 'r',

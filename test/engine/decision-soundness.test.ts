@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readCallDecision } from '../../policies/engine/decision-reader.ts';
-import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
+import { type CallDecision, EFFECT_KINDS, type ListTool, type Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { type CallOf, callOf, PRINCIPAL, policyOf, profile, settings, toolOf } from './policy-fixture.ts';
 import {
@@ -9,6 +9,7 @@ import {
   facts,
   OUTCOMES,
   principals,
+  requests,
   rules,
   SERVERS,
   SETTINGS,
@@ -113,6 +114,7 @@ describe('lists and calls agree', () => {
       { server, tool, verb: 'execute' as const, verbs: ['execute', 'read'] as const },
       { server, tool, verb: 'read' as const, facts: [] },
       { server, tool, verb: 'execute' as const, facts: ['command', 'urls'] as const },
+      ...EFFECT_KINDS.map((kind) => ({ kind, server, tool, verb: 'read' as const })),
     ]),
   );
   /** What a call of the tool can carry, if the list knows it. */
@@ -126,23 +128,37 @@ describe('lists and calls agree', () => {
   it('no hidden tool is callable, no tool listed always is denied, and a maybe promises neither' +
     verifies('CY-11', 'CY-16'), async () => {
     await fc.assert(
-      fc.asyncProperty(rules, principals, fc.array(facts, { minLength: 5, maxLength: 5 }), async (all, over, calls) => {
-        const policy = await policyOf(all, { settings: SETTINGS });
-        const principal: Principal = { ...PRINCIPAL, ...over };
-        const decisions = await policy.list(principal, tools);
-        for (const [number, tool] of tools.entries()) {
-          for (const verb of tool.verbs ?? [tool.verb])
-            for (const call of calls) {
-              const { outcome } = await policy.call(
-                callOf({ principal: over, server: tool.server, tool: tool.tool, verb, ...carried(call, tool) }),
-              );
-              const verdict = decisions[number]?.verdict;
-              expect([verdict, outcome]).not.toEqual(['never', 'allow']);
-              expect([verdict, outcome]).not.toEqual(['never', 'ask']);
-              if (verdict === 'always') expect(outcome).toBe('allow');
-            }
-        }
-      }),
+      fc.asyncProperty(
+        rules,
+        principals,
+        fc.array(fc.tuple(facts, requests), { minLength: 5, maxLength: 5 }),
+        async (all, over, calls) => {
+          const policy = await policyOf(all, { settings: SETTINGS });
+          const principal: Principal = { ...PRINCIPAL, ...over };
+          const decisions = await policy.list(principal, tools);
+          for (const [number, tool] of tools.entries()) {
+            for (const verb of tool.verbs ?? [tool.verb])
+              for (const [call, request] of calls) {
+                // A request of this kind has its own facts.
+                const own = request.kind === tool.kind ? request : { kind: tool.kind ?? 'tool' };
+                const { outcome } = await policy.call(
+                  callOf({
+                    ...own,
+                    principal: over,
+                    server: tool.server,
+                    tool: tool.tool,
+                    verb,
+                    ...carried(call, tool),
+                  }),
+                );
+                const verdict = decisions[number]?.verdict;
+                expect([verdict, outcome]).not.toEqual(['never', 'allow']);
+                expect([verdict, outcome]).not.toEqual(['never', 'ask']);
+                if (verdict === 'always') expect(outcome).toBe('allow');
+              }
+          }
+        },
+      ),
       { numRuns: 80 },
     );
   }, 240_000);

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readYaml } from '../../facade/config/reading/yaml-document.ts';
-import { costOfCall, EXPENSIVE_MS, weighRules, weightOfTool } from '../../policies/engine/decision-cost.ts';
+import { costOfCall, EXPENSIVE_MS, weighRules, weightOfEffect } from '../../policies/engine/decision-cost.ts';
 import { readLibrary } from '../../policies/engine/policy-library.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { dropCache, SOUND_CACHE_PATTERNS } from '../../policies/engine/wasm/wasm-module.ts';
@@ -106,12 +106,10 @@ function isDear(rules: number, whenOf: (number: number) => When, call: CallOf): 
       }),
     }),
   );
-  const weights = weighRules(
-    { list, index: { tool: {}, server: {}, verb: {}, any: list.map((_, number) => number) } },
-    {},
-  );
+  const all = { tool: {}, server: {}, verb: {}, any: list.map((_, number) => number) };
+  const weights = weighRules({ list, index: { tools: all, others: all } }, {});
   const input = callOf(call);
-  return costOfCall(weightOfTool(weights, input.effect), input, { cached: true }) >= EXPENSIVE_MS;
+  return costOfCall(weightOfEffect(weights, input.effect), input, { cached: true }) >= EXPENSIVE_MS;
 }
 
 const nested = (depth: number): unknown => JSON.parse(`${'['.repeat(depth)}1${']'.repeat(depth)}`);

@@ -179,11 +179,11 @@ describe('the input of a list', () => {
   it('names every verb that a tool may have', () => {
     const text = listInputText(PRINCIPAL, [toolOf(), toolOf({ verbs: ['read', 'execute'], primitive: 'bash' })]);
     expect(JSON.parse(text)).toMatchObject({
-      version: 1,
+      version: 2,
       phase: 'list',
       principal: PRINCIPAL,
       tools: [
-        { server: 'git', tool: 'status', verbs: ['read'] },
+        { kind: 'tool', server: 'git', tool: 'status', verbs: ['read'] },
         { verbs: ['read', 'execute'], primitive: 'bash' },
       ],
     });

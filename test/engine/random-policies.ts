@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { callInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
-import type { CallInput } from '../../policies/port.ts';
+import { type CallInput, EFFECT_KINDS } from '../../policies/port.ts';
 import { compileSettings, type PolicySettings } from '../../policies/rules/policy-settings.ts';
 import { compileRules, type YamlRuleDocument } from '../../policies/rules/rule-compiler.ts';
 import { findRuleFaults } from '../../policies/rules/rule-faults.ts';
@@ -38,6 +38,14 @@ const fields = {
   exceptCommands: some(['ls', 'git']),
   readable: fc.boolean(),
   schemes: some(['https', 'ftp']),
+  kind: fc.constantFrom('tool', 'resource', ['tool', 'resource'], ['sampling', 'elicitation'], [...EFFECT_KINDS]),
+  uri: some(['docs://a/**', 'docs://*/x', 'mem:b']),
+  asks: fc.constantFrom(
+    { mode: 'form' },
+    { fields: ['name', 'pass*'] },
+    { maxTokens: { max: 100 } },
+    { mode: 'form', fields: ['*'] },
+  ),
   args: fc.constantFrom(
     { n: { min: 2 } },
     { n: { max: 2, min: 0 } },
@@ -135,11 +143,34 @@ export const facts = fc.record({
   ),
   labels: fc.subarray(['secret', 'public']),
 });
-export const targets = fc.record({
+const named = {
   server: fc.constantFrom(...SERVERS),
   tool: fc.constantFrom(...TOOLS),
   verb: fc.constantFrom(...VERBS),
-});
+};
+/** Calls of tools. */
+export const tools = fc.record(named);
+/** Requests of other kinds. */
+export const requests = fc.oneof(
+  fc.record({ ...named, kind: fc.constantFrom('prompt' as const, 'completion' as const, 'roots' as const) }),
+  fc.record({
+    ...named,
+    kind: fc.constant('resource' as const),
+    uri: fc.constantFrom('docs://a/x', 'DOCS://b/x', 'docs://a/../x', 'mem:b'),
+  }),
+  fc.record({
+    ...named,
+    kind: fc.constant('elicitation' as const),
+    asks: fc.constantFrom({}, { mode: 'url' as const }, { mode: 'form' as const, fields: ['name', 'password'] }),
+  }),
+  fc.record({
+    ...named,
+    kind: fc.constant('sampling' as const),
+    asks: fc.constantFrom({}, { maxTokens: 99 }, { maxTokens: 101 }),
+  }),
+);
+/** Effects of any kind, most of them calls of tools. */
+export const targets = fc.oneof({ arbitrary: tools, weight: 2 }, requests);
 
 interface Deciding {
   readonly naive?: boolean;
@@ -157,7 +188,7 @@ export function decideInFull(
   const config = {
     version: 1,
     ...compileSettings(own),
-    rules: { list, index: naive ? scanned : index },
+    rules: { list, index: naive ? { tools: scanned, others: scanned } : index },
     modes: {},
     mode: 'enforce',
     places: {},

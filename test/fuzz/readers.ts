@@ -20,7 +20,7 @@ import { createWorkspace } from '../../adapters/primitives/workspace/workspace-s
 import type { JsonObject } from '../../adapters/rpc/message-parser.ts';
 import { MessageReader } from '../../adapters/rpc/message-reader.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
-import { readPromptList, readToolList } from '../../adapters/supervisor/tool-list.ts';
+import { readServerList, readToolList } from '../../adapters/supervisor/tool-list.ts';
 import { loadMapping, type MAPPINGS } from '../../catalogs/primitives/primitive-mapping.ts';
 import { readBody } from '../../facade/serve/http/request-body.ts';
 import type { Target } from './targets.ts';
@@ -189,7 +189,7 @@ async function listed(pages: readonly JsonDoc<JsonObject>[]): Promise<unknown> {
       });
     };
   };
-  return [await readToolList(next()), await readPromptList(next())];
+  return [await readToolList(next()), await readServerList('prompts', next())];
 }
 
 function chunksOf(text: string, size: number): readonly Buffer[] {

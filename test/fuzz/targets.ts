@@ -56,6 +56,7 @@ import { commandFact } from '../../facade/call/lowering/command-facts.ts';
 import { bindArguments } from '../../facade/call/validate.ts';
 import { markExactNumbers, restoreExactNumbers } from '../../facade/output/exact-numbers.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { shapeResult, withMeta } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
@@ -107,6 +108,7 @@ function shaped(doc: JsonDoc<ToolResult>): unknown {
   return shapeResult(doc, {
     cap: { bytes: 30_000, lines: 2_000 },
     mediaBytes: 1_048_576,
+    form: TOOL_FORM,
     headShare: 0.3,
     redactor,
     raw: false,

@@ -7,6 +7,7 @@ import { JsonText, joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { ShapeRequest } from '../../facade/output/content-cut.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { type Shaped, shapeResult } from '../../facade/output/result-shape.ts';
 import { replyText } from '../../facade/serve/reply-text.ts';
 import { LineWriter } from '../../facade/serve/stdio-transport.ts';
@@ -19,6 +20,7 @@ redactor.register(SECRET);
 const request = (more: Partial<ShapeRequest> = {}): ShapeRequest => ({
   cap: { bytes: 8_000_000, lines: 1_000_000 },
   mediaBytes: 1_048_576,
+  form: TOOL_FORM,
   headShare: 1,
   redactor,
   raw: false,

@@ -22,6 +22,7 @@ import { type JsonDoc, joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { ShapeRequest } from '../../facade/output/content-cut.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { shapeResult } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { ownMark } from '../../facade/state/process-mark.ts';
@@ -42,6 +43,7 @@ function request(more: Partial<ShapeRequest> = {}): ShapeRequest {
   return {
     cap: { bytes: 1000, lines: 50 },
     mediaBytes: 1_048_576,
+    form: TOOL_FORM,
     headShare: 1,
     redactor: new Redactor(),
     raw: false,

@@ -37,6 +37,7 @@ export function endedCall(
       principal,
       session: 's',
       requestedName: 'read',
+      kind: 'tool' as const,
       argBytes: argsText.length,
       startedAt: NOON,
       revision: 'r1',

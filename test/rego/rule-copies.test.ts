@@ -268,7 +268,7 @@ deny contains "seven"
       'tollgate_deny_tool_by_0["x"] contains ["4",  "five"] if input.effect.tool in {"x", "w"}',
       'tollgate_deny_call_by_1["a"] contains ["5",  "six"] if { input.run == "a" }',
       'tollgate_deny_call_by_1["b"] contains ["6",  "six"] if { input.run == "b" }',
-      'tollgate_deny_kind contains ["7",  "seven"]',
+      'tollgate_deny_group contains ["7",  "seven"]',
     ]);
   });
 
@@ -294,7 +294,7 @@ is_dev if input.principal.role == "developer"
 `,
     });
     expect(staged.slice(staged.indexOf('tollgate_open'))).toBe(
-      `tollgate_open_allow_kind contains ["0", ["allow","deny"]] if {
+      `tollgate_open_allow_group contains ["0", ["allow","deny"]] if {
 is_dev; some group in input.principal.groups
 
 group == "web"

@@ -291,7 +291,7 @@ describe('broken Rego is refused at its place', () => {
     [
       'a field that the input has not',
       rego('deny contains "x" if input.effect.tol == "a"'),
-      /^team\/a\.rego:3:22: undefined ref: input\.effect\.tol; known names: arguments, command/,
+      /^team\/a\.rego:3:22: undefined ref: input\.effect\.tol; known names: address, arguments, asks, command, kind/,
     ],
     [
       'a key below a list',

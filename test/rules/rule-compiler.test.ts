@@ -225,7 +225,7 @@ describe('modes', () => {
 
 describe('the index', () => {
   const kindOf = (when: object): string => {
-    const { index } = compileRules([documentOf([{ id: 'a', outcome: 'deny', when }])], WORKSPACE);
+    const { tools: index } = compileRules([documentOf([{ id: 'a', outcome: 'deny', when }])], WORKSPACE).index;
     return [
       ...Object.entries(index.tool).map(([key]) => `tool ${key}`),
       ...Object.entries(index.server).map(([key]) => `server ${key}`),

@@ -1,4 +1,5 @@
 /** Cases for every field of a YAML rule: calls that match the rule, and calls that do not. */
+import { type AskFact, EFFECT_KINDS, type EffectKind } from '../../policies/port.ts';
 import type { CallOf } from '../engine/policy-fixture.ts';
 
 /** `when` of one rule, with the calls that match and those that do not, by outcome. */
@@ -22,6 +23,8 @@ const bash = (commands: CallOf['commands'], starts = false): CallOf => ({
   commands: commands ?? [],
   starts,
 });
+const resource = (uri: string): CallOf => ({ kind: 'resource', tool: 'resources/read', uri });
+const asks = (kind: EffectKind, fact: AskFact): CallOf => ({ kind, asks: fact });
 const args = (value: unknown): CallOf => ({ args: value });
 const long = { tollgate_long: true, bytes: 100_000, sha256: '', head: 'a' };
 
@@ -555,6 +558,106 @@ export const FIELDS: readonly FieldCase[] = [
       { urls: ['ws://any.where/'] },
       { urls: ['https://localhost:3000/'] },
     ],
+  },
+
+  {
+    name: 'kind: one',
+    when: { kind: 'resource' },
+    fires: [resource('docs://a')],
+    rests: [{}, { kind: 'prompt', tool: 'resources/read' }],
+  },
+  {
+    name: 'kind: several, with tools',
+    when: { kind: ['tool', 'prompt'] },
+    fires: [{}, { kind: 'prompt', tool: 'brief' }],
+    rests: [resource('docs://a'), { kind: 'roots', tool: 'roots/list' }],
+  },
+  {
+    name: 'kind: absent, in a rule that denies or asks',
+    when: { servers: ['git'] },
+    outcomes: ['deny', 'ask'],
+    fires: [{}, ...EFFECT_KINDS.map((kind) => ({ kind }))],
+  },
+  {
+    name: 'kind: absent, in a rule that allows',
+    when: { servers: ['git'] },
+    outcomes: ['allow'],
+    fires: [{}, { kind: 'tool' }],
+    rests: EFFECT_KINDS.filter((kind) => kind !== 'tool').map((kind) => ({ kind })),
+  },
+  {
+    name: 'kind: absent, and a file of a resource',
+    when: { paths: ['**/.env'] },
+    outcomes: ['deny', 'ask'],
+    fires: [{ ...resource('file:///home/me/project/a/.env'), inside: ['a/.env'] }],
+    rests: [{ ...resource('file:///home/me/project/a/env'), inside: ['a/env'] }],
+  },
+
+  {
+    name: 'uri: a folder, one URI, a segment',
+    when: { kind: 'resource', uri: ['docs://manual/**', 'mem:one', 'db://*/rows'] },
+    fires: [
+      resource('docs://manual/a/b'),
+      resource('docs://manual'),
+      resource('DOCS://manual/%61'),
+      resource('mem:one'),
+      resource('db://x/rows'),
+    ],
+    strict: [
+      resource('docs://other/../manual/a'),
+      resource('docs://manual/%2e%2e/other'),
+      resource('docs://other//a'),
+      resource('docs://other/a%2Fb'),
+      resource('no uri'),
+      resource('docs://other/\u00e9'),
+      resource('file://host/a'),
+    ],
+    rests: [
+      {},
+      { kind: 'resource' },
+      resource('docs://manuals/a'),
+      resource('mem:one/two'),
+      resource('db://x/y/rows'),
+      resource('docs://MANUAL/a'),
+    ],
+  },
+  {
+    name: 'uri: one, without kind',
+    when: { uri: 'docs://a' },
+    outcomes: ['deny', 'ask'],
+    fires: [resource('docs://a'), { ...resource('docs://a'), kind: 'completion' }],
+    rests: [{}, resource('docs://b')],
+  },
+
+  {
+    name: 'asks: mode',
+    when: { kind: 'elicitation', asks: { mode: 'url' } },
+    fires: [asks('elicitation', { mode: 'url' })],
+    strict: [asks('elicitation', {}), { kind: 'elicitation' }],
+    rests: [{}, asks('elicitation', { mode: 'form' }), asks('sampling', {})],
+  },
+  {
+    name: 'asks: fields',
+    when: { kind: 'elicitation', asks: { fields: ['name', 'e*mail'] } },
+    fires: [asks('elicitation', { mode: 'form', fields: ['name', 'e-mail'] })],
+    strict: [
+      asks('elicitation', { mode: 'form', fields: ['name', 'password'] }),
+      asks('elicitation', { mode: 'form' }),
+      asks('elicitation', { mode: 'form', fields: ['', 'x'] }),
+      { kind: 'elicitation' },
+    ],
+    rests: [
+      asks('elicitation', { mode: 'form', fields: ['password'] }),
+      asks('elicitation', { mode: 'form', fields: [] }),
+      asks('elicitation', { mode: 'url' }),
+    ],
+  },
+  {
+    name: 'asks: maxTokens',
+    when: { kind: 'sampling', asks: { maxTokens: { min: 10, max: 20 } } },
+    fires: [asks('sampling', { maxTokens: 10 }), asks('sampling', { maxTokens: 20 })],
+    strict: [asks('sampling', {}), { kind: 'sampling' }],
+    rests: [{}, asks('sampling', { maxTokens: 9 }), asks('sampling', { maxTokens: 21 }), asks('elicitation', {})],
   },
 
   {

@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
+import { EFFECT_KINDS } from '../../policies/port.ts';
 import { findOpa, packageRoot, runOpa } from '../../policies/rego/opa-program.ts';
 import { compileSettings } from '../../policies/rules/policy-settings.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
@@ -85,6 +86,7 @@ const LIST = listInputText(
     toolOf({ server }),
     toolOf({ server, tool: 'push', verb: 'write' }),
     toolOf({ server, tool: 'get_a', verb: 'execute', verbs: ['execute', 'read'] }),
+    ...EFFECT_KINDS.map((kind) => toolOf({ kind, server, tool: 'resources/read' })),
   ]),
 );
 
@@ -136,6 +138,9 @@ describe('every field of a rule', () => {
       'urls',
       'time',
       'args',
+      'kind',
+      'uri',
+      'asks',
     ];
     expect(new Set(FIELDS.flatMap(({ when }) => Object.keys(when)))).toEqual(new Set(known));
   });

@@ -83,6 +83,15 @@ const RULES: readonly Readonly<Record<string, unknown>>[] = [
   { id: 'words', outcome: 'ask', when: { readable: false } },
   { id: 'others', outcome: 'ask', when: { exceptCommands: ['ls'] } },
   { id: 'three', outcome: 'ask', when: { urls: ['https://a.example/x'] } },
+  { id: 'four', outcome: 'ask', when: { kind: 'resource', uri: ['docs://a/**'] } },
+  {
+    id: 'five',
+    outcome: 'ask',
+    when: {
+      kind: ['elicitation', 'sampling'],
+      asks: { mode: 'url', fields: ['*token*'], maxTokens: { min: 10, max: 20 } },
+    },
+  },
 ];
 
 const compiled = (rules: readonly unknown[]): string => {
@@ -140,6 +149,7 @@ describe('every setting of the rules schema' + verifies('TR-79'), () => {
       'verbs',
       'schemes',
       'trust',
+      'kinds',
     ]);
     const unread = new Set<string>();
     const visit = (value: unknown): void => {

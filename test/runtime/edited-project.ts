@@ -71,7 +71,7 @@ export class Reloadable {
   }
 
   async call(session: Session, name: string, args: unknown, signal = new AbortController().signal): Promise<Said> {
-    const reply = await this.assembled.gateway.callTool(session, {
+    const reply = await this.assembled.gateway.perform(session, {
       name,
       args: parseJsonDoc(JSON.stringify(args)),
       signal,
@@ -92,7 +92,7 @@ export class Reloadable {
   }
 
   async list(session: Session): Promise<readonly string[]> {
-    const reply = await this.assembled.gateway.listTools(session, session.closed);
+    const reply = await this.assembled.gateway.list(session, 'tools/list', session.closed);
     if (reply.kind === 'error') throw new Error(reply.error.message);
     return (JSON.parse(joinText(reply.text)) as { tools: { name: string }[] }).tools.map(({ name }) => name);
   }

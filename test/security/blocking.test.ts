@@ -20,6 +20,7 @@ import { createValidator } from '../../catalogs/validation/validator.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { cleanResult } from '../../facade/output/result-cleaning.ts';
+import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
 import { cpuMs, tooFast } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
@@ -357,7 +358,11 @@ describe('more hostile characters than a result may have' + verifies('TR-44'), (
     expect(() => escapeHostile('\u007f'.repeat(2_000_001))).toThrow(refused);
     const result = { content: Array.from({ length: 11 }, () => ({ type: 'text', text: '\u007f'.repeat(200_000) })) };
     expect(() =>
-      cleanResult(parseJsonDoc(JSON.stringify(result)) as never, undefined, { redactor: new Redactor(), raw: false }),
+      cleanResult(parseJsonDoc(JSON.stringify(result)) as never, undefined, {
+        form: TOOL_FORM,
+        redactor: new Redactor(),
+        raw: false,
+      }),
     ).toThrow(refused);
   });
 });

@@ -4,6 +4,7 @@ import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import { type JsonDoc, joinText } from '../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { shapeResult } from '../../facade/output/result-shape.ts';
 import { ACT, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -16,6 +17,7 @@ const shaped = async (
   const done = await shapeResult(parseJsonDoc(text) as JsonDoc<ToolResult>, {
     cap: CAP,
     mediaBytes: 1_048_576,
+    form: TOOL_FORM,
     headShare: 1,
     redactor: new Redactor(),
     raw: false,

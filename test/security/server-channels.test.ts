@@ -230,7 +230,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
 describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => {
   const NUMBERS = '[9007199254740993,1e400,0.1000000000000000055,-0,-9007199254740993.5]';
   const call = async (act: Act): Promise<Reply> =>
-    facade.assembled.gateway.callTool(session, {
+    facade.assembled.gateway.perform(session, {
       name: 'one_act',
       args: parseJsonDoc(JSON.stringify(act)),
       signal: new AbortController().signal,
@@ -411,7 +411,7 @@ describe.each([
     server.close();
   });
   const ask = (name: string): Promise<Reply> =>
-    far.assembled.gateway.callTool(own, {
+    far.assembled.gateway.perform(own, {
       name: `far_${name}`,
       args: parseJsonDoc('{}'),
       signal: new AbortController().signal,

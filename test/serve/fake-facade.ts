@@ -3,8 +3,8 @@
  * matters.
  */
 import { randomBytes } from 'node:crypto';
-import { readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
-import type { CallRequest, Facade, Reply, Session } from '../../facade/serve/facade-port.ts';
+import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
+import type { CallRequest, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
 import type { Principal } from '../../policies/port.ts';
 
 export const ALICE: Principal = { id: 'alice', role: 'user', groups: [], profiles: [], origin: 'claude' };
@@ -29,7 +29,13 @@ export class FakeFacade implements Facade {
 
   openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
     const end = new AbortController();
-    const session: Session = { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal };
+    const session: Session = {
+      id: randomBytes(16).toString('hex'),
+      principal,
+      transport,
+      client: {},
+      closed: end.signal,
+    };
     this.#ends.set(session, end);
     this.opened.push(session);
     return session;
@@ -44,11 +50,17 @@ export class FakeFacade implements Facade {
     return this.words;
   }
 
-  listTools(session: Session, signal: AbortSignal): Promise<Reply> {
+  capabilities(): JsonObject {
+    return { tools: { listChanged: true } };
+  }
+
+  list(session: Session, _method: ListMethod, signal: AbortSignal): Promise<Reply> {
     return this.onList(session, signal);
   }
 
-  callTool(session: Session, request: CallRequest): Promise<Reply> {
+  onNotice(): void {}
+
+  perform(session: Session, request: CallRequest): Promise<Reply> {
     this.calls.push({ session, request });
     return this.onCall(request, session);
   }

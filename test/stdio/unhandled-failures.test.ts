@@ -66,6 +66,8 @@ it('an idle server that cannot be closed reports the failure only to callers tha
     connect: () => new Unending(),
     isKept: () => false,
     onToolsChanged: () => undefined,
+    onNotice: () => undefined,
+    capabilities: () => ({}),
     onLost: () => undefined,
     onStopped: () => undefined,
     report: () => undefined,

@@ -77,7 +77,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
     call: async (session, name, args, more = {}) => {
       const doc = parseJsonDoc(more.text ?? JSON.stringify(args));
       return read(
-        await gateway.callTool(session, {
+        await gateway.perform(session, {
           name,
           args: doc,
           signal: more.signal ?? new AbortController().signal,
@@ -86,7 +86,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
       );
     },
     list: async (session) => {
-      const reply = await gateway.listTools(session, session.closed);
+      const reply = await gateway.list(session, 'tools/list', session.closed);
       if (reply.kind === 'error') throw new Error(reply.error.message);
       return (JSON.parse(joinText(reply.text)) as { tools: { name: string }[] }).tools;
     },
@@ -118,7 +118,7 @@ function load(file: string, env: Record<string, string | undefined>): ReturnType
   }
 }
 
-function read(reply: Awaited<ReturnType<AssembledFacade['gateway']['callTool']>>): Answer {
+function read(reply: Awaited<ReturnType<AssembledFacade['gateway']['perform']>>): Answer {
   if (reply.kind === 'error')
     return {
       error: reply.error,

@@ -82,7 +82,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     const { gateway } = facade.assembled;
     const seen: unknown[] = [];
     const args = { duration: 1, steps: 3 };
-    const reply = await gateway.callTool(facade.open('a'), {
+    const reply = await gateway.perform(facade.open('a'), {
       name: 'everything_trigger-long-running-operation',
       args: { text: JSON.stringify(args), value: args, exact: true },
       signal: new AbortController().signal,

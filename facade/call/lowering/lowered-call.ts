@@ -52,10 +52,20 @@ export type Destination =
   | {
       readonly kind: 'server' | 'backend';
       readonly server: ServerAdapter;
+      /** See `UpstreamCall`. */
+      readonly method?: string;
       readonly tool: string;
       readonly args: BoundArguments['doc'];
     }
-  | { readonly kind: 'spill'; readonly read: (cap: Cap) => Promise<ServerAnswer> };
+  /** Tollgate answers itself, or the client does. */
+  | { readonly kind: 'own'; readonly answer: (limits: OwnLimits) => Promise<ServerAnswer> };
+
+/** What an answer without a server may use. Times in milliseconds. */
+export interface OwnLimits {
+  readonly cap: Cap;
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+}
 
 /** What lowering reads: files, spills, and the labels of the run. */
 export interface LoweringContext {
@@ -170,7 +180,7 @@ function lowerSpillRead(exposed: ExposedTool, bound: BoundArguments, { spills, o
     timeoutMs,
     hardTimeoutMs,
     headShare: 1,
-    destination: { kind: 'spill', read: (cap) => spills.read(args, owner, { ...cap, tool: exposed.name }) },
+    destination: { kind: 'own', answer: ({ cap }) => spills.read(args, owner, { ...cap, tool: exposed.name }) },
   };
 }
 

@@ -85,6 +85,9 @@ export function settingsOf(
     reconnectBackoffMs: written.reconnectBackoffMs ?? DEFAULTS.server.reconnectBackoffMs,
     ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? HEALTH_CHECK_MS }),
     labels: written.labels ?? [],
+    uri: written.uri ?? DEFAULTS.server.uri,
+    asks: written.asks ?? [],
+    process: written.process ?? DEFAULTS.server.process,
   };
 }
 

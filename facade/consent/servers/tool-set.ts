@@ -1,7 +1,7 @@
 /** The hash that binds consent to tools, over all that a server says, and the differences of a present list from it. */
 import { createHash } from 'node:crypto';
-import type { RawPrompt } from '../../../adapters/port.ts';
 import { canonicalJson, pinsOf } from '../../../catalogs/tools/definition-pin.ts';
+import type { RawPrompt } from '../../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 
 /** All texts of a server that could reach a model, and whether its annotations count. */

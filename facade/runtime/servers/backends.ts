@@ -24,6 +24,7 @@ const FACADE_ONLY = [
   'description',
   'source',
   'start',
+  'uri',
 ] as const;
 
 /** The settings that an adapter gets. */

@@ -248,7 +248,7 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
       };
       const call = (session: Session): Promise<Reply> =>
         calls.within({ by: principal, gone, correlation, timeoutMs }, session.closed, (signal) =>
-          parts.gateway.callTool(session, {
+          parts.gateway.perform(session, {
             name,
             args,
             signal,

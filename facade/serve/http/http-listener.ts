@@ -111,6 +111,7 @@ class HttpFront {
     );
     this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
     facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
+    facade.onNotice((notice, session) => this.#sessions.notice(notice, session));
   }
 
   get connections(): number {

@@ -2,7 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
-import type { Facade, Session } from '../facade-port.ts';
+import type { ClientNotice, Facade, Session } from '../facade-port.ts';
 import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
 import { openDispatch } from '../session-dispatch.ts';
@@ -21,6 +21,9 @@ export interface SessionOptions {
   readonly onFault: (thrown: unknown) => void;
 }
 
+/** The most notifications that wait for a stream. */
+const MAX_MISSED = 64;
+
 /** One client over HTTP. */
 export class HttpSession {
   readonly session: Session;
@@ -29,7 +32,8 @@ export class HttpSession {
   readonly holder: Principal;
   lastUsed: number;
   #stream: EventStream | undefined;
-  #missed: string | undefined;
+  /** Notifications that no stream has carried yet. Of equal ones, one stands for all. */
+  readonly #missed = new Set<string>();
 
   constructor(era: Era, opened: { readonly session: Session; readonly holder: Principal }, options: SessionOptions) {
     const { session, holder } = opened;
@@ -76,14 +80,19 @@ export class HttpSession {
     this.#stream?.end();
   }
 
-  /** The only such notification is list_changed, so one waiting notification stands for all missed ones. */
+  /** The oldest notification is dropped if too many wait for a stream. */
   #notify(text: string): void {
-    this.#missed = text;
+    this.#missed.add(text);
+    const [oldest = ''] = this.#missed;
+    if (this.#missed.size > MAX_MISSED) this.#missed.delete(oldest);
     this.#tellMissed();
   }
 
   #tellMissed(): void {
-    if (this.#missed !== undefined && this.#stream?.send(this.#missed) === true) this.#missed = undefined;
+    for (const text of this.#missed) {
+      if (this.#stream?.send(text) !== true) return;
+      this.#missed.delete(text);
+    }
   }
 }
 
@@ -166,6 +175,12 @@ export class SessionTable {
   toolsChanged(only?: Session): void {
     const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
     for (const session of concerned) session?.dispatch.toolsChanged();
+  }
+
+  /** Sends a notification to one session, or to all. */
+  notice(notice: ClientNotice, only?: Session): void {
+    const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
+    for (const session of concerned) session?.dispatch.notice(notice);
   }
 
   /** Call it every few seconds: it ends idle sessions and keeps streams alive. */

@@ -86,7 +86,7 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     const opened = message.kind === 'request' && message.method === 'initialize';
     return andThen(
-      session.dispatch.handle(message, (text) => sendProgress(visit, text)),
+      session.dispatch.handle(message, (text) => sendOnStream(visit, text)),
       (reply) => {
         answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
         session.lastUsed = options.now();
@@ -98,8 +98,9 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
   }
 }
 
-function sendProgress({ request, response }: EndpointRequest, text: string): void {
-  if (accepts(request, STREAM_RANGES)) new EventStream(response).send(text);
+/** Returns false if the message was not sent. */
+function sendOnStream({ request, response }: EndpointRequest, text: string): boolean {
+  return accepts(request, STREAM_RANGES) && new EventStream(response).send(text);
 }
 
 /** A client that disconnects does not cancel its call (transports, legacy revisions): only the answer is dropped. */

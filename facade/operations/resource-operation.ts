@@ -1,0 +1,176 @@
+/** The rows of resources/read, resources/subscribe and resources/unsubscribe. */
+import { fileURLToPath } from 'node:url';
+import { abortable, type ServerAnswer } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
+import { andThen } from '../../catalogs/text/awaitable.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import type { DecideSteps } from '../call/decide.ts';
+import type { EffectSource } from '../call/lowering/call-effect.ts';
+import type { LoweredCall, LoweringContext } from '../call/lowering/lowered-call.ts';
+import type { ResolveStep } from '../call/resolve.ts';
+import { type Shaped, type ShapeStep, shape } from '../call/shape.ts';
+import { type BindStep, type BoundArguments, bindArguments } from '../call/validate.ts';
+import type { ExposedTool } from '../exposure/exposed-tool.ts';
+import { EMPTY_TABLE } from '../exposure/name-table.ts';
+import { shownUri } from '../exposure/resource-tables.ts';
+import { RESOURCE_READER, resourceForm } from '../output/result-forms.ts';
+import { Spills } from '../output/spills.ts';
+import type { Operation } from './operation.ts';
+
+/** Finds the server of the URI. */
+const resolveResource: ResolveStep = async ({ resources }, { principal, session }, { args, signal }) => {
+  const { uri } = (args.value ?? {}) as { readonly uri?: unknown };
+  if (typeof uri !== 'string' || uri === '')
+    throw new TollgateError('WIRE_PARAMS', { detail: 'params.uri is not a URI.' });
+  return { table: EMPTY_TABLE, exposed: await abortable(resources.resolve(principal, uri, session), signal) };
+};
+
+/** Only the URI is sent, as the server itself names it. */
+const bindUri: BindStep = ({ value }, shape) => {
+  const { uri } = value as { readonly uri: string };
+  return bindArguments({ text: JSON.stringify({ uri }), value: { uri }, exact: true }, shape);
+};
+
+function lowerTo(method: string): DecideSteps['lower'] {
+  return (exposed, bound, context) => {
+    const uri = String(bound.doc.value.uri);
+    if (Spills.names(uri)) return lowerSpill(exposed, bound, context);
+    const { server } = exposed;
+    return andThen(context.files.resolve(sourceOf(server.name, method, uri)), ({ effect, pathHandles }) => ({
+      exposed,
+      effect: { ...effect, kind: 'resource', uri },
+      argsText: bound.doc.text,
+      args: bound.doc.value,
+      labels: server.labels,
+      timeoutMs: server.timeoutMs,
+      hardTimeoutMs: server.hardTimeoutMs,
+      headShare: 1,
+      pathHandles,
+      destination: { kind: 'server', server: server.adapter, method, tool: '', args: bound.doc },
+    }));
+  };
+}
+
+/** `file:` names a path, and http(s) an address. Rules on paths and hosts apply to resources, too. */
+function sourceOf(server: string, tool: string, uri: string): EffectSource {
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(uri)?.[1]?.toLowerCase();
+  const isFile = scheme === 'file';
+  return {
+    server,
+    tool,
+    semantics: {
+      verb: 'read',
+      ...(isFile && { paths: ['uri'] }),
+      ...((scheme === 'http' || scheme === 'https') && { urls: ['uri'] }),
+    },
+    args: { uri: isFile ? filePath(uri) : uri },
+  };
+}
+
+/** A file URI of another host, or with an encoded slash, has no path that rules could judge. */
+function filePath(uri: string): unknown {
+  try {
+    return fileURLToPath(uri);
+  } catch {
+    return {};
+  }
+}
+
+/** `spill://HANDLE`, and where to read on: `?offset=2001&limit=100`. */
+function lowerSpill(exposed: ExposedTool, bound: BoundArguments, { spills, owner }: LoweringContext): LoweredCall {
+  const uri = String(bound.doc.value.uri);
+  const [path = '', query] = uri.split('?', 2);
+  const asked = new URLSearchParams(query);
+  const numbers = ['offset', 'limit'].flatMap((key) => (asked.has(key) ? [[key, Number(asked.get(key))]] : []));
+  const args = { path, ...Object.fromEntries(numbers) };
+  const { effect, labels } = spills.source(path, owner);
+  const { timeoutMs, hardTimeoutMs } = exposed.server;
+  return {
+    exposed,
+    effect,
+    pathHandles: new CallPathHandles([]),
+    argsText: JSON.stringify(args),
+    args,
+    labels,
+    timeoutMs,
+    hardTimeoutMs,
+    headShare: 1,
+    destination: {
+      kind: 'own',
+      answer: async ({ cap }) => asContents(uri, await spills.read(args, owner, { ...cap, tool: RESOURCE_READER })),
+    },
+  };
+}
+
+function asContents(uri: string, { value: { content = [] } }: { readonly value: ToolResult }): ServerAnswer {
+  const value = { contents: content.map(({ text = '' }) => ({ uri, mimeType: 'text/plain', text })) };
+  return { text: JSON.stringify(value), value: value as unknown as ToolResult, exact: true };
+}
+
+const shapeContents: ShapeStep = (deps, call) => {
+  const { uri } = call.allowed.lowered.effect;
+  const { server } = call.allowed.lowered.exposed;
+  return shape(deps, call, resourceForm(uri === undefined ? '' : shownUri(server, uri)));
+};
+
+/** Reads one resource, or a page of a spill of the same run. */
+export const RESOURCE_READ: Operation = {
+  kind: 'resource',
+  resolve: resolveResource,
+  bind: bindUri,
+  lower: lowerTo('resources/read'),
+  shape: shapeContents,
+};
+
+/** Notes in the session what it follows. The answer has no content. */
+function shapeSubscription(note: (subscribed: Set<string>, key: string) => void): ShapeStep {
+  return (_deps, { caller, allowed }) => {
+    const { server, uri = '' } = allowed.lowered.effect;
+    note(caller.session.subscribed, `${server} ${uri}`);
+    return NOTHING;
+  };
+}
+
+const NOTHING: Shaped = {
+  text: '{}',
+  sent: 2,
+  cut: false,
+  spilled: 0,
+  isError: false,
+  redactions: 0,
+  escaped: 0,
+  links: 0,
+};
+
+/** A spill never changes. */
+function lowerToServer(method: string): DecideSteps['lower'] {
+  const lower = lowerTo(method);
+  return (exposed, bound, context) => {
+    if (Spills.names(bound.doc.value.uri)) throw new TollgateError('UNKNOWN_RESOURCE');
+    return lower(exposed, bound, context);
+  };
+}
+
+/** Asks for a notification when a resource changes. Each notification is decided again. */
+export const RESOURCE_SUBSCRIBE: Operation = {
+  ...RESOURCE_READ,
+  lower: lowerToServer('resources/subscribe'),
+  shape: shapeSubscription((subscribed, key) => subscribed.add(key)),
+};
+/** Ends the same. */
+export const RESOURCE_UNSUBSCRIBE: Operation = {
+  ...RESOURCE_READ,
+  lower: lowerToServer('resources/unsubscribe'),
+  shape: shapeSubscription((subscribed, key) => subscribed.delete(key)),
+};
+/** A notification about a resource that a client follows: decided as a subscription, and sent to no server. */
+export const RESOURCE_UPDATED: Operation = {
+  ...RESOURCE_READ,
+  lower: (exposed, bound, context) =>
+    andThen(lowerToServer('resources/subscribe')(exposed, bound, context), (lowered) => ({
+      ...lowered,
+      destination: { kind: 'own', answer: async () => ({ text: '{}', value: {}, exact: true }) },
+    })),
+  shape: () => NOTHING,
+};

@@ -1,0 +1,88 @@
+/** Answers the requests that a server sends to the client during a call. */
+import { UpstreamError } from '../../adapters/port.ts';
+import { isObject, type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire-message.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type CallDependencies, perform } from '../call/call.ts';
+import type { AskingCall, ServerRequestAnswers } from '../call/server-channel.ts';
+import type { AskClient } from '../serve/facade-port.ts';
+import { clientOperation } from './client-operations.ts';
+
+/** Requests that one call may make in all, and at once. */
+const MAX_ROUNDS = 10;
+const MAX_OPEN = 2;
+const NO_PARAMS: JsonDoc<JsonObject> = { text: '{}', value: {}, exact: true };
+
+/** The requests of one call. */
+export class ServerRequests implements ServerRequestAnswers {
+  readonly #deps: CallDependencies;
+  readonly #call: AskingCall;
+  #rounds = 0;
+  #open = 0;
+
+  constructor(deps: CallDependencies, call: AskingCall) {
+    this.#deps = deps;
+    this.#call = call;
+  }
+
+  /**
+   * Returns the text of the client's result. Rejects with UpstreamError for the client's own error, and with
+   * UPSTREAM_REQUEST_DENIED for any refusal: its reason is in the audit.
+   */
+  readonly answer = async (method: string, params: JsonDoc<JsonObject> = NO_PARAMS): Promise<string> => {
+    const { request } = this.#call;
+    if (request.ask === undefined || this.#rounds >= MAX_ROUNDS || this.#open >= MAX_OPEN)
+      throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+    return this.#perform(method, params, request.ask);
+  };
+
+  /**
+   * Decides an error that asks the client to open URLs before it repeats the call (MCP 2025-11-25, elicitation). The
+   * client gets the error only if each URL is allowed. Throws URL_ELICITATION_DENIED.
+   */
+  readonly judgeUrls = async ({ rpc }: UpstreamError): Promise<void> => {
+    const { elicitations } = isObject(rpc.data) ? rpc.data : {};
+    const urls = Array.isArray(elicitations) ? (elicitations as readonly unknown[]) : [];
+    const isAsked = urls.length > 0 && urls.length <= MAX_ROUNDS && this.#call.request.ask !== undefined;
+    const passed: JsonDoc<JsonObject> = { text: '{}', value: {}, exact: true };
+    for (const asked of isAsked ? urls : [undefined]) {
+      const value = isObject(asked) ? { ...asked, mode: 'url' } : undefined;
+      if (value === undefined) throw new TollgateError('URL_ELICITATION_DENIED');
+      const doc = { text: JSON.stringify(value), value, exact: true };
+      await this.#perform('elicitation/create', doc, async () => passed).catch((cause: unknown) => {
+        throw new TollgateError('URL_ELICITATION_DENIED', { cause });
+      });
+    }
+  };
+
+  async #perform(method: string, params: JsonDoc<JsonObject>, ask: AskClient): Promise<string> {
+    const { caller, server, request } = this.#call;
+    const { session } = caller;
+    const { redactor, capsOf } = this.#deps;
+    this.#rounds += 1;
+    this.#open += 1;
+    try {
+      const { signal } = request;
+      const maxBytes = capsOf(caller.principal).argBytes;
+      const operation = clientOperation({ server, method, ask, signal, client: session.client, maxBytes, redactor });
+      const run = request.meta?.['tollgate/run'];
+      const reply = await perform(
+        this.#deps,
+        { session, operation },
+        {
+          method,
+          name: method,
+          args: params,
+          signal,
+          parent: caller.decision,
+          ...(run !== undefined && { meta: { 'tollgate/run': run } }),
+        },
+      );
+      if (reply.kind === 'result') return joinText(reply.text);
+      throw reply.upstream === undefined
+        ? new TollgateError('UPSTREAM_REQUEST_DENIED')
+        : new UpstreamError(reply.error);
+    } finally {
+      this.#open -= 1;
+    }
+  }
+}

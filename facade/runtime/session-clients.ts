@@ -1,0 +1,115 @@
+/** The clients of open sessions, as servers see them: what they support, and what they are told without a request. */
+import type { ServerNotice } from '../../adapters/port.ts';
+import { isObject, type JsonObject } from '../../adapters/rpc/wire-message.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { OpenSession } from '../call/identify.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { ServerMessages } from '../output/server-messages.ts';
+import type { ClientNotice, Session } from '../serve/facade-port.ts';
+
+/** The parts of a running facade that it reads. */
+export interface RunningFacade {
+  readonly sessions: ReadonlySet<OpenSession>;
+  readonly serversOf: (principal: Principal) => readonly string[];
+  /** What the configuration lets a server ask of clients. */
+  readonly asksOf: (server: string) => readonly string[];
+  /**
+   * Decides a notification about a resource that a session follows. Returns the URI for the client; undefined if it is
+   * refused.
+   */
+  readonly judgeUpdate: (session: OpenSession, server: string, uri: string) => Promise<string | undefined>;
+  readonly tell: (notice: ClientNotice, session: Session) => void;
+}
+
+/** Milliseconds within which several changes of one resource become one notification. */
+const UPDATE_MS = 200;
+
+/** Connects servers with the clients of a facade that is made after them. */
+export class SessionClients {
+  readonly #redactor: Redactor;
+  #facade: RunningFacade | undefined;
+  readonly #messages = new WeakMap<OpenSession, Map<string, ServerMessages>>();
+  /** Session and URI of notifications that wait. */
+  readonly #updating = new Set<string>();
+
+  constructor(redactor: Redactor) {
+    this.#redactor = redactor;
+  }
+
+  /** Sets the facade. Before, there is no session. */
+  attach(facade: RunningFacade): void {
+    this.#facade = facade;
+  }
+
+  /**
+   * Returns the capabilities that a handshake with a server declares: what the configuration opens to it and a client
+   * of it supports. `scope`: the only session that it serves. Without any session, all that the configuration opens.
+   */
+  capabilities(server: string, scope?: string): JsonObject {
+    const asks = this.#facade?.asksOf(server) ?? [];
+    if (asks.length === 0) return {};
+    const clients = this.#sessionsOf(server).filter(({ id }) => scope === undefined || id === scope);
+    const declared = asks.flatMap((kind) => {
+      const values = clients.map(({ client }) => client[kind]).filter(isObject);
+      if (clients.length > 0 && values.length === 0) return [];
+      return [[kind, Object.assign({}, ...values) as JsonObject] as const];
+    });
+    return Object.fromEntries(declared);
+  }
+
+  /** Passes on what a server says, to the sessions that it concerns. */
+  note(server: string, notice: ServerNotice): void {
+    if (notice.notice === 'log') return this.#log(server, notice);
+    for (const session of this.#sessionsOf(server)) {
+      if (notice.notice === 'changed')
+        this.#facade?.tell({ method: `notifications/${notice.list}/list_changed` }, session);
+      else if (session.subscribed.has(subscriptionKey(server, notice.uri))) this.#update(server, notice.uri, session);
+    }
+  }
+
+  #sessionsOf(server: string): readonly OpenSession[] {
+    const facade = this.#facade;
+    if (facade === undefined) return [];
+    return [...facade.sessions].filter(({ principal }) => facade.serversOf(principal).includes(server));
+  }
+
+  /** Messages while calls of several sessions run belong to no one of them, and could tell one about another. */
+  #log(server: string, { params, sessions }: Extract<ServerNotice, { notice: 'log' }>): void {
+    const session = [...(this.#facade?.sessions ?? [])].find(({ id }) => id === sessions[0]);
+    if (session === undefined || sessions.length > 1) return;
+    const known = this.#messages.get(session) ?? new Map<string, ServerMessages>();
+    this.#messages.set(session, known);
+    const messages =
+      known.get(server) ??
+      new ServerMessages({
+        server,
+        redactor: this.#redactor,
+        level: () => session.logLevel ?? 'info',
+        send: (notice) => this.#facade?.tell(notice, session),
+      });
+    known.set(server, messages);
+    messages.take(params);
+  }
+
+  /** Each notification is decided again: the policy may have changed since the subscription. */
+  #update(server: string, uri: string, session: OpenSession): void {
+    const key = `${session.id} ${subscriptionKey(server, uri)}`;
+    if (this.#updating.has(key)) return;
+    this.#updating.add(key);
+    setTimeout(() => {
+      this.#updating.delete(key);
+      void this.#tellUpdate(server, uri, session);
+    }, UPDATE_MS).unref();
+  }
+
+  async #tellUpdate(server: string, uri: string, session: OpenSession): Promise<void> {
+    const shown = await this.#facade?.judgeUpdate(session, server, uri);
+    if (shown !== undefined)
+      this.#facade?.tell({ method: 'notifications/resources/updated', params: { uri: shown } }, session);
+  }
+}
+
+/** Returns what names a subscription in a session. A name of a server contains no space. */
+function subscriptionKey(server: string, uri: string): string {
+  return `${server} ${uri}`;
+}
