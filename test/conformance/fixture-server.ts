@@ -18,12 +18,10 @@ export interface FixtureFiles {
   readonly stdio: string;
 }
 
-/** What the fixture offers, by name or URI. */
+/** What the fixture offers, by name. */
 export interface Offer {
   readonly tools: readonly string[];
-  readonly prompts: readonly { readonly name: string; readonly arguments: readonly string[] }[];
-  readonly resources: readonly string[];
-  readonly templates: readonly string[];
+  readonly prompts: readonly string[];
 }
 
 /**
@@ -72,15 +70,8 @@ async function offerOf(url: string): Promise<Offer> {
   await client.connect(new StreamableHTTPClientTransport(new URL(url)) as Transport);
   const { tools } = await client.listTools();
   const { prompts } = await client.listPrompts();
-  const { resources } = await client.listResources();
-  const { resourceTemplates } = await client.listResourceTemplates();
   await client.close();
-  return {
-    tools: tools.map(({ name }) => name),
-    prompts: prompts.map(({ name, arguments: args = [] }) => ({ name, arguments: args.map((one) => one.name) })),
-    resources: resources.map(({ uri }) => uri),
-    templates: resourceTemplates.map(({ uriTemplate }) => uriTemplate),
-  };
+  return { tools: tools.map(({ name }) => name), prompts: prompts.map(({ name }) => name) };
 }
 
 /** Resolves when the child has written a line that matches. Rejects with its output if it ends before. */
