@@ -59,10 +59,23 @@ export function countChecks(run: ScenarioRun | undefined): Cell {
 export function compareWith(direct: ScenarioRun | undefined, through: ScenarioRun | undefined): Cell {
   const cell = countChecks(through);
   if (direct === undefined || through === undefined) return cell;
-  const expected = countChecks(direct);
-  const fewer = cell.passed < expected.passed ? [`${cell.passed} checks passed, ${expected.passed} directly`] : [];
-  const hollow = [...fewer, ...otherAnswers(direct, through), ...missingRecords(through)];
+  const hollow = [...missingChecks(direct, through), ...otherAnswers(direct, through), ...missingRecords(through)];
   return { ...cell, hollow };
+}
+
+/**
+ * Checks that passed directly and did not even run through Tollgate. The suite reports a feature that a server may leave
+ * out, such as an answer by event stream, as information.
+ */
+function missingChecks(direct: ScenarioRun, through: ScenarioRun): readonly string[] {
+  const count = ({ checks }: ScenarioRun, wanted: string, statuses: readonly string[]): number =>
+    checks.filter(({ id, status }) => id === wanted && statuses.includes(status)).length;
+  const ids = [...new Set(direct.checks.map(({ id }) => id))];
+  return ids.flatMap((id) => {
+    const expected = count(direct, id, ['SUCCESS']);
+    const ran = count(through, id, ['SUCCESS', 'INFO', 'FAILURE', 'WARNING']);
+    return ran < expected ? [`check ${id} ran ${ran} times, ${expected} directly`] : [];
+  });
 }
 
 /** Requests that the two targets answered with another kind of answer or another content. */
