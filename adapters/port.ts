@@ -136,6 +136,12 @@ export interface ServerLists {
   readonly prompts: readonly RawPrompt[];
 }
 
+/** Severities of log messages, from the least severe (RFC 5424; MCP 2025-11-25, server/utilities/logging). */
+export const LOG_LEVELS = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'] as const;
+
+/** One of them. */
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
 /** What a server says without a request: it logs, a resource was updated, or a list besides its tools has changed. */
 export type ServerNotice =
   | { readonly notice: 'log'; readonly params: JsonDoc<JsonObject>; readonly sessions: readonly string[] }
@@ -238,6 +244,8 @@ export interface ServerAdapter {
   renew?(how: 'list' | 'process'): Promise<void>;
   /** Returns why the server accepts no call of this session now, or undefined. It may accept calls of others. */
   refuses?(scope: string): TollgateError | undefined;
+  /** Notes the least severe log level that a session wants. Absent: the server sends no log messages. */
+  setLogLevel?(scope: string, level: LogLevel): void;
   /** Ends the connection and every process behind it. Idempotent. */
   stop(): Promise<void>;
   /** Kills all its processes. Absent if it has none. */

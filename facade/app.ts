@@ -20,7 +20,7 @@ import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../catalogs/errors/error-table.ts';
 import { threadFile } from '../catalogs/programs/own-code.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
-import { KNOWLEDGE } from '../catalogs/servers/shipped-servers.ts';
+import { KNOWLEDGE, PROMPTS } from '../catalogs/servers/shipped-servers.ts';
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
 import { appendQuietly } from './audit/audit-log.ts';
@@ -33,6 +33,7 @@ import { KillSwitch } from './consent/switch/kill-switch.ts';
 import { createKnowledge } from './internal-servers/knowledge-server.ts';
 import { type KnowledgeStore, openKnowledgeStore } from './internal-servers/knowledge-store.ts';
 import { createManagement } from './internal-servers/management-server.ts';
+import { createPromptsServer } from './internal-servers/prompts-server.ts';
 import type { AssembleFacade } from './runtime/assembled-facade.ts';
 import { createFacadeAssembly } from './runtime/facade-assembly.ts';
 import { policyParts } from './runtime/policy-parts.ts';
@@ -65,7 +66,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       host: launchHost(current, shared),
       ...supervision.options(),
       capabilities: (server, scope) => shared.clients.capabilities(server, scope),
-      onNotice: (server, notice) => shared.clients.note(server, notice),
+      onNotice: (server, notice, scope) => shared.clients.note(server, notice, scope),
     });
     pools.add(pool);
     return supervised(pool, {
@@ -143,7 +144,10 @@ function answersFor(
     store?.close();
     store = undefined;
   };
-  return (name) => (name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management));
+  return (name) => {
+    if (name === PROMPTS) return createPromptsServer(current);
+    return name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management);
+  };
 }
 
 /** Connects the kill switch to the pool, and to the internal servers, which run in this process and not in the pool. */

@@ -8,6 +8,7 @@ import { SocketConnection } from '../stdio/socket-connection.ts';
 import { StdioConnection } from '../stdio/stdio-connection.ts';
 import { ConnectionSlots } from './connection-cap.ts';
 import { type ServerSettings, startRefusal } from './server-settings.ts';
+import { SessionProcesses } from './session-processes.ts';
 import type { AdapterOptions } from './supervisor.ts';
 import { UpstreamServer } from './upstream-server.ts';
 import { UpstreamSession } from './upstream-session.ts';
@@ -44,7 +45,8 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const server = new UpstreamServer({
+    const Made = settings.process === 'session' ? SessionProcesses : UpstreamServer;
+    const server = new Made({
       settings,
       slots: this.slots,
       options: this.options,

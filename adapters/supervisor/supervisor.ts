@@ -34,8 +34,8 @@ export interface AdapterOptions extends ProcessConnectionOptions {
    * process it is; absent if sessions share the server.
    */
   readonly capabilities?: (name: string, scope?: string) => JsonObject;
-  /** Called with what a server says without a request, unless it belongs to one call. */
-  readonly onNotice?: (name: string, notice: ServerNotice) => void;
+  /** Called with what a server says without a request, unless it belongs to one call. `scope` as above. */
+  readonly onNotice?: (name: string, notice: ServerNotice, scope?: string) => void;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

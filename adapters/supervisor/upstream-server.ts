@@ -6,6 +6,8 @@ import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.t
 import {
   type Health,
   type InvalidDefinition,
+  LOG_LEVELS,
+  type LogLevel,
   refusedState,
   type ServerAdapter,
   type ServerInfo,
@@ -45,6 +47,10 @@ export class UpstreamServer implements ServerAdapter {
   private readonly crashAttribution: CrashAttribution;
   private readonly tools: ToolCache;
   private readonly subscriptions = new Subscriptions();
+  private readonly logLevels = new Map<string, LogLevel>();
+  /** The least severe of them. */
+  private logLevel: LogLevel | undefined;
+  private readonly scope: string | undefined;
   /** The other lists, until they may have changed. */
   private readonly lists = new Map<keyof ServerLists, Promise<readonly unknown[]>>();
   private listener: (renewed?: 'renewed') => void = () => {};
@@ -56,7 +62,7 @@ export class UpstreamServer implements ServerAdapter {
 
   constructor(parts: ServerParts) {
     const { settings, options, scope } = parts;
-    [this.name, this.settings, this.options] = [settings.name, settings, options];
+    [this.name, this.settings, this.options, this.scope] = [settings.name, settings, options, scope];
     this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
       this.supervisor.connector.endIfIdle(),
     );
@@ -140,12 +146,18 @@ export class UpstreamServer implements ServerAdapter {
     return reading;
   }
 
+  setLogLevel(scope: string, level: LogLevel): void {
+    this.logLevels.set(scope, level);
+    this.logLevel = leastSevere(this.logLevels);
+    if (this.logLevel !== undefined) this.supervisor.connector.current?.useLogLevel(this.logLevel);
+  }
+
   private passNotice(notice: ServerNotice): void {
     if (notice.notice === 'changed') {
       if (notice.list === 'resources') this.lists.delete('resources/templates');
       this.lists.delete(notice.list);
     }
-    this.options.onNotice?.(this.name, notice);
+    this.options.onNotice?.(this.name, notice, this.scope);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
@@ -162,6 +174,7 @@ export class UpstreamServer implements ServerAdapter {
       session = this.supervisor.connector.current ?? (await this.supervisor.connectedForCall(call.signal));
       const admitting = call.method === undefined ? this.admit(call) : undefined;
       if (admitting !== undefined) await admitting;
+      if (this.logLevel !== undefined) session.useLogLevel(this.logLevel);
       this.usage.noteCall(call.scope);
       const result = await session.call(call, running);
       if (call.method !== undefined) this.subscriptions.note(call);
@@ -231,6 +244,8 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async endScope(scope: string): Promise<void> {
+    this.logLevels.delete(scope);
+    this.logLevel = leastSevere(this.logLevels);
     this.subscriptions.end(scope, this.supervisor.connector.current);
     this.usage.endSession(scope);
   }
@@ -358,6 +373,11 @@ export class UpstreamServer implements ServerAdapter {
   private report(event: ServerEventDetails, id: string): void {
     this.options.onEvent?.({ ...event, server: this.name, id });
   }
+}
+
+/** The server sends its messages once, for all sessions. */
+function leastSevere(levels: ReadonlyMap<string, LogLevel>): LogLevel | undefined {
+  return LOG_LEVELS.find((level) => [...levels.values()].includes(level));
 }
 
 /** The facts about a server at one moment. */

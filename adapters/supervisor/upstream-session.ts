@@ -3,7 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type ServerInfo, type ServerLists, type ServerNotice, type UpstreamCall, UpstreamError } from '../port.ts';
+import {
+  type LogLevel,
+  type ServerInfo,
+  type ServerLists,
+  type ServerNotice,
+  type UpstreamCall,
+  UpstreamError,
+} from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
 import { type Answer, Peer } from '../rpc/peer.ts';
@@ -33,6 +40,8 @@ const NEWEST = '2025-11-25';
 const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 
+/** Milliseconds for an answer that no one waits for. */
+const LEVEL_MS = 10_000;
 /** Asks the client to open URLs before the call is repeated (MCP 2025-11-25, elicitation). */
 const URL_ELICITATION_REQUIRED = -32042;
 
@@ -52,6 +61,7 @@ export class UpstreamSession {
   private lastMessageAt = Number.NEGATIVE_INFINITY;
   /** What the server declared at the handshake. */
   private offers: JsonObject = {};
+  private logLevel: LogLevel | undefined;
   /** The instructions that the server gave at the handshake. */
   instructions: string | undefined;
 
@@ -156,6 +166,13 @@ export class UpstreamSession {
     if (!this.has(kind === 'prompts' ? 'prompts' : 'resources')) return [] as unknown as ServerLists[Kind];
     const { entries } = await readServerList(kind, (params) => this.request(`${kind}/list`, params, timeoutMs));
     return entries as unknown as ServerLists[Kind];
+  }
+
+  /** Asks for log messages from this level on, once. A server without logging is not asked. */
+  useLogLevel(level: LogLevel): void {
+    if (this.logLevel === level || !this.has('logging')) return;
+    this.logLevel = level;
+    this.request('logging/setLevel', JSON.stringify({ level }), LEVEL_MS).catch(() => undefined);
   }
 
   /** Sends one request of Tollgate itself. `params` is JSON text. */

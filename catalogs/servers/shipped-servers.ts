@@ -5,6 +5,8 @@ import type { RawTool, Semantics, Verb } from '../tools/tool-definition.ts';
 export const KNOWLEDGE = 'knowledge';
 /** The server that tells a model about its other servers (HA-20). */
 export const MANAGEMENT = 'tollgate';
+/** The server of the owner's own prompts. It has no tools. */
+export const PROMPTS = 'prompts';
 
 /** An internal server, as it is known without asking it. */
 export interface ShippedServer {
@@ -110,6 +112,7 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
 export const SHIPPED: ReadonlyMap<string, ShippedServer> = new Map([
   [KNOWLEDGE, shipped(KNOWLEDGE_TOOLS, {})],
   [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive' })],
+  [PROMPTS, shipped([], {})],
 ]);
 
 /** A tool that `verbs` does not name only reads. */

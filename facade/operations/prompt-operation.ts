@@ -2,6 +2,7 @@
 import { abortable, type ServerAnswer } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
+import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { LowerStep } from '../call/decide.ts';
@@ -62,7 +63,8 @@ const shapePrompt: ShapeStep = (deps, call) => {
       PROMPT_FORM,
     );
   if (template.fallback === undefined) throw new TollgateError('PROMPT_INVALID');
-  return shape(deps, { ...call, answer: fallbackAnswer(template.fallback, args), isFallback: true }, PROMPT_FORM);
+  const replaced = { ...call, answer: fallbackAnswer(template.fallback, args), isFallback: true as const };
+  return andThen(shape(deps, replaced, PROMPT_FORM), (shaped) => ({ ...shaped, isFallback: true }));
 };
 
 /** Members other than the checked messages could carry other text to the model. */

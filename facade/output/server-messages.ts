@@ -1,7 +1,8 @@
 /** Guards the log messages that a server sends: their level, redacted and escaped data, a size and a rate. */
+import { LOG_LEVELS, type LogLevel } from '../../adapters/port.ts';
 import type { JsonDoc, JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
-import { type ClientNotice, LOG_LEVELS, type LogLevel } from '../serve/facade-port.ts';
+import type { ClientNotice } from '../serve/facade-port.ts';
 import type { Redactor } from './redactor.ts';
 import { mapStrings } from './result-cleaning.ts';
 

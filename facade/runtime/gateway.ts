@@ -1,5 +1,6 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
 import { isDeepStrictEqual } from 'node:util';
+import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -159,6 +160,12 @@ export class Gateway implements Facade {
       perform(deps, { session, operation: RESOURCE_UPDATED }, request),
     );
     return kind === 'result' ? shown.uri : undefined;
+  }
+
+  setLogLevel(session: Session, level: LogLevel): void {
+    session.logLevel = level;
+    for (const name of this.#snapshot.serversOf(session.principal))
+      this.#snapshot.catalog.servers.get(name)?.adapter.setLogLevel?.(session.id, level);
   }
 
   capabilities({ principal }: Session): JsonObject {

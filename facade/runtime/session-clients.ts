@@ -57,10 +57,12 @@ export class SessionClients {
     return Object.fromEntries(declared);
   }
 
-  /** Passes on what a server says, to the sessions that it concerns. */
-  note(server: string, notice: ServerNotice): void {
-    if (notice.notice === 'log') return this.#log(server, notice);
+  /** Passes on what a server says, to the sessions that it concerns. `scope`: the only session of the process. */
+  note(server: string, notice: ServerNotice, scope?: string): void {
+    if (notice.notice === 'log')
+      return this.#log(server, scope === undefined ? notice : { ...notice, sessions: [scope] });
     for (const session of this.#sessionsOf(server)) {
+      if (scope !== undefined && session.id !== scope) continue;
       if (notice.notice === 'changed')
         this.#facade?.tell({ method: `notifications/${notice.list}/list_changed` }, session);
       else if (session.subscribed.has(subscriptionKey(server, notice.uri))) this.#update(server, notice.uri, session);

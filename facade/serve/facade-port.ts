@@ -1,4 +1,5 @@
 /** The facade as the transports see it: sessions, lists and calls, with results as JSON text. */
+import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -23,12 +24,6 @@ export interface Session {
 
 /** What a host knows about a session that it opens. */
 export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf'>;
-
-/** Severities of log messages, from the least severe (RFC 5424). */
-export const LOG_LEVELS = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'] as const;
-
-/** One of them. */
-export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** A notification to a client. */
 export interface ClientNotice {
@@ -114,6 +109,8 @@ export interface Facade {
   closeSession(session: Session): Promise<void>;
   /** Text for the `instructions` field of initialize. Tollgate's own part has at most 1 kB. */
   instructions(session: Session): string;
+  /** Notes the least severe log level that a client wants, also towards its servers. */
+  setLogLevel(session: Session, level: LogLevel): void;
   /** Capabilities for the answer to the handshake. */
   capabilities(session: Session): JsonObject;
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;

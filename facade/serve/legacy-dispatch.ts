@@ -2,6 +2,7 @@
  * The protocol of sessions that begin with `initialize`. Unknown methods, and requests before the handshake, are
  * refused.
  */
+import { LOG_LEVELS, type LogLevel } from '../../adapters/port.ts';
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
@@ -15,8 +16,6 @@ import {
   type Facade,
   LIST_METHODS,
   type ListMethod,
-  LOG_LEVELS,
-  type LogLevel,
   type Reply,
   type SendMessage,
   type Session,
@@ -146,7 +145,7 @@ export class LegacyDispatch implements Dispatch {
     const level = params?.value.level;
     if (!LOG_LEVELS.includes(level as LogLevel))
       throw new TollgateError('WIRE_PARAMS', { detail: `level is none of ${LOG_LEVELS.join(', ')}.` });
-    this.#session.logLevel = level as LogLevel;
+    this.#facade.setLogLevel(this.#session, level as LogLevel);
     return '{}';
   }
 

@@ -34,6 +34,8 @@ export interface WireClient {
   /** Sends a request and returns the message that answers it. */
   request(method: string, params?: unknown): Promise<Json>;
   notify(method: string, params?: unknown): void;
+  /** Answers a request of the server. */
+  answer(id: number, result: unknown): void;
   /** Everything that came in besides answers: notifications, and requests, in order. */
   readonly received: readonly Json[];
   /** The text of the last line that came in. */
@@ -158,6 +160,7 @@ function connectPipes({ assembled }: TestFacade, as: string, answers: ClientAnsw
     received,
     lastLine: () => last,
     notify: (method, params) => send({ method, params }),
+    answer: (id, result) => send({ id, result }),
     request: (method, params) => {
       next += 1;
       const id = next;

@@ -67,22 +67,25 @@ describe('resources', () => {
     });
   });
 
-  it('are unknown without exposure, without a rule, and to an allow that names no kind' + verifies('PR-02'), async () => {
-    const unknown = { code: -32002, data: { code: 'UNKNOWN_RESOURCE' } };
-    for (const [expose, rules] of [
-      [{}, READS],
-      [{ resources: ['docs'] }, []],
-      [{ resources: ['docs'] }, [{ id: 'all', outcome: 'allow', when: { servers: ['docs'] } }]],
-    ] as const) {
-      facade = await startProtocol({ docs: DOCS }, { profiles: profile(expose), rules });
-      const client = await facade.connect();
-      expect((await client.request('resources/list')).result).toEqual({ resources: [] });
-      expect((await client.request('resources/read', { uri: 'docs+test://a' })).error).toMatchObject(unknown);
-      expect(facade.got('docs').map(({ method }) => method)).not.toContain('resources/read');
-      await facade.close();
-      facade = undefined;
-    }
-  });
+  it(
+    'are unknown without exposure, without a rule, and to an allow that names no kind' + verifies('PR-02'),
+    async () => {
+      const unknown = { code: -32002, data: { code: 'UNKNOWN_RESOURCE' } };
+      for (const [expose, rules] of [
+        [{}, READS],
+        [{ resources: ['docs'] }, []],
+        [{ resources: ['docs'] }, [{ id: 'all', outcome: 'allow', when: { servers: ['docs'] } }]],
+      ] as const) {
+        facade = await startProtocol({ docs: DOCS }, { profiles: profile(expose), rules });
+        const client = await facade.connect();
+        expect((await client.request('resources/list')).result).toEqual({ resources: [] });
+        expect((await client.request('resources/read', { uri: 'docs+test://a' })).error).toMatchObject(unknown);
+        expect(facade.got('docs').map(({ method }) => method)).not.toContain('resources/read');
+        await facade.close();
+        facade = undefined;
+      }
+    },
+  );
 
   it('are refused by a rule on paths, like a tool' + verifies('PR-03'), async () => {
     const rules = [...READS, { id: 'no-env', outcome: 'deny', message: 'Closed.', when: { paths: ['**/.env'] } }];
@@ -108,9 +111,7 @@ describe('resources', () => {
     await client.request('resources/read', { uri: 'docs+test://b' });
     await expect
       .poll(() => client.received)
-      .toEqual([
-        { jsonrpc: '2.0', method: 'notifications/resources/updated', params: { uri: 'docs+test://a' } },
-      ]);
+      .toEqual([{ jsonrpc: '2.0', method: 'notifications/resources/updated', params: { uri: 'docs+test://a' } }]);
     expect(other.received).toEqual([]);
     expect((await client.request('resources/unsubscribe', { uri: 'docs+test://a' })).result).toEqual({});
     expect(facade.got('docs').map(({ method }) => method)).toEqual(

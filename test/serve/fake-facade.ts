@@ -3,6 +3,7 @@
  * matters.
  */
 import { randomBytes } from 'node:crypto';
+import type { LogLevel } from '../../adapters/port.ts';
 import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { CallRequest, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -59,6 +60,10 @@ export class FakeFacade implements Facade {
   }
 
   onNotice(): void {}
+
+  setLogLevel(session: Session, level: LogLevel): void {
+    session.logLevel = level;
+  }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
     this.calls.push({ session, request });

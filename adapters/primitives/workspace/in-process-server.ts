@@ -79,6 +79,7 @@ export function withKillSwitch(
       halt(halted(inner.name));
       return refusal === undefined ? inner.call(call) : Promise.reject(refusal);
     },
+    ...(inner.list !== undefined && { list: (kind, signal) => inner.list!(kind, signal) }),
     health,
     info: () => inner.info(),
     onToolsChanged: (listener) => inner.onToolsChanged(listener),
