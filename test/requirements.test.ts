@@ -23,7 +23,7 @@ function citations(): Map<string, string[]> {
   for (const file of files) {
     const text = readFileSync(path.join(import.meta.dirname, file), 'utf8');
     for (const call of text.matchAll(/verifies(?:\(([^)]*)\)|: \[([^\]]*)\])/g)) {
-      for (const [id] of (call[1] ?? call[2] ?? '').matchAll(/[A-Z]{2}-\d{2,3}/g))
+      for (const [id] of (call[1] ?? call[2] ?? '').matchAll(/[A-Z]{2}-[A-Z]?\d{2,3}/g))
         found.set(id, [...(found.get(id) ?? []), file]);
     }
   }
