@@ -316,6 +316,8 @@ export interface ServerProbeResult {
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
+  /** Absent: none. */
+  readonly templates?: readonly RawResourceTemplate[];
   /** Tools that were left out, because their definitions do not match the protocol. Absent: none. */
   readonly unfit?: readonly InvalidDefinition[];
 }

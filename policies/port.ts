@@ -227,6 +227,8 @@ export interface Policy {
   readonly revision: string;
   /** Number of YAML rules in all files, without rules that are off. */
   readonly rules?: number;
+  /** Ids of the enforced YAML rules that deny or ask, in order. */
+  readonly ruleIds?: readonly string[];
   /** Returns one line (`file:line:col: …`) for each name in YAML rules that this server does not offer. */
   findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
   /** `args`: what `argsText` parses to, if known. Then the policy trusts that the text is one JSON object. */

@@ -168,7 +168,7 @@ function nameTaken(name: string): TollgateError {
 }
 
 /**
- * Starts or reaches a server, lists its tools and prompts, and ends it, for a person who decides about it. Calls no
+ * Starts or reaches a server, lists what it defines, and ends it, for a person who decides about it. Calls no
  * tool. Throws as ServerAdapter.start and listTools. `signal` ends it early.
  */
 export async function probeServer(
@@ -190,11 +190,13 @@ export async function probeServer(
     const info = await session.open(settings.connectTimeoutMs);
     const { entries: tools, unfit } = await session.listTools(PROBE_LIST_MS);
     const prompts = await session.list('prompts', PROBE_LIST_MS);
+    const templates = await session.list('resources/templates', PROBE_LIST_MS);
     const { instructions } = session;
     return {
       info,
       tools,
       prompts,
+      ...(templates.length > 0 && { templates }),
       ...(unfit.length > 0 && { unfit }),
       ...(instructions !== undefined && { instructions }),
     };

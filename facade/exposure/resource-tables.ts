@@ -2,8 +2,11 @@
  * The resources that a principal may read, by server. Lists and reads use the same table: a URI tells its server, and
  * the policy decides about the server.
  */
+import { isDeepStrictEqual } from 'node:util';
+import type { ServerLists } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { RawResourceTemplate } from '../../catalogs/tools/definition-schema.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import type { ListDecision, ListTool, Policy, Principal, Reason } from '../../policies/port.ts';
 import { WORKSPACE } from '../config/servers/server-names.ts';
@@ -26,6 +29,8 @@ export interface ResourceTablesParts {
   readonly serversOf: (principal: Principal) => readonly string[];
   readonly maxArgBytes: (principal: Principal) => number;
   readonly view: Preconditions['view'];
+  /** Returns the approved templates of a server; undefined if any template is approved. */
+  readonly approved: (server: string) => readonly RawResourceTemplate[] | undefined;
   readonly redactor: Redactor;
   /** Reads what other processes changed in the shared state. See `State.refresh`. */
   readonly refresh: () => Promise<void> | undefined;
@@ -127,7 +132,10 @@ export class ResourceTables {
   }
 
   #read<Kind extends ResourceList>(kind: Kind, servers: readonly ServedServer[], signal: CancelSignal) {
-    return readDefinitions({ servers, kind, redactor: this.#parts.redactor, signal });
+    const { redactor, approved } = this.#parts;
+    const admits = ({ name }: ServedServer, definition: ServerLists[Kind][number]): boolean =>
+      kind === 'resources' || (approved(name)?.some((one) => isDeepStrictEqual(one, definition)) ?? true);
+    return readDefinitions({ servers, kind, redactor, signal, admits });
   }
 
   /** A server with its own URIs could list one that looks like a URI of another server, or like a spill. */

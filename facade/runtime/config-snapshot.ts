@@ -1,7 +1,6 @@
 /** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
 import { randomUUID } from 'node:crypto';
 import { memoize } from '../../catalogs/text/collections.ts';
-import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import { type AuditLog, appendQuietly } from '../audit/audit-log.ts';
@@ -23,6 +22,7 @@ import { Grants } from '../consent/grants/grant-store.ts';
 import { createPlans, listPlans, type RunPlans } from '../consent/plan-mode.ts';
 import { joinPreconditions, type Preconditions } from '../consent/preconditions.ts';
 import { pendingToolsPrecondition, recordToolDrift } from '../consent/servers/pending-tools.ts';
+import type { ToolSet } from '../consent/servers/tool-set.ts';
 import { KillSwitch, masterSwitchPrecondition } from '../consent/switch/kill-switch.ts';
 import { Catalog } from '../exposure/catalog.ts';
 import { NameTables } from '../exposure/name-tables.ts';
@@ -175,7 +175,14 @@ export class Snapshot {
     const rulesOf = memoize((principal: Principal) => mergeProfiles(config, principal.profiles));
     const maxArgBytes = (principal: Principal): number => capsOf(principal).argBytes;
     const shown = { catalog, policy: () => policy, maxArgBytes, view: preconditions.view, redactor, refresh };
-    const resources = new ResourceTables({ ...shown, serversOf: (principal) => rulesOf(principal).resources });
+    const resources = new ResourceTables({
+      ...shown,
+      serversOf: (principal) => rulesOf(principal).resources,
+      approved: (server) => {
+        const set = this.approvedSet(server, shared);
+        return set === undefined ? undefined : (set.templates ?? []);
+      },
+    });
     const services: SnapshotServices = {
       refresh,
       files: new WorkspaceFiles(config),
@@ -183,7 +190,7 @@ export class Snapshot {
       prompts: new PromptTables({
         ...shown,
         rulesOf: (principal) => rulesOf(principal).prompts,
-        approved: (server) => this.#approvedPrompts(server, shared),
+        approved: (server) => this.approvedSet(server, shared)?.prompts,
       }),
       promptTemplate: (id) => config.prompts.get(id),
       shownUri: (principal, server) => resources.shownUri(principal, server),
@@ -224,12 +231,14 @@ export class Snapshot {
     return services;
   }
 
-  /** Returns the approved prompts of a server: none without consent, undefined if any prompt is approved. */
-  #approvedPrompts(server: string, { consents }: SharedServices): readonly RawPrompt[] | undefined {
+  /**
+   * Returns what people approved of an external server: undefined if everything it says is approved, an empty set
+   * without consent.
+   */
+  approvedSet(server: string, { consents }: Pick<SharedServices, 'consents'>): Omit<ToolSet, 'hints'> | undefined {
     if (!this.config.servers.has(server)) return undefined;
     const admission = consents.admit([server]).get(server);
-    if (admission === undefined || 'refusal' in admission) return [];
-    return admission.set?.prompts;
+    return admission === undefined || 'refusal' in admission ? { tools: [], prompts: [] } : admission.set;
   }
 
   /** Reports a member of `expose` in Rego that shows no tool, once in the log and once in the audit. */

@@ -12,6 +12,7 @@ import { interruptionError } from '../call/refusal.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
+import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
@@ -108,17 +109,25 @@ export class Gateway implements Facade {
     ]);
   }
 
-  instructions(session: Session): string {
-    const profiles = session.principal.profiles.join(', ');
-    return (
-      `Tollgate stands between you and your tools (profile: ${profiles}). ` +
-      'Prefer read, write, edit and bash where they are listed. The policy decides each call. ' +
-      'A refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
-      'Long results are cut: the notice at the end names the exact call for the rest.' +
-      (this.#snapshot.deps.plans.applies(session.principal)
-        ? ' At first only reading runs: present a plan to the user. When an owner has approved it, the rest runs too.'
-        : '')
-    );
+  instructions({ principal }: Session): string {
+    const { config, policy, deps } = this.#snapshot;
+    const { primitives } = mergeProfiles(config, principal.profiles);
+    const own = facadeInstructions({
+      profiles: principal.profiles,
+      primitives: Object.keys(primitives),
+      rules: policy.ruleIds ?? [],
+      hasPlan: deps.plans.applies(principal),
+    });
+    return [own, ...this.#serverInstructions(principal)].join('\n\n');
+  }
+
+  /** A server's own instructions are shown as a person approved them, never as it says them now (HA-32). */
+  #serverInstructions(principal: Principal): readonly string[] {
+    const { redactor } = this.#shared;
+    return this.#snapshot.serversOf(principal).flatMap((server) => {
+      const text = this.#snapshot.approvedSet(server, this.#shared)?.instructions;
+      return text === undefined ? [] : [serverInstructions(server, redactor.redact(text).value)];
+    });
   }
 
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply> {

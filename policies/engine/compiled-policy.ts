@@ -97,6 +97,7 @@ type RemotePolicySource = Required<Pick<Policy, 'follow' | 'remarks'>> & { close
 interface PolicyOptions {
   readonly revision: string;
   readonly rules: number;
+  readonly ruleIds?: readonly string[];
   /** Milliseconds for one decision with small arguments. */
   readonly deadlineMs: number;
   readonly zones?: readonly string[];
@@ -109,6 +110,7 @@ interface PolicyOptions {
 export class CompiledPolicy implements Policy {
   readonly revision: string;
   readonly rules: number;
+  readonly ruleIds: readonly string[];
   readonly #evaluator: Evaluator;
   /** The evaluator, unless user Rego decides. User Rego may read anything, so nothing is known about its decisions. */
   readonly #library: LibraryEvaluator | undefined;
@@ -122,6 +124,7 @@ export class CompiledPolicy implements Policy {
     this.#options = options;
     this.revision = options.revision;
     this.rules = options.rules;
+    this.ruleIds = options.ruleIds ?? [];
     this.#confinements = new Confinements(options.confining);
   }
 

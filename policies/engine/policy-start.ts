@@ -23,6 +23,8 @@ export interface ReadyParts extends Omit<CompiledParts, 'rules' | 'data'> {
   readonly revision: string;
   /** Number of YAML rules that are not off. */
   readonly rules: number;
+  /** See Policy; at most 100. */
+  readonly ruleIds: readonly string[];
   /** Time zones that the rules need. */
   readonly zones: readonly string[];
   /** By server: the YAML rules that are about it alone. */
@@ -30,6 +32,9 @@ export interface ReadyParts extends Omit<CompiledParts, 'rules' | 'data'> {
 }
 
 const DEADLINE_MS = 50;
+/** The most ids of rules that the text for agents needs. */
+const MAX_IDS = 100;
+
 /** The library has no endless loops: its work is limited by the number of rules and by the input. */
 const LIBRARY_DEADLINE_MS = 2_000;
 /** User Rego reads arguments in full, so its input may be larger than that of the library. */
@@ -72,6 +77,10 @@ export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): Read
     data: shareText(data),
     revision,
     rules: rules.list.length,
+    ruleIds: rules.rules
+      .filter(({ mode, rule }) => mode === 'enforce' && rule.outcome !== 'allow')
+      .slice(0, MAX_IDS)
+      .map(({ rule }) => rule.id),
     zones: rules.zones,
     rulesByServer: groupByServer(rules.rules),
   };

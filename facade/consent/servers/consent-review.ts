@@ -55,7 +55,7 @@ export interface ToolReview {
   readonly tools: readonly ReviewedTool[];
   /** Approved tools that the server no longer lists. */
   readonly removed: readonly string[];
-  /** The findings of the audit in instructions and prompts, and their differences from the last approval. */
+  /** The findings of the audit in instructions, prompts and templates, and their differences from the last approval. */
   readonly texts: readonly {
     readonly name: string;
     readonly text: string;
@@ -131,10 +131,11 @@ export function reviewTools(
   probed: ServerProbeResult,
   { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> },
 ): ToolReview {
-  const { tools, prompts, instructions, info, unfit = [] } = probed;
+  const { tools, prompts, templates, instructions, info, unfit = [] } = probed;
   const set: ToolSet = {
     tools,
     prompts,
+    ...(templates !== undefined && { templates }),
     ...(instructions !== undefined && { instructions }),
     hints: server.trustHints,
   };
@@ -167,6 +168,15 @@ export function reviewTools(
           JSON.stringify(prompt),
           textOf(before?.prompts.find(({ name }) => name === prompt.name)),
           prompt,
+        ] as const,
+    ),
+    ...(templates ?? []).map(
+      (template) =>
+        [
+          `template ${template.uriTemplate}`,
+          JSON.stringify(template),
+          textOf(before?.templates?.find(({ uriTemplate }) => uriTemplate === template.uriTemplate)),
+          template,
         ] as const,
     ),
   ];

@@ -1,7 +1,7 @@
 /** The hash that binds consent to tools, over all that a server says, and the differences of a present list from it. */
 import { createHash } from 'node:crypto';
 import { canonicalJson, pinsOf } from '../../../catalogs/tools/definition-pin.ts';
-import type { RawPrompt } from '../../../catalogs/tools/definition-schema.ts';
+import type { RawPrompt, RawResourceTemplate } from '../../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 
 /** All texts of a server that could reach a model, and whether its annotations count. */
@@ -9,6 +9,8 @@ export interface ToolSet {
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
+  /** Templates of resources. Absent: none. */
+  readonly templates?: readonly RawResourceTemplate[];
   /** The annotations of its tools were shown as true (`trustHints`). */
   readonly hints: boolean;
 }
@@ -23,16 +25,17 @@ export interface ToolDrift {
 }
 
 /**
- * Returns the SHA-256 as hex, independent of the order of tools, prompts and keys. It includes the name of the server,
+ * Returns the SHA-256 as hex, independent of the order of tools, prompts, templates and keys. It includes the name of the server,
  * so that it is not valid for another.
  */
-export function toolSetHash(server: string, { tools, instructions, prompts, hints }: ToolSet): string {
+export function toolSetHash(server: string, { tools, instructions, prompts, templates, hints }: ToolSet): string {
   const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] =>
     list.map((one) => canonicalJson(one)).sort();
+  const parts = [server, sorted(tools), instructions ?? null, sorted(prompts), hints];
+  // A set without templates keeps its hash of earlier versions.
+  if (templates !== undefined) parts.push(sorted(templates));
   return createHash('sha256')
-    .update(
-      `tollgate-set\0${1}\0${canonicalJson([server, sorted(tools), instructions ?? null, sorted(prompts), hints])}`,
-    )
+    .update(`tollgate-set\0${1}\0${canonicalJson(parts)}`)
     .digest('hex');
 }
 
