@@ -14,6 +14,8 @@ export interface ClientRun {
   readonly scenarios: readonly Scenario[];
   readonly folder: string;
   readonly isDirect: boolean;
+  /** Gets a line for each scenario that ended. */
+  readonly say: (line: string) => void;
 }
 
 /** Runs the scenarios, one more at once than there are processors, because each waits for processes. Each has its own gateway. */
@@ -22,8 +24,10 @@ export async function runClientSide(run: ClientRun): Promise<ReadonlyMap<string,
   const done = new Map<string, ScenarioRun>();
   const worker = async (): Promise<void> => {
     for (let next = left.shift(); next !== undefined; next = left.shift()) {
+      const began = Date.now();
       const found = await runOne(run, next.name);
       if (found !== undefined) done.set(next.name, found);
+      run.say(`  ${next.name} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
     }
   };
   await Promise.all(Array.from({ length: availableParallelism() + 1 }, worker));

@@ -2,6 +2,7 @@
  * `npm run conformance`: the official suite of MCP, on its fixture directly and through Tollgate. Prints each scenario,
  * writes docs/conformance.md after a complete run, and exits with 1 unless every scored scenario passes through Tollgate.
  */
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -131,9 +132,9 @@ async function runClients(choice: Choice, folder: string): Promise<readonly Row[
     const scenarios = scenariosOf(revision, 'client').filter(({ name }) => (choice.only ?? name) === name);
     if (scenarios.length === 0) continue;
     say(`${revision}, client scenarios, the client of the SDK`);
-    const direct = await runClientSide({ revision, scenarios, folder, isDirect: true });
+    const direct = await runClientSide({ revision, scenarios, folder, isDirect: true, say });
     say(`${revision}, client scenarios, Tollgate`);
-    const through = await runClientSide({ revision, scenarios, folder, isDirect: false });
+    const through = await runClientSide({ revision, scenarios, folder, isDirect: false, say });
     for (const { name, scored } of scenarios)
       rows.push({
         side: 'client',
@@ -166,6 +167,22 @@ function isComplete({ revisions, upstreams, sides, only }: Choice): boolean {
   return revisions.length === REVISIONS.length && upstreams.length === UPSTREAMS.length && sides.length === 2 && !only;
 }
 
+/** Runs the tests with real clients. Their output goes to stderr, because it is no data. */
+function runRealClients(): Promise<boolean> {
+  say('');
+  say('real clients through tollgate serve');
+  const vitest = path.join(ROOT, 'node_modules', 'vitest', 'vitest.mjs');
+  const child = spawn(process.execPath, [vitest, 'run', '--config', 'vitest.conformance.config.ts'], {
+    cwd: ROOT,
+    stdio: ['ignore', 2, 2],
+  });
+  cleanups.push(() => child.kill('SIGTERM'));
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => resolve(code === 0));
+  });
+}
+
 async function main(): Promise<boolean> {
   const choice = readChoice();
   const folder = mkdtempSync(path.join(tmpdir(), 'tgc-'));
@@ -176,8 +193,16 @@ async function main(): Promise<boolean> {
   if (choice.sides.includes('server')) rows.push(...(await runServers(choice, folder)));
   if (choice.sides.includes('client')) rows.push(...(await runClients(choice, folder)));
   if (rows.length === 0) throw new Error(`no scenario ${choice.only ?? ''}; to see all, run without --only`);
-  return report(rows, choice);
+  const conforms = report(rows, choice);
+  return isComplete(choice) ? (await runRealClients()) && conforms : conforms;
 }
+
+async function endEverything(): Promise<void> {
+  for (const end of cleanups.splice(0).reverse()) await end();
+}
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => void endEverything().then(() => process.exit(130)));
 
 try {
   process.exitCode = (await main()) ? 0 : 1;
@@ -186,5 +211,5 @@ try {
   if ((thrown as Error).message.startsWith('--')) say(USAGE);
   process.exitCode = 2;
 } finally {
-  for (const end of cleanups.reverse()) await end();
+  await endEverything();
 }
