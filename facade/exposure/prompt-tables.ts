@@ -26,6 +26,8 @@ export interface PromptTablesParts {
   readonly view: Preconditions['view'];
   /** Returns the approved prompts of a server; undefined if any prompt is approved. */
   readonly approved: (server: string) => readonly RawPrompt[] | undefined;
+  /** Tells whether a prompt has a template. Without one it is always refused, so it is not listed. */
+  readonly hasTemplate: (id: string) => boolean;
   readonly redactor: Redactor;
   /** Reads what other processes changed in the shared state. See `State.refresh`. */
   readonly refresh: () => Promise<void> | undefined;
@@ -78,7 +80,10 @@ export class PromptTables {
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return '{"prompts":[]}';
     const { byName } = await this.#tableOf(principal, view, from.signal);
-    return `{"prompts":[${[...byName.values()].map(({ text }) => text).join(',')}]}`;
+    const listed = [...byName.values()].filter(({ server, prompt }) =>
+      this.#parts.hasTemplate(`${server.name}.${prompt.name}`),
+    );
+    return `{"prompts":[${listed.map(({ text }) => text).join(',')}]}`;
   }
 
   async #tableOf(principal: Principal, view: PreconditionView, signal?: CancelSignal): Promise<PromptTable> {

@@ -191,6 +191,7 @@ export class Snapshot {
         ...shown,
         rulesOf: (principal) => rulesOf(principal).prompts,
         approved: (server) => this.approvedSet(server, shared)?.prompts,
+        hasTemplate: (id) => config.prompts.has(id),
       }),
       promptTemplate: (id) => config.prompts.get(id),
       shownUri: (principal, server) => resources.shownUri(principal, server),

@@ -123,7 +123,7 @@ describe('prompts', () => {
     facade = await startProtocol({ docs: server(HONEST) }, rest({ prompts: own }));
     const client = await facade.connect();
     expect((await client.request('prompts/list')).result).toMatchObject({
-      prompts: [{ name: 'sum_up' }, { name: 'prompts_greet', arguments: [{ name: 'name', required: true }] }],
+      prompts: [{ name: 'prompts_greet', arguments: [{ name: 'name', required: true }] }],
     });
     expect(
       (await client.request('prompts/get', { name: 'prompts_greet', arguments: { name: 'Ann' } })).result,
@@ -134,7 +134,7 @@ describe('prompts', () => {
 describe('completion', () => {
   it('asks the server of the prompt, and cleans what it suggests' + verifies('PR-09'), async () => {
     const secret = { docs: { ...server(HONEST), settings: { env: { KEY: '${MY_KEY}' } } } };
-    facade = await startProtocol(secret, rest(), { MY_KEY: 'top-secret-value' });
+    facade = await startProtocol(secret, rest(), { env: { MY_KEY: 'top-secret-value' } });
     const client = await facade.connect();
     const asked = { ref: { type: 'ref/prompt', name: 'sum_up' }, argument: { name: 'text', value: 'c' } };
     expect((await client.request('completion/complete', asked)).result).toEqual({

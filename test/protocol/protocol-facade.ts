@@ -1,4 +1,5 @@
 /** Opens a facade with servers whose answers to every method are given as text, and a client that speaks the wire. */
+import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -62,27 +63,42 @@ export interface ProtocolFacade extends TestFacade {
 /** A resource server: what most tests need. */
 export const RESOURCES = { tools: {}, resources: { subscribe: true, listChanged: true } } as const;
 
+/** Starts a server over HTTP. Returns its port, and what ends it. */
+function serveHttp(args: readonly string[]): Promise<{ readonly port: string; readonly child: ChildProcess }> {
+  const child = spawn(process.execPath, [program, ...args, 'http'], { stdio: ['pipe', 'ignore', 'pipe'] });
+  return new Promise((resolve, reject) => {
+    child.on('exit', () => reject(new Error('the server ended')));
+    child.stderr?.on('data', (chunk: Buffer) => {
+      const port = /port (\d+)/.exec(chunk.toString('utf8'))?.[1];
+      if (port !== undefined) resolve({ port, child });
+    });
+  });
+}
+
 /** `rest`: the rest of tollgate.yaml. Default principal: `me` with the profile `p`. */
 export async function startProtocol(
   servers: Readonly<Record<string, ProtocolServer>>,
   rest: Json = {},
-  env: Record<string, string> = {},
+  { env = {}, transport = 'stdio' }: { env?: Record<string, string>; transport?: 'stdio' | 'http' } = {},
 ): Promise<ProtocolFacade> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-protocol-'));
   const file = (name: string, kind: string): string => path.join(folder, `${name}.${kind}`);
   const rescript = (name: string, { settings: _, ...script }: ProtocolServer): void =>
     writeFileSync(file(name, 'json'), JSON.stringify(script));
   for (const [name, server] of Object.entries(servers)) rescript(name, server);
-  const entries = Object.entries(servers).map(([name, { settings }]) => [
-    name,
-    {
-      command: process.execPath,
-      args: [program, file(name, 'json'), file(name, 'log')],
-      isolation: 'direct',
-      connectTimeoutMs: 20_000,
-      ...settings,
-    },
-  ]);
+  const children: ChildProcess[] = [];
+  const entries = await Promise.all(
+    Object.entries(servers).map(async ([name, { settings }]) => {
+      const args = [file(name, 'json'), file(name, 'log')];
+      if (transport === 'stdio') {
+        const start = { command: process.execPath, args: [program, ...args], isolation: 'direct' };
+        return [name, { ...start, connectTimeoutMs: 20_000, ...settings }];
+      }
+      const { port, child } = await serveHttp(args);
+      children.push(child);
+      return [name, { url: `http://127.0.0.1:${port}/mcp`, connectTimeoutMs: 20_000, ...settings }];
+    }),
+  );
   const config = {
     version: 1,
     workspace: './workspace',
@@ -118,6 +134,7 @@ export async function startProtocol(
     close: async () => {
       await Promise.all(clients.map((client) => client.close()));
       await facade.close();
+      for (const child of children) child.kill();
       rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
     },
   };

@@ -41,7 +41,7 @@ const open = (step: Step, more: { rules?: unknown[]; settings?: object; env?: Re
   startProtocol(
     { s: server(step, more.settings) },
     { profiles: PROFILES, rules: more.rules ?? [TOOLS, ASKS] },
-    more.env,
+    { env: more.env ?? {} },
   );
 const CALL = { name: 's_act', arguments: {} };
 const text = (message: Readonly<Record<string, unknown>>): string =>
