@@ -1,6 +1,6 @@
 /** Tests that a pass that proves nothing counts as a failure, and that the page of two equal runs is the same. */
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -119,6 +119,15 @@ describe('the report', () => {
   it('has at most 100 columns on a terminal', () => {
     expect(linesOf([row('4711'.repeat(40))]).filter((line) => line.length > 100)).toEqual([]);
   });
+});
+
+// A complete run writes the page. When all scored scenarios pass, this test fails, and `.fails` goes away.
+it.fails('docs/conformance.md shows that every scored scenario passes through Tollgate' + verifies('PR-C04'), () => {
+  const page = readFileSync(path.join(import.meta.dirname, '..', '..', 'docs', 'conformance.md'), 'utf8');
+  const sums = [...page.matchAll(/^\| \*\*scored scenarios that pass\*\* \|(.*)\|$/gm)].map(([, cells = '']) => cells);
+  expect(sums).toHaveLength(4);
+  for (const [passed, all] of sums.flatMap((cells) => [...cells.matchAll(/(\d+)\/(\d+)/g)].map(([, a, b]) => [a, b])))
+    expect(passed).toBe(all);
 });
 
 describe('the injector', () => {
