@@ -22,7 +22,7 @@ const exchange = (request: string, answer: string, more: Partial<Exchange> = {})
   ...more,
 });
 const run = (more: Partial<ScenarioRun>): ScenarioRun => ({
-  checks: [{ id: 'a', status: 'SUCCESS' }],
+  checks: [{ id: 'a', name: 'a', status: 'SUCCESS' }],
   exchanges: [],
   records: [],
   ...more,
@@ -67,12 +67,14 @@ describe('a pass is hollow', () => {
   });
 
   it('if a check ran directly only, and not if it became information' + verifies('PR-C01'), () => {
-    const two = run({ checks: [...direct.checks, { id: 'b', status: 'SUCCESS' }] });
+    const two = run({ checks: [...direct.checks, { id: 'b', name: 'b', status: 'SUCCESS' }] });
     expect(compareWith(two, run({})).hollow).toEqual(['check b ran 0 times, 1 directly']);
-    expect(compareWith(two, run({ checks: [...direct.checks, { id: 'b', status: 'SKIPPED' }] })).hollow).toHaveLength(
-      1,
-    );
-    expect(compareWith(two, run({ checks: [...direct.checks, { id: 'b', status: 'INFO' }] })).hollow).toEqual([]);
+    expect(
+      compareWith(two, run({ checks: [...direct.checks, { id: 'b', name: 'b', status: 'SKIPPED' }] })).hollow,
+    ).toHaveLength(1);
+    expect(
+      compareWith(two, run({ checks: [...direct.checks, { id: 'b', name: 'b', status: 'INFO' }] })).hollow,
+    ).toEqual([]);
   });
 
   it.each([
@@ -90,10 +92,18 @@ describe('a pass is hollow', () => {
     expect(found([{ type: 'decision', ...(kind === 'tool' ? {} : { kind }) }])).toEqual([]);
   });
 
+  it('if a check failed once', () => {
+    const [a, b] = ['SUCCESS', 'FAILURE'].map((status) => ({ id: 'a', name: 'a', status }));
+    expect(countChecks(run({ checks: [a, b, a].filter((one) => one !== undefined) }))).toMatchObject({
+      passed: 0,
+      total: 1,
+    });
+  });
+
   it('if it has no checks, and a scenario without a run fails' + verifies('PR-C01'), () => {
     expect(passes(countChecks(run({ checks: [] })))).toBe(false);
     expect(passes(compareWith(direct, undefined))).toBe(false);
-    expect(passes(countChecks(run({ checks: [{ id: 'a', status: 'WARNING' }] })))).toBe(false);
+    expect(passes(countChecks(run({ checks: [{ id: 'a', name: 'a', status: 'WARNING' }] })))).toBe(false);
   });
 });
 

@@ -15,6 +15,7 @@ export type Side = 'server' | 'client';
 /** One check of a scenario, as the suite writes it. */
 export interface Check {
   readonly id: string;
+  readonly name: string;
   readonly status: string;
   readonly description?: string;
   readonly errorMessage?: string;

@@ -8,7 +8,7 @@ const INTRODUCTION = `# Conformance
 directly, and against the same fixture behind \`tollgate serve\`. The policy allows by kind, verb and name, and refuses everything else.
 Every call is recorded. There is no list of expected failures.
 
-A cell has the checks that passed and all checks. *Difference* is empty if Tollgate gives what the fixture gives. Scenarios
+A cell has the checks that passed and all checks; a check that is repeated counts once. *Difference* is empty if Tollgate gives what the fixture gives. Scenarios
 with \`*\` are not scored: they are extensions, newer than the revision, or the fixture itself cannot pass them.
 
 A pass can prove nothing: an empty list has a valid form, and some scenarios accept any error. So the command also compares each
