@@ -9,17 +9,19 @@ import type { CancelSignal } from './rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
 
+export type { IssuerAddress, IssuerKeys, OpenIssuerKeys } from './oauth/issuer-keys.ts';
 export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
 export { abortable } from './rpc/cancellation.ts';
 export type { DigestStore, FileDigest } from './stdio/file-digests.ts';
 export type { StartFiles, StartInspector } from './stdio/start-inspection.ts';
 export { startPlaces } from './stdio/start-places.ts';
 export type { OnEvent, ServerEvent } from './supervisor/server-events.ts';
-export type {
-  OAuthSettings,
-  ServerLifetime,
-  ServerSettings,
-  SharedConnectionSlots,
+export {
+  type OAuthSettings,
+  type ServerLifetime,
+  type ServerSettings,
+  type SharedConnectionSlots,
+  signInSecrets,
 } from './supervisor/server-settings.ts';
 
 /** The answer of a server. Only a server that runs in this process fills the additional fields. */
@@ -76,10 +78,11 @@ export interface VisibleServer {
 }
 
 /**
- * A request that a server sends to the client while it serves a call. The answer is the JSON text of a result. It
- * rejects with the TollgateError or UpstreamError that refuses the request.
+ * A request that a server sends to the client while it serves a call. `key`: the name that a server of revision
+ * 2026-07-28 gives it. The answer is the JSON text of a result. It rejects with the TollgateError or UpstreamError that
+ * refuses the request.
  */
-export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined) => Promise<string>;
+export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined, key?: string) => Promise<string>;
 
 /** One call to a server. The adapter sends `args.text` unchanged, with its own request id and progress token. */
 export interface UpstreamCall {
@@ -125,6 +128,15 @@ export interface UpstreamCall {
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
   /** Answers requests of the server to the client. Absent: they are refused. */
   readonly onRequest?: AnswerServer | undefined;
+  /**
+   * True if the caller answers itself what a server asks in a result of type `input_required` (MCP 2026-07-28). The
+   * result then passes as it is. Otherwise `onRequest` answers, and the request is sent again.
+   */
+  readonly takesInputRequired?: boolean | undefined;
+  /** The text of further members of the params: `inputResponses` and `requestState` of a request sent again. */
+  readonly retry?: string | undefined;
+  /** The lowest level of log messages that the caller wants, for servers that each request must tell. */
+  readonly logLevel?: LogLevel | undefined;
   /** Gets the params of log messages of the server during this call. */
   readonly onLog?: ((params: JsonDoc<JsonObject>) => void) | undefined;
 }

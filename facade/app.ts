@@ -33,7 +33,7 @@ import { KillSwitch } from './consent/switch/kill-switch.ts';
 import { createKnowledge } from './internal-servers/knowledge-server.ts';
 import { type KnowledgeStore, openKnowledgeStore } from './internal-servers/knowledge-store.ts';
 import { createManagement } from './internal-servers/management-server.ts';
-import { createPromptsServer } from './internal-servers/prompts-server.ts';
+import { createOwnPrompts } from './internal-servers/prompts-server.ts';
 import type { AssembleFacade } from './runtime/assembled-facade.ts';
 import { createFacadeAssembly } from './runtime/facade-assembly.ts';
 import { policyParts } from './runtime/policy-parts.ts';
@@ -123,6 +123,10 @@ async function confinementOf(config: Config, server: string, opa?: string): Prom
 
 type Answers = BackendMakers['shipped'];
 
+function noTool(): never {
+  throw new TollgateError('UNKNOWN_TOOL');
+}
+
 /** Returns the code that answers for the internal servers of catalogs/servers/shipped-servers.ts. */
 function answersFor(
   current: () => Config,
@@ -145,8 +149,9 @@ function answersFor(
     store = undefined;
   };
   return (name) => {
-    if (name === PROMPTS) return createPromptsServer(current);
-    return name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management);
+    if (name === KNOWLEDGE) return shippedServer(name, { answer: knowledge, close });
+    if (name === PROMPTS) return shippedServer(name, { answer: noTool, prompts: createOwnPrompts(current) });
+    return shippedServer(name, { answer: management });
   };
 }
 

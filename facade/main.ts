@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { SignIns } from '../adapters/port.ts';
+import type { IssuerKeys, SignIns } from '../adapters/port.ts';
 import type { Authoring } from '../policies/authoring/authoring-port.ts';
 import type { Wiring } from './cli/wiring.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from './runtime/assembled-facade.ts';
@@ -15,6 +15,8 @@ export const authoring: Authoring = {
   test: async (request) => (await import('../policies/authoring/testing/test-run.ts')).runTests(request),
   explain: async (parts, input) =>
     (await import('../policies/authoring/why/call-explanation.ts')).explainCall(parts, input),
+  effectOf: async (parts, request) =>
+    (await import('../policies/authoring/testing/test-suite.ts')).readRequest(parts, request),
   readsOf: async (parts, ids) => (await import('../policies/authoring/why/call-explanation.ts')).readsOf(parts, ids),
   replay: async function* (parts, calls) {
     yield* (await import('../policies/authoring/call-replay.ts')).replayCalls(parts, calls);
@@ -108,6 +110,16 @@ const signIns: SignIns = {
   signOut: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signOut(parts),
 };
 
+/** Keys of the issuer whose tokens clients send. They are loaded with the first token. */
+const issuerKeys: Wiring['issuerKeys'] = (address) => {
+  let keys: IssuerKeys | undefined;
+  return async (header, token) => {
+    const { openIssuerKeys } = await import('../adapters/oauth/issuer-keys.ts');
+    keys ??= openIssuerKeys(address);
+    return keys(header, token);
+  };
+};
+
 /** Probes of servers before their approval. */
 const inspect: Wiring['inspect'] = async (...asked) =>
   (await import('../adapters/stdio/start-inspection.ts')).inspectStart(...asked);
@@ -126,6 +138,7 @@ export const APP_MODULE: Wiring = {
   serveOffline: serveOfflineOnDemand,
   examine: async (needs) => (await import('../adapters/sandbox/isolation-doctor.ts')).examineIsolation(needs),
   signIns,
+  issuerKeys,
   probe,
   inspect,
   openProbe,

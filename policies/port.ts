@@ -13,6 +13,18 @@ export const EFFECT_KINDS = ['tool', 'resource', 'prompt', 'completion', 'sampli
 /** One of `EFFECT_KINDS`. */
 export type EffectKind = (typeof EFFECT_KINDS)[number];
 
+/** The verb of each kind but `tool`, and the method that is its name as `Effect.tool`. A prompt has a name. */
+export const REQUEST_KINDS: Readonly<
+  Record<Exclude<EffectKind, 'tool'>, { readonly verb: Verb; readonly method?: string }>
+> = {
+  resource: { verb: 'read', method: 'resources/read' },
+  prompt: { verb: 'read' },
+  completion: { verb: 'read', method: 'completion/complete' },
+  sampling: { verb: 'execute', method: 'sampling/createMessage' },
+  elicitation: { verb: 'write', method: 'elicitation/create' },
+  roots: { verb: 'read', method: 'roots/list' },
+};
+
 /** What a server asks of the client. */
 export interface AskFact {
   readonly mode?: 'form' | 'url';

@@ -37,7 +37,7 @@ const VIOLATIONS: readonly (readonly [string, Readonly<Record<string, string | (
   ['imports along', { 'catalogs/text/planted.ts': `${OPENING}import '../../policies/port.ts';\n` }],
   ['imports along', { 'policies/rules/planted.ts': `${OPENING}import type { A } from '../../adapters/port.ts';\n` }],
   ['imports along', { 'adapters/http/planted.ts': `${OPENING}export * from '../../facade/app.ts';\n` }],
-  ['imports along', { 'facade/call/planted.ts': `${OPENING}import '../../adapters/http/remote-connection.ts';\n` }],
+  ['imports along', { 'facade/call/planted.ts': `${OPENING}import '../../adapters/http/streamable-connection.ts';\n` }],
   ['imports third-party', { 'facade/call/planted.ts': `${OPENING}import 'libsql';\n` }],
   ['opens each file', { 'facade/call/planted.ts': 'export const PLANTED = 1;\n' }],
   ['names each file', { 'facade/call/helpers.ts': OPENING }],

@@ -61,6 +61,7 @@ const SUITES = new Set([
   'fuzz',
   'process',
   'properties',
+  'protocol',
   'races',
   'security',
   'security-sandbox',
@@ -101,14 +102,19 @@ const TITLE_OR_COMMENT = /: (?:\/\*|\*|\/\/|(?:it|describe)\b)/;
 const NAMED_IDEAS = new Set([
   'client-channel.ts',
   'client-commands.ts',
+  'client-requests.ts',
   'connect-commands.ts',
   'control-file-precondition.ts',
+  'facade-instructions.ts',
   'host-profiles.ts',
   'multi-string-search.ts',
+  'operation-table.ts',
   'origin-check.ts',
   'pinned-arguments.ts',
   'policy-check-command.ts',
+  'prompts-server.ts',
   'process-log.ts',
+  'protected-resource.ts',
   'recording-sample.ts',
   'resolve.ts',
   'rule-faults.ts',
@@ -267,7 +273,7 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
     ];
   },
 
-  'passes at most 12 files from callTool to the server, each once': (tree) => {
+  'passes at most 12 files from perform to the server, each once': (tree) => {
     const files = matches(tree.get('docs/request-path.md'), /^\| \d+ \| `([\w./-]+)` \| `\w+(?:\.\w+)?` \|/gm);
     return files.length > 0 && files.length <= 12 ? repeated(files) : [`${files.length} files`];
   },

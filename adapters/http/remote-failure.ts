@@ -20,18 +20,24 @@ const NOT_SENT = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
 
-/** Judges an error of the SDK's transports. `refusal` says what is wrong with the sign-in, if anything is. */
+/** A server answered with a status that is not 2xx. */
+export class HttpStatusError extends Error {
+  readonly code: number;
+
+  constructor(code: number) {
+    super(`HTTP ${code}`);
+    this.name = 'HttpStatusError';
+    this.code = code;
+  }
+}
+
+/** Judges an error of a request. `refusal` says what is wrong with the sign-in, if anything is. */
 export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: TollgateError): RemoteFailure {
-  const status = httpStatus(thrown);
-  if (refusal !== undefined && (status === 401 || status === 403)) return { error: refusal };
-  if (status !== undefined) return judgeStatus(name, status, thrown);
-  if (isRefusedFrame(thrown))
-    return {
-      error: new TollgateError('UPSTREAM_INVALID', {
-        detail: `Server "${name}" sent an answer that is not a JSON-RPC message.`,
-        cause: thrown,
-      }),
-    };
+  if (thrown instanceof TollgateError) return { error: thrown };
+  if (thrown instanceof HttpStatusError) {
+    const isRefused = thrown.code === 401 || thrown.code === 403;
+    return refusal !== undefined && isRefused ? { error: refusal } : judgeStatus(name, thrown.code, thrown);
+  }
   const code = networkCode(thrown);
   const lost = `cannot be reached${code === undefined ? '' : ` (${code})`}`;
   if (code !== undefined && NOT_SENT.has(code))
@@ -43,6 +49,11 @@ export function judgeRemoteFailure(name: string, thrown: unknown, refusal?: Toll
     }),
     lost,
   };
+}
+
+/** Returns true if the server, or a proxy before it, may answer the same request otherwise later. */
+export function isTemporary(status: number): boolean {
+  return status >= 500 || TEMPORARY.has(status);
 }
 
 /**
@@ -75,28 +86,10 @@ function judgeStatus(name: string, status: number, cause: unknown): RemoteFailur
   return { error };
 }
 
-/** Returns the HTTP status. Errors of the Streamable HTTP transport have it as a number, those of SSE in their text. */
-function httpStatus(thrown: unknown): number | undefined {
-  if (!(thrown instanceof Error)) return undefined;
-  const { code } = thrown as { code?: unknown };
-  if (typeof code === 'number' && code >= 100) return code;
-  const match = /\(HTTP (\d{3})\)/.exec(thrown.message.slice(0, 200));
-  return match === null ? undefined : Number(match[1]);
-}
-
-/** Returns true for a frame that the SDK's schema refuses, invalid JSON, or an unexpected content type (code -1). */
-function isRefusedFrame(thrown: unknown): boolean {
-  if (!(thrown instanceof Error)) return false;
-  return thrown.name === 'ZodError' || thrown.name === 'SyntaxError' || (thrown as { code?: unknown }).code === -1;
-}
-
 function networkCode(thrown: unknown): string | undefined {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     const { code } = error as NodeJS.ErrnoException;
     if (typeof code === 'string' && /^[A-Z0-9_]{3,40}$/.test(code)) return code;
-    // Errors of the event source have the code only in their text.
-    const match = /\bE[A-Z_]{4,20}\b/.exec(error.message.slice(0, 500));
-    if (match !== null) return match[0];
   }
   return undefined;
 }

@@ -7,7 +7,7 @@ import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { type ServerSettings, serverUnavailable } from '../supervisor/server-settings.ts';
 import { guardFetch } from './guarded-fetch.ts';
 import { type CredentialStore, type Credentials, type SignInParts, scopeWords } from './sign-in-credentials.ts';
-import { configuredClient, refreshCredentials } from './token-endpoint.ts';
+import { clientInUse, configuredClient, refreshCredentials } from './token-endpoint.ts';
 
 /** The parts that a bearer token needs. `now` returns milliseconds since 1970. */
 export interface BearerTokenParts {
@@ -70,24 +70,35 @@ export class BearerToken {
   }
 
   /**
-   * Stores which scopes the server requires in addition, for the next sign-in. Returns the error for the caller, or
-   * undefined if there is a newer token already.
+   * Stores which scopes the server requires in addition, for the next sign-in. Returns the error for the caller, which
+   * names the scopes and the command that grants them, or undefined if there is a newer token already. No browser opens
+   * here, so a server that asks again and again causes no sign-ins.
    */
   async noteMissing(scope: string | undefined, refused: string | undefined): Promise<TollgateError | undefined> {
     const { store, settings } = this.#parts;
     const { name, oauth } = settings;
-    const missing = scopeWords(scope).join(' ');
-    const isNewer = await store.withLock(name, async () => {
+    const missing = scopeWords(scope);
+    const granted = await store.withLock(name, async () => {
       const stored = await this.#read();
-      if (stored !== undefined && stored.access !== refused) return true;
-      if (stored !== undefined && missing !== '' && stored.missingScope !== missing)
-        await store.write(name, { ...stored, missingScope: missing });
-      return false;
+      if (stored !== undefined && stored.access !== refused) return 'newer';
+      const missingScope = missing.join(' ');
+      if (stored !== undefined && missing.length > 0 && stored.missingScope !== missingScope)
+        await store.write(name, { ...stored, missingScope });
+      return scopeWords(stored?.scope);
     });
-    if (isNewer) return undefined;
-    const limit = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what is requested.`;
-    return serverUnavailable(name, 'requires more rights than its sign-in has', {
-      next: `To grant them, run \`tollgate login ${name}\`, then call again.${limit}`,
+    if (granted === 'newer') return undefined;
+    const lacking = missing.filter((word) => !granted.includes(word));
+    if (missing.length > 0 && lacking.length === 0)
+      return serverUnavailable(name, `refuses a request for its scopes, although its sign-in has ${listed(missing)}`, {
+        next: 'Another sign-in does not help. The owner of the server must check the rights of the account.',
+        retryable: false,
+      });
+    const beyond = oauth?.scopes === undefined ? [] : lacking.filter((word) => !oauth.scopes?.includes(word));
+    const limit =
+      beyond.length === 0 ? '' : `servers.${name}.oauth.scopes limits what is requested, so add them there first. `;
+    const rights = lacking.length === 0 ? '' : `: ${listed(lacking)}`;
+    return serverUnavailable(name, `requires more rights than its sign-in has${rights}`, {
+      next: `${limit}To grant them, run \`${loginCommand(name, lacking)}\`, then call again.`,
       retryable: false,
     });
   }
@@ -97,8 +108,14 @@ export class BearerToken {
     return this.#held !== undefined || this.#isMachine;
   }
 
+  /** Returns true if the sign-in is known to lack one of these scopes. */
+  lacks(scope: string | undefined): boolean {
+    const granted = scopeWords(this.#held?.scope);
+    return scopeWords(scope).some((word) => !granted.includes(word));
+  }
+
   get #isMachine(): boolean {
-    return this.#parts.settings.oauth?.grant === 'client_credentials';
+    return (this.#parts.settings.oauth?.grant ?? 'authorization_code') !== 'authorization_code';
   }
 
   /** Reads the stored sign-in. One for another address than the configured one is ignored. */
@@ -122,7 +139,7 @@ export class BearerToken {
 
   async #refresh(stored: Credentials): Promise<Credentials> {
     const { settings, secrets, store } = this.#parts;
-    const client = (await configuredClient(settings, secrets)) ?? stored.client;
+    const client = clientInUse(stored, await configuredClient(settings.oauth, secrets));
     try {
       return await refreshCredentials(stored, { client, fetch: guardFetch(this.#url), now: this.#now });
     } catch (thrown) {
@@ -142,8 +159,11 @@ export class BearerToken {
     const { obtainCredentials } = await import('./sign-in.ts');
     const { settings, store, secrets } = this.#parts;
     const { signal } = new AbortController();
+    // What a server refused is requested only when an owner says so.
+    const { missingScope: _refused, ...before } = this.#held ?? {};
+    const known = this.#held === undefined ? undefined : (before as Credentials);
     try {
-      return await obtainCredentials({ settings, store, secrets, show: () => undefined, signal });
+      return await obtainCredentials({ settings, store, secrets, show: () => undefined, signal }, known);
     } catch (thrown) {
       if (thrown instanceof TollgateError && thrown.code !== 'LOGIN_FAILED') throw thrown;
       throw new TollgateError('SERVER_UNAVAILABLE', {
@@ -162,6 +182,26 @@ export class BearerToken {
       retryable: false,
     });
   }
+}
+
+/** The most scopes in a message. The next sign-in requests the others too. */
+const SHOWN_SCOPES = 10;
+/** A scope that a shell reads as one word, and not as an option: a server chooses it, and a person pastes it. */
+const SHOWN_SCOPE = /^\w[\w.:/@+,=%-]{0,99}$/;
+
+function shownScopes(words: readonly string[]): readonly string[] {
+  return words.filter((word) => SHOWN_SCOPE.test(word)).slice(0, SHOWN_SCOPES);
+}
+
+function listed(words: readonly string[]): string {
+  const shown = shownScopes(words);
+  const more = words.length - shown.length;
+  return [...shown, ...(more === 0 ? [] : [`${more} that cannot be shown`])].join(', ');
+}
+
+function loginCommand(name: string, words: readonly string[]): string {
+  const shown = shownScopes(words);
+  return `tollgate login ${name}${shown.length === 0 ? '' : ` --scope ${shown.join(' ')}`}`;
 }
 
 /** Returns true if the issuer does not know the refresh token or the client any more. Another attempt cannot help. */
@@ -192,13 +232,9 @@ export class AuthorizedFetch {
       const first = await fetch(url, withToken(init, token));
       if (!(await this.#hasNewToken(first, token))) return first;
       await first.body?.cancel();
-      const second = await fetch(url, withToken(init, await this.#bearer.token()));
-      if (second.status === 401 || second.status === 403)
-        this.refusal = new TollgateError('SERVER_UNAVAILABLE', {
-          detail: 'The server refuses the new token.',
-          next: 'Sign in again with `tollgate login`. If that does not help, the owner of the server must check it.',
-          retryable: false,
-        });
+      const renewed = await this.#bearer.token();
+      const second = await fetch(url, withToken(init, renewed));
+      if (second.status === 401 || second.status === 403) this.refusal = await this.#refusalOf(second, renewed);
       return second;
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;
@@ -207,23 +243,48 @@ export class AuthorizedFetch {
     }
   };
 
+  /** Returns true if the request may be sent again. Otherwise `refusal` says why not, if the sign-in is the reason. */
   async #hasNewToken(response: Response, token: string | undefined): Promise<boolean> {
     if (response.status !== 401 && response.status !== 403) return false;
     this.refusal = undefined;
-    const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
-    const isBearer = /^bearer\b/i.test(response.headers.get('www-authenticate') ?? '');
-    const { scope, error } = extractWWWAuthenticateParams(response);
+    const { scope, isBearer, lacksScope } = await readChallenge(response);
     // The server refused a key in another header, so a sign-in does not help.
     if (!isBearer && !this.#bearer.isUsed) return false;
-    if (response.status === 403 && error !== 'insufficient_scope') return false;
+    if (response.status === 403 && !lacksScope) return false;
     try {
-      if (response.status === 401) await this.#bearer.renew(token);
-      else this.refusal = await this.#bearer.noteMissing(scope, token);
+      if (lacksScope) this.refusal = await this.#bearer.noteMissing(scope, token);
+      else await this.#bearer.renew(token);
     } catch (thrown) {
       this.refusal = asTollgateError(thrown);
     }
     return this.refusal === undefined;
   }
+
+  /** Returns why a server refuses a new token. It may require scopes that no renewal gives. */
+  async #refusalOf(response: Response, token: string | undefined): Promise<TollgateError> {
+    const { scope, lacksScope } = await readChallenge(response);
+    const missing = lacksScope || this.#bearer.lacks(scope) ? await this.#bearer.noteMissing(scope, token) : undefined;
+    return (
+      missing ??
+      new TollgateError('SERVER_UNAVAILABLE', {
+        detail: 'The server refuses the new token.',
+        next: 'Sign in again with `tollgate login`. If that does not help, the owner of the server must check it.',
+        retryable: false,
+      })
+    );
+  }
+}
+
+/** Reads the WWW-Authenticate header of a refusal (RFC 6750 §3). */
+async function readChallenge(response: Response): Promise<{
+  readonly scope: string | undefined;
+  readonly isBearer: boolean;
+  readonly lacksScope: boolean;
+}> {
+  const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  const { scope, error } = extractWWWAuthenticateParams(response);
+  const isBearer = /^bearer\b/i.test(response.headers.get('www-authenticate') ?? '');
+  return { scope, isBearer, lacksScope: error === 'insufficient_scope' };
 }
 
 function withToken(init: RequestInit, token: string | undefined): RequestInit {

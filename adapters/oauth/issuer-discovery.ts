@@ -40,19 +40,16 @@ const NEXT = 'Its owner must correct it. Until then, use a token in headers, if 
  */
 export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredIssuer> {
   const { settings, url, fetch } = parts;
-  const sdk = await import('@modelcontextprotocol/sdk/client/auth.js');
   const challenge = await probe(parts);
   const resource = await readResource(url, challenge, fetch);
   // Servers of protocol revision 2025-03-26 issue tokens themselves.
   const issuer = chooseIssuer(settings, resource) ?? url.origin;
-  const metadata = isConfidential(issuer)
-    ? await sdk.discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing)
-    : undefined;
+  const metadata = await readMetadata(issuer, fetch);
   if (metadata === undefined) {
     const fault =
       resource === undefined && challenge.resourceMetadataUrl === undefined
         ? `Server "${settings.name}" does not name an issuer of tokens, so it has no sign-in.`
-        : `The metadata of ${hostOf(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
+        : `The metadata of ${shownHost(issuer)}, the issuer for server "${settings.name}", cannot be read over https.`;
     throw loginFailed(fault, 'If it accepts a token, store it with `tollgate secret set` and write it into headers.');
   }
   checkMetadata(metadata, issuer);
@@ -64,33 +61,122 @@ export async function discoverIssuer(parts: DiscoveryParts): Promise<DiscoveredI
   };
 }
 
-/** Sends a request without a token. The refusal names the metadata of the issuer, and the required scopes. */
-async function probe({ settings, url, secrets, fetch, signal }: DiscoveryParts): Promise<Challenge> {
-  const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+async function readMetadata(issuer: string, fetch: GuardedFetch): Promise<AuthorizationServerMetadata | undefined> {
+  if (!isConfidential(issuer)) return undefined;
+  const { discoverAuthorizationServerMetadata } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  return discoverAuthorizationServerMetadata(issuer, { fetchFn: fetch }).catch(ignoreMissing);
+}
+
+/** Where an issuer that the owner has named gives tokens and publishes its keys. Absent: its metadata do not say. */
+export interface IssuerPlaces {
+  readonly issuer: string;
+  readonly tokenEndpoint?: string;
+  readonly jwks?: string;
+  readonly authMethods: readonly string[];
+}
+
+/**
+ * Reads the metadata of an issuer that the owner has named. Only the fields that are used must be valid, because it
+ * serves more than this. Throws LOGIN_FAILED for metadata of another issuer, and if there are none.
+ */
+export async function readIssuer(issuer: string, fetch: GuardedFetch): Promise<IssuerPlaces> {
+  const { buildDiscoveryUrls } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  for (const { url } of isConfidential(issuer) ? buildDiscoveryUrls(issuer) : []) {
+    const response = await fetch(url, { headers: { accept: 'application/json' } });
+    const found = (await response.json().catch(() => undefined)) as
+      | Readonly<Record<string, unknown>>
+      | null
+      | undefined;
+    if (!response.ok || typeof found !== 'object' || found === null) continue;
+    if (!sameIssuer(String(found.issuer), issuer)) throw otherIssuer(issuer, String(found.issuer));
+    const place = (name: string): string | undefined => {
+      const text = found[name];
+      if (typeof text !== 'string') return undefined;
+      if (!isConfidential(text)) throw unsafeEndpoint(issuer);
+      return text;
+    };
+    const [tokenEndpoint, jwks] = [place('token_endpoint'), place('jwks_uri')];
+    const methods = found.token_endpoint_auth_methods_supported;
+    return {
+      issuer: String(found.issuer),
+      ...(tokenEndpoint !== undefined && { tokenEndpoint }),
+      ...(jwks !== undefined && { jwks }),
+      authMethods: Array.isArray(methods) ? methods.filter((method) => typeof method === 'string') : [],
+    };
+  }
+  throw loginFailed(
+    `The metadata of the issuer ${shownHost(issuer)} cannot be read over https.`,
+    'Check its address in tollgate.yaml, and the network.',
+  );
+}
+
+/**
+ * Sends requests without a token. The refusal names the metadata of the issuer, and the required scopes. A server may
+ * protect less than `initialize`, so its list of tools is requested too, which has no effects.
+ */
+async function probe(parts: DiscoveryParts): Promise<Challenge> {
+  const { settings, secrets, signal } = parts;
   const headers = {
     ...(await fillSecrets(settings.headers, secrets, 'headers')),
     accept: 'application/json, text/event-stream',
-    'content-type': 'application/json',
   };
-  const initialize = JSON.stringify({
-    jsonrpc: '2.0',
-    id: 1,
-    method: 'initialize',
-    params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '0.1.0' } },
-  });
   try {
-    const response = await fetch(
-      url,
-      settings.transport === 'sse' ? { headers, signal } : { method: 'POST', headers, body: initialize, signal },
-    );
-    await response.body?.cancel();
-    return extractWWWAuthenticateParams(response) as Challenge;
+    if (settings.transport === 'sse') return await challengeOf(await parts.fetch(parts.url, { headers, signal }));
+    const opened = await post(parts, headers, { id: 1, ...INITIALIZE });
+    const challenge = await challengeOf(opened);
+    if (opened.status === 401 || opened.status === 403) return challenge;
+    // A server of 2026-07-28 alone has no sessions and refuses `initialize`.
+    if (!opened.ok) return await challengeOf(await post(parts, { ...headers, ...STATELESS_HEADERS }, STATELESS_LIST));
+    const session = opened.headers.get('mcp-session-id');
+    const within = { ...headers, ...(session !== null && { 'mcp-session-id': session }) };
+    await challengeOf(await post(parts, within, { method: 'notifications/initialized' }));
+    const listed = await challengeOf(await post(parts, within, { id: 2, method: 'tools/list' }));
+    if (session !== null)
+      await challengeOf(await parts.fetch(parts.url, { method: 'DELETE', headers: within, signal }));
+    return listed;
   } catch (thrown) {
     if (thrown instanceof TollgateError) throw thrown;
     signal.throwIfAborted();
     const next = 'Check its url, and the network.';
     throw serverUnavailable(settings.name, 'cannot be reached', { next, cause: thrown });
   }
+}
+
+const CLIENT = { name: 'tollgate', version: '0.1.0' };
+const INITIALIZE = {
+  method: 'initialize',
+  params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: CLIENT },
+};
+const STATELESS_HEADERS = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/list' };
+const STATELESS_LIST = {
+  id: 2,
+  method: 'tools/list',
+  params: {
+    _meta: {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientCapabilities': {},
+      'io.modelcontextprotocol/clientInfo': CLIENT,
+    },
+  },
+};
+
+function post(
+  { url, fetch, signal }: DiscoveryParts,
+  headers: Readonly<Record<string, string>>,
+  message: object,
+): Promise<Response> {
+  return fetch(url, {
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', ...message }),
+    signal,
+  });
+}
+
+async function challengeOf(response: Response): Promise<Challenge> {
+  const { extractWWWAuthenticateParams } = await import('@modelcontextprotocol/sdk/client/auth.js');
+  await response.body?.cancel();
+  return extractWWWAuthenticateParams(response) as Challenge;
 }
 
 async function readResource(
@@ -108,7 +194,7 @@ async function readResource(
   if (metadata === undefined || checkResourceAllowed({ requestedResource: url, configuredResource: metadata.resource }))
     return metadata;
   // This server could use a token for another server there.
-  throw loginFailed(`The metadata of the server at ${url.host} describes ${hostOf(metadata.resource)}.`, NEXT);
+  throw loginFailed(`The metadata of the server at ${url.host} describes ${shownHost(metadata.resource)}.`, NEXT);
 }
 
 /** Returns undefined for errors of the SDK, which mean that there is no metadata. Throws the refusals of Tollgate. */
@@ -124,15 +210,14 @@ function chooseIssuer(
   if (oauth?.issuer === undefined) return named[0];
   if (named.length === 0 || named.some((one) => sameIssuer(one, oauth.issuer ?? ''))) return oauth.issuer;
   throw loginFailed(
-    `Server "${name}" sends the sign-in to ${hostOf(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
+    `Server "${name}" sends the sign-in to ${shownHost(named[0] ?? '')}, not to the issuer in tollgate.yaml.`,
     `If that is right, correct servers.${name}.oauth.issuer. The client must be registered there.`,
   );
 }
 
 /** Refuses metadata that names another issuer, which would get what is meant for this one (mix-up; RFC 8414 §3.3). */
 function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): void {
-  if (!sameIssuer(metadata.issuer, issuer))
-    throw loginFailed(`The metadata of ${hostOf(issuer)} names ${hostOf(metadata.issuer)} as its issuer.`, NEXT);
+  if (!sameIssuer(metadata.issuer, issuer)) throw otherIssuer(issuer, metadata.issuer);
   const endpoints = [
     metadata.authorization_endpoint,
     metadata.token_endpoint,
@@ -140,11 +225,18 @@ function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): v
     metadataText(metadata, 'revocation_endpoint'),
   ];
   const unsafe = endpoints.find((endpoint) => endpoint !== undefined && !isConfidential(endpoint));
-  if (unsafe !== undefined)
-    throw loginFailed(
-      `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`,
-      NEXT,
-    );
+  if (unsafe !== undefined) throw unsafeEndpoint(issuer);
+}
+
+function otherIssuer(issuer: string, named: string): TollgateError {
+  return loginFailed(`The metadata of ${shownHost(issuer)} names ${shownHost(named)} as its issuer.`, NEXT);
+}
+
+function unsafeEndpoint(issuer: string): TollgateError {
+  return loginFailed(
+    `The metadata of ${shownHost(issuer)} names an endpoint that is not https, or that programs can read differently.`,
+    NEXT,
+  );
 }
 
 function scopesOf({
@@ -163,7 +255,8 @@ function scopesOf({
     : required;
 }
 
-function sameIssuer(one: string, other: string): boolean {
+/** Returns whether two addresses name the same issuer, apart from a slash at the end. */
+export function sameIssuer(one: string, other: string): boolean {
   const normalize = (text: string): string => (URL.canParse(text) ? new URL(text).href : text).replace(/\/$/, '');
   return normalize(one) === normalize(other);
 }
@@ -179,6 +272,6 @@ function withoutFragment(url: URL): string {
 }
 
 /** Returns the host of an address for display. Other text of a server is never shown. */
-function hostOf(text: string): string {
+export function shownHost(text: string): string {
   return URL.canParse(text) ? new URL(text).host.slice(0, 255) : 'another address';
 }

@@ -55,6 +55,8 @@ export interface SignInParts {
   readonly signal: AbortSignal;
   /** Milliseconds that a person may take. Default: five minutes. */
   readonly waitMs?: number;
+  /** Scopes to request in addition to those that were granted before. */
+  readonly addScopes?: readonly string[];
 }
 
 /** A sign-in without its secrets, for display. */

@@ -5,7 +5,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { startRefusal } from '../supervisor/server-settings.ts';
 import { type CallbackListener, openCallbackListener } from './callback-listener.ts';
 import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
-import { type DiscoveredIssuer, discoverIssuer, metadataText } from './issuer-discovery.ts';
+import { type DiscoveredIssuer, discoverIssuer, metadataText, sameIssuer, shownHost } from './issuer-discovery.ts';
+import { grantToClient, grantToEnterprise, scopeParameter, type TokenGrant } from './machine-grants.ts';
 import {
   type Credentials,
   loginFailed,
@@ -15,7 +16,15 @@ import {
   scopeWords,
   signInStopped,
 } from './sign-in-credentials.ts';
-import { configuredClient, sdkClientInformation, signInUrl, tokenFields } from './token-endpoint.ts';
+import {
+  clientInUse,
+  configuredClient,
+  type OAuthClient,
+  proofOf,
+  revokeCredentials,
+  signInUrl,
+  tokenFields,
+} from './token-endpoint.ts';
 
 const WAIT_MS = 300_000;
 
@@ -24,8 +33,6 @@ interface Flow extends SignInParts {
   readonly fetch: GuardedFetch;
   readonly scopes: readonly string[];
 }
-
-type Client = Credentials['client'];
 
 /** Implements SignIns. */
 export const signIns: SignIns = {
@@ -39,9 +46,10 @@ export const signIns: SignIns = {
   signOut: ({ settings, store, secrets }) =>
     store.withLock(settings.name, async () => {
       const held = await store.read(settings.name).catch(() => undefined);
+      const configured = await configuredClient(settings.oauth, secrets).catch(() => undefined);
       const revoked =
         held !== undefined &&
-        (await revoke(held, (await configuredClient(settings, secrets).catch(() => undefined)) ?? held.client));
+        (await revokeCredentials(held, clientInUse(held, configured), guardFetch(new URL(held.url))));
       return { removed: await store.remove(settings.name), revoked };
     }),
 };
@@ -54,11 +62,11 @@ export async function obtainCredentials(parts: SignInParts, before?: Credentials
   try {
     const discovered = await discoverIssuer({ settings, url, secrets, fetch, signal });
     const usable = before?.url === url.href ? before : undefined;
-    const scopes = settings.oauth?.scopes ?? scopesFor(discovered, usable);
+    if (usable !== undefined) checkConsent(settings, usable, discovered);
+    const scopes = scopesFor(parts, discovered, usable);
     const flow: Flow = { ...parts, discovered, fetch, scopes };
-    const client = await configuredClient(settings, secrets);
-    const isMachine = settings.oauth?.grant === 'client_credentials';
-    const { tokens, client: used } = isMachine ? await asMachine(flow, client) : await asPerson(flow, client);
+    const client = await configuredClient(settings.oauth, secrets);
+    const { tokens, client: used } = await obtainTokens(flow, client);
     const { metadata, issuer, resource } = discovered;
     const revocationEndpoint = metadataText(metadata, 'revocation_endpoint');
     return {
@@ -68,7 +76,7 @@ export async function obtainCredentials(parts: SignInParts, before?: Credentials
       tokenEndpoint: metadata.token_endpoint,
       authMethods: metadata.token_endpoint_auth_methods_supported ?? [],
       // The secret of a configured client is not copied into the credentials.
-      client: client === undefined ? used : { id: client.id },
+      client: used.id === client?.id ? { id: used.id } : used,
       ...(revocationEndpoint !== undefined && { revocationEndpoint }),
       ...scopeParameter(scopes),
       ...tokenFields(tokens, Date.now()),
@@ -78,19 +86,54 @@ export async function obtainCredentials(parts: SignInParts, before?: Credentials
   }
 }
 
-/** Returns the scopes of the server, and, after a refusal for missing scopes, those together with the granted ones. */
-function scopesFor({ scopes }: DiscoveredIssuer, before: Credentials | undefined): readonly string[] {
-  if (before?.missingScope === undefined) return scopes;
-  return [...new Set([...scopes, ...scopeWords(before.scope), ...scopeWords(before.missingScope)])];
+/**
+ * Refuses another issuer than the one that the person consented to. A server that is taken over could otherwise ask for
+ * more rights, and lead the person to an issuer of its own (attack: step-up to another issuer).
+ */
+function checkConsent({ name, oauth }: SignInParts['settings'], before: Credentials, found: DiscoveredIssuer): void {
+  // The owner has named the issuer, so the server cannot choose one.
+  if (oauth?.issuer !== undefined || sameIssuer(before.issuer, found.issuer)) return;
+  throw loginFailed(
+    `Server "${name}" now sends the sign-in to ${shownHost(found.issuer)}. ` +
+      `You consented to ${shownHost(before.issuer)}.`,
+    `If its owner confirms the change, run \`tollgate logout ${name}\`, then sign in again.`,
+  );
 }
 
-/** The answer to a token request, and the client that made it. */
-interface Grant {
-  readonly tokens: OAuthTokens;
-  readonly client: Client;
+/**
+ * Returns the scopes to request: those of the server. If more were refused or are requested, also those, together with
+ * the granted ones. A machine keeps what an owner gave it.
+ */
+function scopesFor(
+  { settings: { name, oauth }, addScopes = [] }: SignInParts,
+  { scopes }: DiscoveredIssuer,
+  before: Credentials | undefined,
+): readonly string[] {
+  const limit = oauth?.scopes;
+  const beyond = addScopes.filter((scope) => limit?.includes(scope) === false);
+  if (beyond.length > 0)
+    throw loginFailed(
+      `servers.${name}.oauth.scopes does not list ${beyond.join(', ')}, so it is not requested.`,
+      'Add it there, and run this again.',
+    );
+  if (limit !== undefined) return limit;
+  const more = [...addScopes, ...scopeWords(before?.missingScope)];
+  const isPerson = (oauth?.grant ?? 'authorization_code') === 'authorization_code';
+  return isPerson && more.length === 0 ? scopes : [...new Set([...scopes, ...scopeWords(before?.scope), ...more])];
 }
 
-async function asPerson(flow: Flow, configured: Client | undefined): Promise<Grant> {
+function obtainTokens(flow: Flow, client: OAuthClient | undefined): Promise<TokenGrant> {
+  switch (flow.settings.oauth?.grant) {
+    case 'client_credentials':
+      return grantToClient(flow, client);
+    case 'enterprise':
+      return grantToEnterprise(flow, client);
+    default:
+      return asPerson(flow, client);
+  }
+}
+
+async function asPerson(flow: Flow, configured: OAuthClient | undefined): Promise<TokenGrant> {
   const { metadata, issuer } = flow.discovered;
   // Without PKCE, another program on this machine could use the code. MCP 2025-11-25 requires to refuse such a server.
   if (metadata.code_challenge_methods_supported?.includes('S256') !== true)
@@ -100,17 +143,24 @@ async function asPerson(flow: Flow, configured: Client | undefined): Promise<Gra
     );
   const callback = await openCallbackListener(flow.settings.oauth?.callbackPort ?? 0);
   try {
-    const client = configured ?? (await register(flow, callback.redirectUrl));
+    const client = isKnown(configured, flow.discovered) ? configured : await register(flow, callback.redirectUrl);
     return { tokens: await consent(flow, { callback, client }), client };
   } finally {
     callback.close();
   }
 }
 
+/** Returns false for the address of a client's metadata (CIMD) if the issuer does not read such addresses. */
+function isKnown(client: OAuthClient | undefined, { metadata }: DiscoveredIssuer): client is OAuthClient {
+  if (client === undefined) return false;
+  const isDocument = /^https:\/\/[^/]+\/./.test(client.id) && client.secret === undefined;
+  return !isDocument || metadataText(metadata, 'client_id_metadata_document_supported') === 'true';
+}
+
 async function register(
   { discovered: { issuer, metadata }, fetch, scopes, settings }: Flow,
   redirectUrl: string,
-): Promise<Client> {
+): Promise<OAuthClient> {
   const { registerClient } = await import('@modelcontextprotocol/sdk/client/auth.js');
   if (metadata.registration_endpoint === undefined)
     throw loginFailed(
@@ -132,6 +182,8 @@ async function register(
       grant_types: ['authorization_code', 'refresh_token'],
       response_types: ['code'],
       token_endpoint_auth_method: 'none',
+      // The browser returns to a port of this machine, which an issuer refuses for a web client (SEP-837).
+      ...{ application_type: 'native' },
     },
   });
   return { id, ...(secret !== undefined && { secret }), ...(authMethod !== undefined && { authMethod }) };
@@ -139,7 +191,7 @@ async function register(
 
 async function consent(
   flow: Flow,
-  { callback, client }: { readonly callback: CallbackListener; readonly client: Client },
+  { callback, client }: { readonly callback: CallbackListener; readonly client: OAuthClient },
 ): Promise<OAuthTokens> {
   const { startAuthorization, exchangeAuthorization } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const {
@@ -150,10 +202,10 @@ async function consent(
   } = flow;
   const { redirectUrl } = callback;
   const state = randomBytes(32).toString('base64url');
-  const clientInformation = sdkClientInformation(client);
+  const proof = proofOf(client, metadata);
   const { authorizationUrl: address, codeVerifier } = await startAuthorization(issuer, {
     metadata,
-    clientInformation,
+    clientInformation: proof.clientInformation,
     redirectUrl,
     state,
     resource,
@@ -171,31 +223,13 @@ async function consent(
     );
   return exchangeAuthorization(issuer, {
     metadata,
-    clientInformation,
+    ...proof,
     authorizationCode: code,
     codeVerifier,
     redirectUri: redirectUrl,
     resource,
     fetchFn: flow.fetch,
   });
-}
-
-async function asMachine(
-  { discovered: { issuer, metadata, resource }, fetch, scopes }: Flow,
-  client: Client = { id: '' },
-): Promise<Grant> {
-  const { fetchToken } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  const parameters = new URLSearchParams({
-    grant_type: 'client_credentials',
-    ...scopeParameter(scopes),
-  });
-  const provider = {
-    clientMetadata: { redirect_uris: [] },
-    clientInformation: () => sdkClientInformation(client),
-    prepareTokenRequest: () => parameters,
-  };
-  const sdkProvider = provider as unknown as Parameters<typeof fetchToken>[0];
-  return { tokens: await fetchToken(sdkProvider, issuer, { metadata, resource, fetchFn: fetch }), client };
 }
 
 /** Converts an error. Errors of the SDK quote text of servers, so only the standard code of an OAuth error is shown. */
@@ -209,38 +243,6 @@ function asLoginFailure(thrown: unknown, { settings: { name }, signal }: SignInP
     'Run it again. If it happens again, check the client and its rights with the owner of the server.',
     thrown,
   );
-}
-
-/** Revokes the refresh token, and with it the access tokens, where the issuer supports that (RFC 7009). */
-async function revoke(held: Credentials, client: Client): Promise<boolean> {
-  if (held.revocationEndpoint === undefined) return false;
-  const body = new URLSearchParams({
-    token: held.refresh ?? held.access,
-    token_type_hint: held.refresh === undefined ? 'access_token' : 'refresh_token',
-  });
-  const usesBasic = client.secret !== undefined && client.authMethod !== 'client_secret_post';
-  if (!usesBasic) body.set('client_id', client.id);
-  if (!usesBasic && client.secret !== undefined) body.set('client_secret', client.secret);
-  const authorization = usesBasic
-    ? { authorization: `Basic ${Buffer.from(`${client.id}:${client.secret}`).toString('base64')}` }
-    : {};
-  try {
-    const response = await guardFetch(new URL(held.url))(held.revocationEndpoint, {
-      method: 'POST',
-      body,
-      headers: { 'content-type': 'application/x-www-form-urlencoded', ...authorization },
-    });
-    await response.body?.cancel();
-    return response.ok;
-  } catch {
-    // The token is forgotten here in any case. The caller reports that it was not revoked.
-    return false;
-  }
-}
-
-/** Returns the scope parameter of a request, if any scopes are requested. */
-function scopeParameter(scopes: readonly string[]): { readonly scope?: string } {
-  return scopes.length > 0 ? { scope: scopes.join(' ') } : {};
 }
 
 function summaryOf({ issuer, scope, expiresAt, refresh }: Credentials): SignInSummary {

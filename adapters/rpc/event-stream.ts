@@ -1,21 +1,33 @@
 /** Reads the messages of an event stream (HTML Living Standard, server-sent events) as their own bytes. */
 
 const [NEWLINE, RETURN, SPACE] = [10, 13, 32];
+const MAX_TYPE_BYTES = 64;
+/** A longer id, or one that no header can carry, is ignored: the stream cannot be resumed there. */
+const MAX_ID_BYTES = 4096;
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 /** Where events go. `maxBytes` counts the data of one event. */
 export interface EventStreamOptions {
   readonly maxBytes: number;
   /** Called with the data of each event of the type `message`. */
   onMessage(data: Buffer): void;
+  /** Called with the data of each event of another type. */
+  onOther?(type: string, data: Buffer): void;
 }
 
 /** Reads an event stream in chunks. The time is linear in the bytes, however they are cut into chunks. */
 export class EventStreamReader {
   readonly #options: EventStreamOptions;
   #line: Buffer[] = [];
-  #data: Buffer[] = [];
+  /** The data of the event so far, each line with its line break. */
+  #data = Buffer.alloc(0);
   #bytes = 0;
-  #isMessage = true;
+  #type = '';
+  #id: string | undefined;
+  /** The id of the last event that is complete, one character per byte. Undefined if there was none, or it is empty. */
+  lastId: string | undefined;
+  /** Milliseconds that the server asks the client to wait before it reconnects. */
+  retryMs: number | undefined;
   #afterReturn = false;
   #isFirst = true;
 
@@ -51,22 +63,37 @@ export class EventStreamReader {
     const colon = line.indexOf(58);
     const field = line.subarray(0, colon < 0 ? line.length : Math.min(colon, 8)).toString('latin1');
     const value = colon < 0 ? Buffer.alloc(0) : line.subarray(line[colon + 1] === SPACE ? colon + 2 : colon + 1);
-    if (field === 'event')
-      this.#isMessage = value.length === 0 || (value.length < 16 && value.toString('latin1') === 'message');
-    if (field !== 'data') return;
+    if (field === 'data') return this.#addData(value);
+    const word = value.subarray(0, MAX_ID_BYTES + 1).toString('latin1');
+    if (field === 'event') this.#type = word.slice(0, MAX_TYPE_BYTES);
+    else if (field === 'id' && word.length <= MAX_ID_BYTES && HEADER_VALUE.test(word)) this.#id = word;
+    else if (field === 'retry' && /^\d{1,10}$/.test(word)) this.retryMs = Number(word);
+  }
+
+  #addData(value: Buffer): void {
+    const start = this.#bytes;
     this.#bytes += value.length + 1;
-    if (this.#bytes <= this.#options.maxBytes) this.#data.push(Buffer.from(value));
+    if (this.#bytes > this.#options.maxBytes) return;
+    // One block that doubles, because an event may consist of millions of empty lines.
+    if (this.#bytes > this.#data.length) {
+      const larger = Buffer.allocUnsafe(Math.max(this.#bytes, 2 * this.#data.length));
+      this.#data.copy(larger, 0, 0, start);
+      this.#data = larger;
+    }
+    this.#data[start + value.copy(this.#data, start)] = NEWLINE;
   }
 
   #endEvent(): void {
-    const data = this.#data.flatMap((line, index) => (index === 0 ? [line] : [Buffer.from('\n'), line]));
-    const passes = this.#isMessage;
-    this.#data = [];
-    this.#isMessage = true;
+    const type = this.#type;
+    this.#type = '';
     if (this.#bytes > this.#options.maxBytes) return;
+    const data = this.#data.subarray(0, Math.max(0, this.#bytes - 1));
+    this.#data = Buffer.alloc(0);
     this.#bytes = 0;
-    const whole = Buffer.concat(data);
-    if (passes && whole.length > 0) this.#options.onMessage(whole);
+    if (this.#id !== undefined) this.lastId = this.#id === '' ? undefined : this.#id;
+    if (data.length === 0) return;
+    if (type === '' || type === 'message') this.#options.onMessage(data);
+    else this.#options.onOther?.(type, data);
   }
 }
 

@@ -15,10 +15,15 @@ import type { JsonDoc } from './wire-message.ts';
 /** The link to the server. */
 export interface PeerLink {
   /**
-   * Sends a text. Requests have an `id`, for links on which each request has its own answer. A promise settles when the
-   * other side has taken the text. It never rejects.
+   * Sends a text. Requests have an `id`, for links on which each request has its own answer, and may have `headers` for
+   * HTTP. A promise settles when the other side has taken the text. It never rejects.
    */
-  send(text: string, id?: number): Promise<void> | void;
+  send(text: string, id?: number, headers?: Readonly<Record<string, string>>): Promise<void> | void;
+  /**
+   * The caller gave up this request. Returns true if that has told the server. Otherwise a notification tells it.
+   * Absent on links where only a notification can.
+   */
+  cancel?(id: number): boolean;
   /** Returns the number of bytes that were sent and that the other side has not taken. */
   backlog(): number;
 }
@@ -89,6 +94,11 @@ export class Peer {
     this.refused = new RefusedRequests((refused) => events.onRefused?.(refused));
   }
 
+  /** True after `end`. */
+  get hasEnded(): boolean {
+    return this.ended !== undefined;
+  }
+
   /** The number of requests without an answer. */
   get inFlight(): number {
     return this.pending.size;
@@ -106,7 +116,8 @@ export class Peer {
     const result = call.result();
     this.pending.set(id, call);
     if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
-    void this.link.send(`{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${request.params(id)}}`, id);
+    const text = `{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${request.params(id)}}`;
+    void this.link.send(text, id, request.headers);
     return result;
   }
 
@@ -205,8 +216,9 @@ export class Peer {
     const call = this.take(id);
     if (call === undefined) return;
     if (this.abandoned.size < MAX_ABANDONED) this.abandoned.add(id);
+    const isTold = this.link.cancel?.(id) === true;
     // The specification forbids cancelling `initialize`.
-    if (call.method !== 'initialize')
+    if (!isTold && call.method !== 'initialize')
       void this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
     call.reject(error);
   }

@@ -9,6 +9,8 @@ export interface PeerRequest {
   readonly method: string;
   /** Returns the params as JSON text. The id is also the progress token. */
   readonly params: (id: number) => string;
+  /** Sent with the request over HTTP. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Milliseconds without an answer or progress. */
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */

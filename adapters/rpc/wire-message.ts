@@ -158,6 +158,12 @@ export class JsonText<T = unknown> implements JsonDoc<T> {
     return typeof source === 'string' ? source.slice(start, end) : source.toString('utf8', start, end);
   }
 
+  /** Returns a part, by places in bytes. The bytes of a large part stay bytes. */
+  part(start: number, end: number): string | Buffer {
+    const { source } = this;
+    return typeof source === 'string' || end - start < MIN_BYTES ? this.slice(start, end) : source.subarray(start, end);
+  }
+
   /** Returns this text with a part replaced, by places in bytes. The bytes of a large text stay bytes. */
   splice(start: number, end: number, replacement: string): WireText {
     const { source } = this;

@@ -12,8 +12,10 @@ import { UpstreamSession } from './upstream-session.ts';
 
 /** Pauses before each check of the number of processes after a call. Many programs leave some for a moment. */
 const FULL_CHECK_PAUSES_MS = [2000, 3000];
-/** Milliseconds that an idle connection may take to answer a ping. */
+/** Milliseconds that a remote server may take to answer a ping. */
 const PING_MS = 5000;
+/** Pings in a row without an answer after which a server with waiting calls counts as lost. */
+const MAX_MISSED = 3;
 
 /** The dependencies of a connector, and the events that it reports. */
 export interface ConnectorParts {
@@ -42,6 +44,7 @@ export class Connector implements SlotHolder {
   private usedAt = 0;
   private probing = false;
   private isCheckingFull = false;
+  private readonly memory = { sessionFirst: false };
   private readonly closing = new Map<UpstreamSession, Promise<void>>();
   badLines = 0;
   info: ServerInfo | undefined;
@@ -87,21 +90,29 @@ export class Connector implements SlotHolder {
     if (this.session !== session) throw refusal() ?? serverUnavailable(settings.name, 'ended right after its start');
     this.ready = true;
     this.usedAt = performance.now();
-    this.checkWhileIdle(session);
+    this.checkRegularly(session);
     return session;
   }
 
-  /** Pings an idle remote server: it can end unnoticed, and would count as healthy until the next call. */
-  private checkWhileIdle(session: UpstreamSession): void {
+  /**
+   * Pings a remote server: it can end unnoticed. An idle one would count as healthy until the next call. If calls wait
+   * and nothing comes, they would wait for their deadline. A busy server may answer late, so several pings must fail.
+   */
+  private checkRegularly(session: UpstreamSession): void {
     const { healthCheckMs = 0 } = this.parts.settings;
     if (healthCheckMs === 0) return;
+    let missed = 0;
     const timer = setInterval(() => {
       if (this.current !== session) return clearInterval(timer);
-      if (session.inFlight > 0) return;
+      const isBusy = session.inFlight > 0;
+      if (isBusy && session.silentMs < healthCheckMs) return void (missed = 0);
+      const isAlive = async (): Promise<boolean> => {
+        const isHeard = (await session.answersPing(PING_MS)) || (isBusy && session.silentMs < PING_MS);
+        missed = isHeard ? 0 : missed + 1;
+        return missed < (isBusy ? MAX_MISSED : 1);
+      };
       // During the ping the connection was busy, so a server that waits for a slot could not get this one.
-      void this.endUnless(session, () => session.answersPing(PING_MS), 'does not answer a ping').then(() =>
-        this.parts.slots.noteIdle(),
-      );
+      void this.endUnless(session, isAlive, 'does not answer a ping').then(() => this.parts.slots.noteIdle());
     }, healthCheckMs).unref();
   }
 
@@ -185,9 +196,10 @@ export class Connector implements SlotHolder {
 
   private createSession(): UpstreamSession {
     const { settings, connect, onToolsChanged, onNotice, capabilities } = this.parts;
-    const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
+    const session: UpstreamSession = new UpstreamSession(settings.name, connect, {
       onToolsChanged,
       onNotice,
+      memory: this.memory,
       capabilities,
       onBad: () => this.badLines++,
       onRefused: (event) => this.parts.report(event, session.id),

@@ -1,7 +1,8 @@
 /** Holds all external servers of this process, within the limits of servers and connections. */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { RemoteConnection } from '../http/remote-connection.ts';
+import { SseConnection } from '../http/sse-connection.ts';
+import { StreamableConnection } from '../http/streamable-connection.ts';
 import type { Health, ServerAdapter, ServerProbeResult } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { SocketConnection } from '../stdio/socket-connection.ts';
@@ -155,9 +156,10 @@ export class ServerPool {
 /** Creates the connection to a server and does not open it. */
 function connectionTo(settings: ServerSettings, options: AdapterOptions): Connection {
   if (settings.transport === 'unix') return new SocketConnection(settings);
-  return settings.transport === 'stdio'
-    ? new StdioConnection(settings, options)
-    : new RemoteConnection(settings, options.host);
+  if (settings.transport === 'stdio') return new StdioConnection(settings, options);
+  return settings.transport === 'sse'
+    ? new SseConnection(settings, options.host)
+    : new StreamableConnection(settings, options.host);
 }
 
 function nameTaken(name: string): TollgateError {
@@ -177,7 +179,7 @@ export async function probeServer(
 ): Promise<ServerProbeResult> {
   const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
   if (refusal !== undefined) throw refusal;
-  const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
+  const session: UpstreamSession = new UpstreamSession(settings.name, () => connectionTo(settings, options), {
     onToolsChanged: () => undefined,
     onBad: () => undefined,
     onRefused: (event) => options.onEvent?.({ ...event, server: settings.name, id: session.id }),

@@ -53,17 +53,45 @@ export interface ServerSettings {
 
 /** An OAuth client that was registered by hand, and limits of the sign-in. */
 export interface OAuthSettings {
-  /** Default: `authorization_code`, where a person consents in a browser. */
-  readonly grant: 'authorization_code' | 'client_credentials';
+  /** Default: `authorization_code`, where a person consents in a browser. The others need no person. */
+  readonly grant: 'authorization_code' | 'client_credentials' | 'enterprise';
   /** The issuer where the client is registered. No other issuer is used, so that no other gets the secret. */
   readonly issuer?: string;
   readonly clientId?: string;
   /** May hold `${secret:NAME}`. */
   readonly clientSecret?: string;
+  /** Proves the client instead of a secret (RFC 7523 §2.2): PKCS #8 as PEM, or a JWK. May hold `${secret:NAME}`. */
+  readonly privateKey?: string;
   /** The only scopes that are requested. Absent: the scopes that the server names. */
   readonly scopes?: readonly string[];
   /** The port of 127.0.0.1 to which the browser returns. Default: any free port. */
   readonly callbackPort?: number;
+  /** For the grant `enterprise`. */
+  readonly enterprise?: EnterpriseSettings;
+}
+
+/** The identity provider of an enterprise, which vouches for the user at the issuer of a server. */
+export interface EnterpriseSettings {
+  /** No one else gets the client, its secret and the ID token. */
+  readonly issuer: string;
+  readonly clientId: string;
+  readonly clientSecret?: string;
+  readonly privateKey?: string;
+  /** The ID token of the user. May hold `${secret:NAME}`. */
+  readonly idToken: string;
+}
+
+/** Returns the texts of a sign-in that may be secret or refer to a secret, by their place in the settings. */
+export function signInSecrets(oauth: OAuthSettings | undefined): Readonly<Record<string, string>> {
+  const { clientSecret, privateKey, enterprise } = oauth ?? {};
+  const texts = {
+    clientSecret,
+    privateKey,
+    'enterprise.clientSecret': enterprise?.clientSecret,
+    'enterprise.privateKey': enterprise?.privateKey,
+    'enterprise.idToken': enterprise?.idToken,
+  };
+  return Object.fromEntries(Object.entries(texts).filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
 /**

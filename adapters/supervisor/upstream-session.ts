@@ -11,11 +11,16 @@ import {
   type UpstreamCall,
   UpstreamError,
 } from '../port.ts';
+import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
 import { type Answer, Peer } from '../rpc/peer.ts';
+import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
-import { type JsonDoc, JsonText } from '../rpc/wire-message.ts';
+import type { JsonDoc } from '../rpc/wire-message.ts';
+import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
+import { type StatelessRevision, withMembers } from '../stateless/stateless-revision.ts';
+import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
 
@@ -29,6 +34,8 @@ export interface SessionEvents {
   /** Returns the capabilities of clients that the handshake declares. Absent: none. */
   capabilities?(): JsonObject;
   onNotice?(notice: ServerNotice): void;
+  /** What earlier sessions found out. Changed by this one. */
+  readonly memory?: HandshakeMemory;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -36,10 +43,8 @@ export interface SessionEvents {
   onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }
 
-const NEWEST = '2025-11-25';
-const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
-const CLIENT = { name: 'tollgate', version: '0.1.0' };
-
+/** The longest delay that a timer supports. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
 /** Milliseconds for an answer that no one waits for. */
 const LEVEL_MS = 10_000;
 /** Asks the client to open URLs before the call is repeated (MCP 2025-11-25, elicitation). */
@@ -51,8 +56,9 @@ export type RunningCall = Pick<UpstreamCall, 'id' | 'scope' | 'run' | 'onRequest
 /** One connection with its JSON-RPC peer. It can be opened once. */
 export class UpstreamSession {
   private readonly name: string;
-  private readonly connection: Connection;
-  private readonly peer: Peer;
+  private readonly createConnection: () => Connection;
+  private connection: Connection;
+  private peer: Peer;
   private readonly events: SessionEvents;
   /** The id in all events of this connection. */
   readonly id = randomUUID();
@@ -61,15 +67,24 @@ export class UpstreamSession {
   private lastMessageAt = Number.NEGATIVE_INFINITY;
   /** What the server declared at the handshake. */
   private offers: JsonObject = {};
+  /** Present if the server speaks a revision without sessions. */
+  private stateless: StatelessRevision | undefined;
+  private isOver = false;
+  private readonly memory: HandshakeMemory;
   private logLevel: LogLevel | undefined;
   /** The instructions that the server gave at the handshake. */
   instructions: string | undefined;
 
-  constructor(name: string, connection: Connection, events: SessionEvents) {
-    this.name = name;
-    this.connection = connection;
-    this.events = events;
-    this.peer = new Peer(connection, {
+  constructor(name: string, createConnection: () => Connection, events: SessionEvents) {
+    [this.name, this.createConnection, this.events] = [name, createConnection, events];
+    this.memory = events.memory ?? { sessionFirst: false };
+    this.connection = createConnection();
+    this.peer = this.createPeer();
+  }
+
+  private createPeer(): Peer {
+    const { connection, events } = this;
+    return new Peer(connection, {
       onToolsChanged: () => events.onToolsChanged(),
       onDropped: () => events.onBad(),
       onRefused: (refused) => {
@@ -132,9 +147,18 @@ export class UpstreamSession {
     return this.connection.isFull?.() === true;
   }
 
-  /** The number of requests without an answer so far. */
+  /** The number of requests without an answer so far. A call also counts while its client is asked for input. */
   get inFlight(): number {
-    return this.peer.inFlight;
+    return Math.max(this.peer.inFlight - (this.stateless?.inFlight ?? 0), this.calls.size);
+  }
+
+  /**
+   * Milliseconds since anything came from the server, also a comment of an event stream. 0 if the transport does not
+   * say: it reports a lost server by itself.
+   */
+  get silentMs(): number {
+    const heardAt = this.connection.heardAt?.();
+    return heardAt === undefined ? 0 : performance.now() - heardAt;
   }
 
   /**
@@ -157,8 +181,11 @@ export class UpstreamSession {
   }
 
   /** Reads all pages of tools/list, as readToolList does. `timeoutMs` applies to each page. */
-  listTools(timeoutMs: number): Promise<DefinitionList<RawTool>> {
-    return readToolList((params) => this.request('tools/list', params, timeoutMs));
+  async listTools(timeoutMs: number): Promise<DefinitionList<RawTool>> {
+    const list = await readToolList((params) => this.request('tools/list', params, timeoutMs));
+    if (this.stateless === undefined) return list;
+    const { entries, unfit } = this.stateless.noteTools(list.entries);
+    return { entries, unfit: [...list.unfit, ...unfit] };
   }
 
   /** Reads all pages of another list. Returns none if the server does not offer it. */
@@ -168,16 +195,18 @@ export class UpstreamSession {
     return entries as unknown as ServerLists[Kind];
   }
 
-  /** Asks for log messages from this level on, once. A server without logging is not asked. */
+  /** Asks for log messages from this level on, once. A server without logging, or without sessions, is not asked. */
   useLogLevel(level: LogLevel): void {
-    if (this.logLevel === level || !this.has('logging')) return;
+    if (this.logLevel === level || !this.has('logging') || this.stateless !== undefined) return;
     this.logLevel = level;
     this.request('logging/setLevel', JSON.stringify({ level }), LEVEL_MS).catch(() => undefined);
   }
 
   /** Sends one request of Tollgate itself. `params` is JSON text. */
   request(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
-    return this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
+    return this.stateless === undefined
+      ? this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs })
+      : this.stateless.request(method, params, timeoutMs);
   }
 
   /**
@@ -185,13 +214,39 @@ export class UpstreamSession {
    * `running` afterwards.
    */
   call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
-    const { method = 'tools/call', timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     this.calls.add(running);
-    const params = (id: number): string => callParams(call, id);
-    return this.peer.request({ method, params, timeoutMs, hardTimeoutMs, signal, onProgress, serves: running }).then(
-      (result) => this.refuseRequest(result as JsonDoc<ToolResult>),
+    const answer =
+      this.stateless === undefined
+        ? this.peer.request(callRequest(call, running))
+        : this.callStateless(this.stateless, call, running);
+    return answer.then(
+      (result) => this.refuseRequest(result as JsonDoc<ToolResult>, call),
       (thrown: unknown) => this.refuseUrls(thrown, call),
     );
+  }
+
+  /** Sends a call with all that a server without sessions must know, and again with what it asks for. */
+  private async callStateless(
+    stateless: StatelessRevision,
+    call: UpstreamCall,
+    running: RunningCall,
+  ): Promise<JsonDoc<JsonObject>> {
+    const { method = 'tools/call', onRequest, takesInputRequired, timeoutMs } = call;
+    const replaced = stateless.replace(method, call.args.text);
+    if (replaced !== undefined) return replaced;
+    // Without the list, the server refuses a call whose headers it needs.
+    if (method === 'tools/call' && stateless.needsTools) await this.listTools(timeoutMs).catch(() => undefined);
+    const params = method === 'tools/call' ? { name: call.tool, arguments: call.args.value } : call.args.value;
+    const headers = stateless.headers(method, params);
+    const deadline = performance.now() + call.hardTimeoutMs;
+    const send = (retry = call.retry): Promise<JsonDoc<JsonObject>> => {
+      const meta = { ...call.meta, ...stateless.envelope(call.logLevel) };
+      const hardTimeoutMs = Math.max(1, deadline - performance.now());
+      return this.peer.request({ ...callRequest({ ...call, meta, retry, hardTimeoutMs }, running), headers });
+    };
+    const result = await send();
+    if (takesInputRequired === true || onRequest === undefined) return result;
+    return answerInput(result, send, (asked, about) => withinDeadline(onRequest(asked, about), call.signal, deadline));
   }
 
   /** An error that asks the client to open URLs passes only to a caller that can decide about it. */
@@ -208,22 +263,29 @@ export class UpstreamSession {
   }
 
   /** Protocol revision 2026-07-28 puts requests to the client into results. They are refused like other requests. */
-  private refuseRequest(result: JsonDoc<ToolResult>): JsonDoc<ToolResult> {
-    if (JsonText.of(result).memberValue('resultType') !== 'input_required') return result;
+  private refuseRequest(result: JsonDoc<ToolResult>, { takesInputRequired }: UpstreamCall): JsonDoc<ToolResult> {
+    if (takesInputRequired === true || !asksForInput(result)) return result;
     this.peer.noteRefused(INPUT_REQUIRED);
     throw new TollgateError('UPSTREAM_REQUEST_DENIED');
   }
 
   /** Stops the server in an orderly way. Calls in flight get TOOL_CRASHED, because they may have run. */
   close(): Promise<void> {
+    this.noteEnd();
     this.peer.end(this.crashed('was stopped'));
     return this.connection.close();
   }
 
   /** Kills the server synchronously. `why` completes "Server x …" for calls in flight. */
   kill(why = 'was stopped'): void {
+    this.noteEnd();
     this.peer.end(this.crashed(why));
     this.connection.killNow();
+  }
+
+  private noteEnd(): void {
+    this.isOver = true;
+    this.stateless?.stop();
   }
 
   /** Sends a ping. Returns false if the server sends no message at all within `withinMs` (MCP 2025-11-25, ping). */
@@ -254,8 +316,28 @@ export class UpstreamSession {
   }
 
   private async connect(): Promise<ServerInfo> {
+    let handshake = await this.tryConnect();
+    if (handshake === undefined) {
+      this.memory.sessionFirst = true;
+      this.connection = this.createConnection();
+      this.peer = this.createPeer();
+      handshake = (await this.tryConnect()) as Handshake;
+    }
+    const { info, offers, instructions, stateless } = handshake;
+    [this.offers, this.instructions, this.stateless] = [offers, instructions, stateless];
+    stateless?.listen();
+    return info;
+  }
+
+  /**
+   * Connects and performs a handshake. Returns undefined if the server ended when it was asked for a new revision: some
+   * accept no other first message than `initialize`. It is started again, once.
+   */
+  private async tryConnect(): Promise<Handshake | undefined> {
     const { peer, events } = this;
     let lost: TollgateError | undefined;
+    let isAsked = false;
+    let reportEnd: (() => void) | undefined;
     await this.connection.start({
       onMessage: (message, during) => {
         this.lastMessageAt = performance.now();
@@ -267,32 +349,37 @@ export class UpstreamSession {
       onClosed: (why, exit, refusal) => {
         lost = refusal ?? this.crashed(why);
         peer.end(lost);
-        events.onClosed(why, exit, refusal);
+        const report = (): void => {
+          this.noteEnd();
+          events.onClosed(why, exit, refusal);
+        };
+        if (isAsked && refusal === undefined) reportEnd = report;
+        else report();
       },
     });
     // The server can end before `start` returns. This error says why, and a request would only say that it is gone.
     if (lost !== undefined) throw lost;
-    return this.shakeHands();
-  }
-
-  /** Performs the handshake. It has no deadline of its own, because `open` has one. */
-  private async shakeHands(): Promise<ServerInfo> {
-    const capabilities = this.events.capabilities?.() ?? {};
-    const params = JSON.stringify({ protocolVersion: NEWEST, capabilities, clientInfo: CLIENT });
-    const { value } = await this.request('initialize', params, Infinity);
-    const { protocolVersion } = value;
-    if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
-      const answered = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
-      throw this.initFailed(`answered with protocol revision ${answered}; accepted are ${ACCEPTED.join(', ')}`);
+    const parts = {
+      name: this.name,
+      connection: this.connection,
+      peer,
+      capabilities: () => events.capabilities?.() ?? {},
+      memory: this.memory,
+      onRefused: () => void (isAsked = false),
+      fail: (why: string) => this.initFailed(why),
+    };
+    isAsked = !this.memory.sessionFirst;
+    try {
+      return await shakeHands(parts);
+    } catch (thrown) {
+      // Something else than the question failed if nothing could be sent.
+      const isDue = reportEnd !== undefined && !this.isOver && asTollgateError(thrown).code === 'TOOL_CRASHED';
+      if (isDue) return undefined;
+      reportEnd?.();
+      throw thrown;
+    } finally {
+      isAsked = false;
     }
-    this.connection.useProtocolVersion(protocolVersion);
-    // Over HTTP, the first call could overtake this message if it were not awaited.
-    await this.peer.notify('notifications/initialized');
-    const { instructions } = value;
-    this.instructions = typeof instructions === 'string' ? instructions : undefined;
-    if (isObject(value.capabilities)) this.offers = value.capabilities;
-    const info = isObject(value.serverInfo) ? value.serverInfo : undefined;
-    return { name: textOr(info?.name, this.name), version: textOr(info?.version, ''), protocolVersion };
   }
 
   private asInitFailure(thrown: unknown): TollgateError {
@@ -326,14 +413,33 @@ export class UpstreamSession {
   }
 }
 
-/** Writes the params as JSON. The progress token is present only if the caller wants progress. */
-function callParams(call: UpstreamCall, id: number): string {
-  const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
-  const tail = meta === undefined ? '' : `,"_meta":${JSON.stringify(meta)}`;
-  if (call.method !== undefined) return `${call.args.text.slice(0, -1)}${tail}}`;
-  return `{"name":${jsonString(call.tool)},"arguments":${call.args.text}${tail}}`;
+function callRequest(call: UpstreamCall, serves: RunningCall): PeerRequest {
+  const { method = 'tools/call', timeoutMs, hardTimeoutMs, signal, onProgress } = call;
+  return { method, params: (id) => callParams(call, id), timeoutMs, hardTimeoutMs, signal, onProgress, serves };
 }
 
-function textOr(value: unknown, fallback: string): string {
-  return typeof value === 'string' ? value.slice(0, 256) : fallback;
+/** Writes the params as JSON. The progress token is present only if the caller wants progress. */
+function callParams({ method, tool, args, retry, ...call }: UpstreamCall, id: number): string {
+  const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
+  const own = method === undefined ? `{"name":${jsonString(tool)},"arguments":${args.text}}` : args.text;
+  const more = [
+    ...(retry === undefined ? [] : [retry]),
+    ...(meta === undefined ? [] : [`"_meta":${JSON.stringify(meta)}`]),
+  ];
+  return withMembers(own, more);
+}
+
+/** Waits for an answer of a client, at most until the deadline of the call. */
+async function withinDeadline(answer: Promise<string>, signal: CancelSignal, deadline: number): Promise<string> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<never>((_resolve, reject) => {
+    const detail = 'The client did not answer the server within the deadline of the call.';
+    const delay = Math.min(deadline - performance.now(), MAX_DELAY_MS);
+    timer = setTimeout(() => reject(new TollgateError('TOOL_TIMEOUT', { detail })), delay).unref();
+  });
+  try {
+    return await abortable(Promise.race([answer, expired]), signal);
+  } finally {
+    clearTimeout(timer);
+  }
 }

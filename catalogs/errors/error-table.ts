@@ -156,6 +156,26 @@ export const ERRORS = {
     'A call has no id, so it could not be answered.',
     'Send calls as requests with an id.',
   ),
+  WIRE_REVISION: rpc(
+    -32022,
+    'The request names a protocol revision that is not supported.',
+    'Use a revision of data.supported. Before 2026-07-28, begin with initialize.',
+  ),
+  HEADER_MISMATCH: rpc(
+    -32020,
+    'A header of the request is missing, or says something else than its body.',
+    'Repeat the values of the body in the headers. Call tools/list for the headers of a tool.',
+  ),
+  CLIENT_CAPABILITY: rpc(
+    -32021,
+    'The request needs a capability that the client did not declare with it.',
+    'Declare the capabilities of data.requiredCapabilities if the client has them.',
+  ),
+  INPUT_STATE: rpc(
+    -32602,
+    'The requestState does not belong to this request: it was changed, has expired, or was used before.',
+    'The call may have run: check before you repeat it. Then send it without requestState and inputResponses.',
+  ),
   NOT_INITIALIZED: rpc(-32002, 'The session is not initialised.', 'Send initialize first.'),
   UPSTREAM_REQUEST_DENIED: rpc(
     -32601,
@@ -170,6 +190,13 @@ export const ERRORS = {
     -32001,
     'The bearer token is missing or wrong.',
     'Send Authorization: Bearer with the token that `tollgate serve` prints.',
+  ),
+  ISSUER_UNAVAILABLE: retryable(
+    rpc(
+      -32007,
+      'The keys of the issuer of the token cannot be read.',
+      'Try again later. If it lasts, an owner checks listen.jwt and the network.',
+    ),
   ),
   HTTP_HOST: rpc(
     -32001,

@@ -77,9 +77,10 @@ export async function perform(
     const { limits } = reserved;
     forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request }); // 6 forward
     const answer = serverAnswer(forwarded);
-    const shaping = operation.shape(deps, { caller, table, allowed, answer, caps, limits, request, hidePaths }); // 7 shape
+    const answered = { caller, table, allowed, answer, caps, limits, request, hidePaths };
+    const shaping = operation.shape(deps, answered); // 7 shape
     shaped = shaping instanceof Promise ? await shaping : shaping;
-    reply = { kind: 'result', text: shaped.text };
+    reply = { kind: 'result', text: shaped.text, ...(shaped.enveloped && { enveloped: true }) };
   } catch (thrown) {
     failure = failureAfterInterruption(thrown, request.signal, forwarded?.executed ?? 'no');
     const { redactor } = deps;

@@ -125,6 +125,7 @@ function send(
     onProgress: request.onProgress,
     onRequest: channel.onRequest,
     onLog: channel.onLog,
+    logLevel: channel.logLevel,
   };
   return destination.kind === 'backend'
     ? destination.server.call(call)
@@ -140,7 +141,11 @@ function executedAfter(failure: unknown, isSent: boolean): ForwardedCall['execut
 }
 
 /** Codes of failures after the server answered. */
-const ANSWERED: ReadonlySet<string> = new Set(['UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED']);
+const ANSWERED: ReadonlySet<string> = new Set([
+  'UPSTREAM_REQUEST_DENIED',
+  'URL_ELICITATION_DENIED',
+  'CLIENT_CAPABILITY',
+]);
 /** Codes with which an adapter says that it sent nothing. */
 const NOT_SENT: ReadonlySet<string> = new Set([
   ...OWNER_CORRECTABLE,

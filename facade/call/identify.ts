@@ -100,7 +100,8 @@ export function requireOpen({ closed }: Session): void {
 /**
  * Identifies the caller. The run is the session, or the name under `_meta["tollgate/run"]`, prefixed with the principal
  * so that no one can join another principal's run. Throws IDENTITY if the session has ended or the name is malformed,
- * and WIRE_PARAMS for a malformed correlation id.
+ * WIRE_PARAMS for a malformed correlation id, and the refusal that
+ * the transport has found.
  */
 export function identify(
   session: OpenSession,
@@ -108,6 +109,7 @@ export function identify(
   start: Pick<CallStart, 'id' | 'startedAt'>,
 ): Caller {
   requireOpen(session);
+  if (request.refusal !== undefined) throw request.refusal;
   const named = request.meta?.[RUN_KEY];
   if (named !== undefined && (typeof named !== 'string' || !NAME_FORM.test(named))) {
     throw new TollgateError('IDENTITY', {

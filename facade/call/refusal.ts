@@ -29,7 +29,8 @@ const INVALID_PARAMS = -32602;
 
 /**
  * Returns the reply for anything thrown. A server's own JSON-RPC error passes unchanged, except that it is cleaned as a
- * result is and loses paths of the host. `kind`: what was requested; only a tool, the default, can be refused by a tool result.
+ * result is and loses paths of the host. `kind`: what was requested; only a tool, the default, can be refused by a tool
+ * result.
  */
 export function refusalReply(
   thrown: unknown,

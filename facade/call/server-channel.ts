@@ -27,7 +27,7 @@ export interface ServerChannelDependencies {
 }
 
 /** The channel of one call. */
-export interface ServerChannel extends Pick<UpstreamCall, 'onRequest' | 'onLog'> {
+export interface ServerChannel extends Pick<UpstreamCall, 'onRequest' | 'onLog' | 'logLevel'> {
   /** Returns the failure to report instead of what a server threw. */
   readonly judge: (thrown: unknown) => Promise<unknown>;
   /** Undefined if there was no message. */
@@ -42,14 +42,15 @@ const CLOSED: ServerChannel = { judge: async (thrown) => thrown, logs: () => und
 export function openServerChannel(deps: ServerChannelDependencies, call: AskingCall): ServerChannel {
   const { caller, server, request } = call;
   const { notify } = request;
-  if (notify === undefined || server.inProcess === true) return CLOSED;
+  if ((notify === undefined && request.ask === undefined) || server.inProcess === true) return CLOSED;
   let messages: ServerMessages | undefined;
   const level = () => request.logLevel ?? caller.session.logLevel ?? 'info';
-  const route = { server: server.name, redactor: deps.redactor, level, send: notify };
+  const route = notify && { server: server.name, redactor: deps.redactor, level, send: notify };
   const answers = server.asks.length === 0 ? undefined : deps.serverRequests(call);
   return {
     onRequest: answers?.answer,
-    onLog: (params) => (messages ??= new ServerMessages(route)).take(params),
+    logLevel: route && level(),
+    onLog: route && ((params) => (messages ??= new ServerMessages(route)).take(params)),
     judge: async (thrown) => {
       if (!(thrown instanceof UpstreamError) || thrown.rpc.code !== URL_ELICITATION_REQUIRED) return thrown;
       if (answers === undefined) return new TollgateError('URL_ELICITATION_DENIED');

@@ -82,6 +82,7 @@ export function shape(
   };
   const shaping = shapeResult(answer, {
     form,
+    envelope: request.envelope,
     shownUri: shownUri(caller.principal, exposed.server),
     cap: limits.cap,
     mediaBytes: caps.media,
@@ -105,7 +106,8 @@ export function shape(
       jsonMember('tollgate/outputInvalid', faults > 0 ? faults : undefined) +
       jsonMember('tollgate/fallback', call.isFallback) +
       (warnings === undefined ? '' : `,"tollgate/warnings":${JSON.stringify(warnings)}`) +
-      jsonMember(CORRELATION_KEY, caller.correlation),
+      jsonMember(CORRELATION_KEY, caller.correlation) +
+      (request.envelope === undefined ? '' : `,${request.envelope.meta}`),
     notes: form !== TOOL_FORM ? [] : warnings === undefined ? bound.notes : [...bound.notes, ...warningNotes(decision)],
     validOutput,
   });

@@ -38,11 +38,13 @@ export function screenColumns(isTTY: boolean, stream: object): number {
 
 /**
  * Breaks the lines of a message at words. A line that begins with two spaces and the name of a program (`commands`)
- * stays whole, because people copy it; so does a line of JSON.
+ * stays whole, because people copy it; so does an address on its own line, and a line of JSON.
  */
 export function wrapMessage(text: string, columns: number, commands: readonly string[]): string {
   const isWhole = (line: string): boolean =>
-    line.startsWith('{') || commands.some((command) => line.startsWith(`  ${command} `));
+    line.startsWith('{') ||
+    /^ {2}https?:\/\/\S+$/.test(line) ||
+    commands.some((command) => line.startsWith(`  ${command} `));
   return text
     .split('\n')
     .map((line) => {

@@ -8,6 +8,7 @@ import { didYouMean, type Path, type ProblemReport, quote } from './config-probl
 import { profileNames } from './profiles.ts';
 import { backendsOf, checkRoutes } from './servers/configured-routes.ts';
 import { splitToolId, WORKSPACE } from './servers/server-names.ts';
+import { subjectPrefix } from './settings/jwt-settings.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose } from './written-config.ts';
 
 /** The names that exist, and where to report errors. */
@@ -39,6 +40,7 @@ const TWO_WAYS = 'one effect could then be reached in two ways, and only one of 
 export function checkReferences(written: WrittenConfig, context: ReferenceContext): void {
   const checker = new ReferenceChecker(written, context);
   checker.principals();
+  checker.subjects();
   checker.policies();
   checker.profiles();
   checker.joining();
@@ -75,16 +77,28 @@ class ReferenceChecker {
             `profile ${quote(name)} is a host profile, and what a host registers runs in a sandbox; name another`,
           );
       });
-      const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
-      const backends = new Set(stacked.flatMap(backendsOf));
-      const doubled = stacked.flatMap(shownServers).find((server) => backends.has(server));
-      if (profiles.length > 1 && doubled !== undefined)
-        this.#report.refuse(
-          ['principals', index, 'profiles'],
-          `one of these profiles serves primitives by server ${quote(doubled)}, and one shows its tools: ` +
-            `${TWO_WAYS}; remove one of them`,
-        );
+      this.#stack(profiles, ['principals', index, 'profiles']);
     });
+  }
+
+  /** A token may give a subject any of the profiles that its claim is mapped to. */
+  subjects(): void {
+    const path = ['listen', 'jwt', 'claims', 'profiles', 'values'];
+    const values = this.#written.listen?.jwt?.claims?.profiles?.values ?? {};
+    for (const [value, name] of Object.entries(values)) this.#profile(name, [...path, value]);
+    this.#stack([...new Set(Object.values(values))], path);
+  }
+
+  #stack(profiles: readonly string[], path: Path): void {
+    const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
+    const backends = new Set(stacked.flatMap(backendsOf));
+    const doubled = stacked.flatMap(shownServers).find((server) => backends.has(server));
+    if (profiles.length > 1 && doubled !== undefined)
+      this.#report.refuse(
+        path,
+        `one of these profiles serves primitives by server ${quote(doubled)}, and one shows its tools: ` +
+          `${TWO_WAYS}; remove one of them`,
+      );
   }
 
   policies(): void {
@@ -377,6 +391,9 @@ class ReferenceChecker {
       ...(this.#written.listen?.origins ?? []).map((listed) => listed.toLowerCase().replace(/\/$/, '')),
       ...this.#context.principals.map(({ client }) => client),
     ]);
+    const issuer = this.#written.listen?.jwt?.issuer;
+    // Without a page, the origin of a subject is its id.
+    if (issuer !== undefined && origin.startsWith(subjectPrefix(issuer))) return;
     if (!known.has(origin) && !LOOPBACK_ORIGIN.test(origin))
       this.#report.refuse(
         path,
@@ -386,7 +403,9 @@ class ReferenceChecker {
   }
 
   #role(role: string, path: Path): void {
-    const roles = new Set(this.#context.principals.map((principal) => principal.role));
+    const ofSubjects = Object.values(this.#written.listen?.jwt?.claims?.role?.values ?? {});
+    const ofPrincipals = this.#context.principals.map((principal) => principal.role);
+    const roles = new Set([...ofPrincipals, ...ofSubjects]);
     if (!roles.has(role))
       this.#report.refuse(
         path,

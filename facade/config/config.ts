@@ -5,6 +5,7 @@ import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ConfigPath, Problem } from './config-problems.ts';
 import type { OutsideValues } from './reading/outside-values.ts';
+import type { JwtConfig } from './settings/jwt-settings.ts';
 import type {
   WrittenBudget,
   WrittenConfig,
@@ -118,8 +119,8 @@ type Complete<Section extends keyof WrittenConfig> = Required<NonNullable<Writte
 /** Limits of one call and its result. Without `timeoutMs`, the timeout of the server applies. */
 export type CapsConfig = Omit<Complete<'caps'>, 'timeoutMs'> & Pick<NonNullable<WrittenConfig['caps']>, 'timeoutMs'>;
 
-/** The HTTP listener. */
-export type ListenConfig = Complete<'listen'>;
+/** The HTTP listener. `jwt`: the tokens that it accepts besides those of the principals. */
+export type ListenConfig = Omit<Complete<'listen'>, 'jwt'> & { readonly jwt?: JwtConfig };
 
 /** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */
 export interface PolicySource extends ModeSettings {

@@ -45,6 +45,13 @@ export function checkHostProfiles(written: WrittenConfig, report: ProblemReport)
         );
     }
   }
+  for (const [value, name] of Object.entries(written.listen?.jwt?.claims?.profiles?.values ?? {}))
+    if (hostProfiles.has(name))
+      report.refuse(
+        ['listen', 'jwt', 'claims', 'profiles', 'values', value],
+        `profile ${quote(name)} is a host profile, and a subject may have other profiles too: ${SEPARATE}; make a ` +
+          'principal of tollgate.yaml for it',
+      );
   written.principals?.forEach(({ profiles: names = [] }, index) => {
     const [host] = names.filter((name) => hostProfiles.has(name));
     if (host !== undefined && names.some((name) => !hostProfiles.has(name)))

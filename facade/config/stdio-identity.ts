@@ -1,9 +1,11 @@
 /** Finds the principal of the caller over stdio. For HTTP, see facade/serve/http/token-authentication.ts. */
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { asPrincipal } from '../serve/http/token-authentication.ts';
 import type { Config, PrincipalConfig } from './config.ts';
 import { listNames, quote } from './config-problems.ts';
+import { isSubject } from './settings/jwt-settings.ts';
 
 /** What the operating system and the command line say about the caller. */
 export interface StdioCaller {
@@ -43,14 +45,22 @@ export function hasOwnerFor(config: Pick<Config, 'principals'>, user: string): b
   return config.principals.some((principal) => principal.owner && mayBe(principal, user));
 }
 
+/** The part of a configuration that says who may call. */
+type KnownCallers = Pick<Config, 'principals'> & Partial<Pick<Config, 'listen'>>;
+
 /**
  * Returns a principal under a new configuration, with its present role, groups and profiles. Undefined if it was
  * removed, or if its way of authentication has changed. A checked Origin header stays its origin.
  */
 export function principalAfter(
   principal: Principal,
-  { before, after }: { readonly before: Pick<Config, 'principals'>; readonly after: Pick<Config, 'principals'> },
+  { before, after }: { readonly before: KnownCallers; readonly after: KnownCallers },
 ): Principal | undefined {
+  // The claims of its token are not known here, so a subject stays while the issuer and its mapping do.
+  if (isSubject(principal))
+    return after.listen?.jwt !== undefined && isDeepStrictEqual(before.listen?.jwt, after.listen.jwt)
+      ? principal
+      : undefined;
   const [old, next] = [before, after].map(({ principals }) => principals.find(({ id }) => id === principal.id));
   if (next === undefined || (old !== undefined && (old.tokenHash !== next.tokenHash || old.stdio !== next.stdio)))
     return undefined;

@@ -330,6 +330,81 @@ export interface WrittenConfig {
     readonly origins?: readonly string[];
     /** `token` requires a bearer token; `none` accepts every caller on the loopback address. */
     readonly auth?: 'token' | 'none';
+    /**
+     * Accepts JWT access tokens of one issuer, in addition to the tokens of `principals`. Each of its subjects
+     * is a principal.
+     */
+    readonly jwt?: {
+      /** The claim `iss` of its tokens, and the address of its metadata. */
+      readonly issuer: string;
+      /** The claim `aud` that a token must have. Use the address of the MCP endpoint. */
+      readonly audience: string;
+      /** Address of the MCP endpoint as clients reach it. Default: the audience. Required if that is no address. */
+      readonly resource?: string;
+      /** Address of the keys (JWKS). Default: the one in the metadata of the issuer. */
+      readonly jwks?: string;
+      /** Signatures that are accepted. Default: RS256, PS256, ES256 and EdDSA. */
+      readonly algorithms?: readonly (
+        | 'RS256'
+        | 'RS384'
+        | 'RS512'
+        | 'PS256'
+        | 'PS384'
+        | 'PS512'
+        | 'ES256'
+        | 'ES384'
+        | 'ES512'
+        | 'EdDSA'
+      )[];
+      /** Which claims become which facts of the principal. A claim that is not named here changes nothing. */
+      readonly claims?: {
+        /** Claim with the id of the subject. Default: `sub`. */
+        readonly id?: string;
+        /**
+         * Claim with the role. The first value that the token has decides. Default: every subject has the role
+         * `user`.
+         */
+        readonly role?: {
+          /** Name of the claim: a text, a list of texts, or the words of `scope`. */
+          readonly claim: string;
+          /** Value in the token → role. Other values are ignored. */
+          readonly values: {
+            /** A role. */
+            readonly [k: string]: string;
+          };
+        };
+        /** Claim with the groups. Default: none. */
+        readonly groups?: {
+          /** Name of the claim: a text, a list of texts, or the words of `scope`. */
+          readonly claim: string;
+          /** Value in the token → group. Other values are ignored. */
+          readonly values: {
+            /** A group. */
+            readonly [k: string]: string;
+          };
+        };
+        /** Claim with the profiles. Default, and if no value fits: `default`. */
+        readonly profiles?: {
+          /** Name of the claim: a text, a list of texts, or the words of `scope`. */
+          readonly claim: string;
+          /** Value in the token → profile. Other values are ignored. */
+          readonly values: {
+            /** A profile. */
+            readonly [k: string]: string;
+          };
+        };
+        /**
+         * Claim that makes a subject an owner, who may approve calls and change grants. Default: no subject is
+         * one.
+         */
+        readonly owner?: {
+          /** Name of the claim. */
+          readonly claim: string;
+          /** Values that make an owner. */
+          readonly values: readonly string[];
+        };
+      };
+    };
     /** Bytes of one request. */
     readonly maxBodyBytes?: number;
     /** The most parallel sessions. One more ends the idle session that was unused longest. */
@@ -412,17 +487,35 @@ export interface WrittenServer {
   readonly oauth?: {
     /**
      * `authorization_code`: a person consents in a browser. `client_credentials`: the client itself has the
-     * permission; for machines.
+     * permission; for machines. `enterprise`: the identity provider of the enterprise vouches for the user.
      */
-    readonly grant?: 'authorization_code' | 'client_credentials';
+    readonly grant?: 'authorization_code' | 'client_credentials' | 'enterprise';
     /** Address of the issuer with which the client is registered. No one else gets the client and its secret. */
     readonly issuer?: string;
     /** Id of a client that is registered already. */
     readonly clientId?: string;
     /** Take it from the vault. Needs `issuer`. */
     readonly clientSecret?: string;
+    /**
+     * Proves the client instead of a secret (private_key_jwt): a PKCS #8 key as PEM, or a JWK. Take it from
+     * the vault. Needs `issuer`.
+     */
+    readonly privateKey?: string;
     /** The only scopes that are requested. Default: those that the server names. */
     readonly scopes?: readonly string[];
+    /** The identity provider of the enterprise, which vouches for the user. Only for the grant `enterprise`. */
+    readonly enterprise?: {
+      /** Address of the identity provider. No one else gets the client, its secret and the ID token. */
+      readonly issuer: string;
+      /** Id of the client that is registered there. The ID token was issued to it. */
+      readonly clientId: string;
+      /** Take it from the vault. */
+      readonly clientSecret?: string;
+      /** Proves the client instead of a secret. Take it from the vault. */
+      readonly privateKey?: string;
+      /** The ID token of the user, from the vault or from a program (`secrets.*.exec`) that gets a new one. */
+      readonly idToken: string;
+    };
     /**
      * Port of 127.0.0.1 to which the browser returns, if the client was registered with one. Default: any free
      * port.
@@ -686,6 +779,13 @@ export interface WrittenBudget {
   readonly concurrent?: number;
   /** Only for calls that match all of these. */
   readonly when?: {
+    /**
+     * What requests do their work on: one of tool, resource, prompt, completion, sampling, elicitation, roots,
+     * or a list of them.
+     */
+    readonly kind?:
+      | string
+      | readonly ('tool' | 'resource' | 'prompt' | 'completion' | 'sampling' | 'elicitation' | 'roots')[];
     /** A server's name, or `workspace`. */
     readonly server?: string;
     /** A tool's name or pattern with *. */

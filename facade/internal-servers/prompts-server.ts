@@ -1,6 +1,4 @@
 /** The internal server of the owner's own prompts: those of `prompts` in tollgate.yaml under its name. */
-import type { ServerAdapter, ServerLists } from '../../adapters/port.ts';
-import { createInProcessServer } from '../../adapters/primitives/workspace/in-process-server.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { PROMPTS } from '../../catalogs/servers/shipped-servers.ts';
 import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
@@ -9,28 +7,26 @@ import type { Config } from '../config/config.ts';
 import type { WrittenPrompt } from '../config/written-config.ts';
 import { fillTemplate, marksOf, type PromptArguments } from '../operations/prompt-template.ts';
 
+/** The prompts, and the messages of one of them. `get` throws UNKNOWN_PROMPT. */
+interface OwnPrompts {
+  readonly list: () => readonly RawPrompt[];
+  readonly get: (params: { readonly name?: unknown; readonly arguments?: unknown }) => ToolResult;
+}
+
 const PREFIX = `${PROMPTS}.`;
 
-/** Returns the server. `current` returns the configuration in force. */
-export function createPromptsServer(current: () => Pick<Config, 'prompts'>): ServerAdapter {
-  const refuse = (): never => {
-    throw new TollgateError('UNKNOWN_TOOL');
-  };
+/** Returns the owner's prompts. `current` returns the configuration in force. */
+export function createOwnPrompts(current: () => Pick<Config, 'prompts'>): OwnPrompts {
   const own = (): readonly (readonly [string, WrittenPrompt])[] =>
     [...current().prompts].flatMap(([id, prompt]) =>
       id.startsWith(PREFIX) ? [[id.slice(PREFIX.length), prompt] as const] : [],
     );
-  const list = async (kind: keyof ServerLists): Promise<readonly unknown[]> =>
-    kind === 'prompts' ? own().map(([name, prompt]) => definitionOf(name, prompt)) : [];
   return {
-    ...createInProcessServer({ name: PROMPTS, tools: [], answer: refuse }),
-    list: list as NonNullable<ServerAdapter['list']>,
-    call: async ({ args }) => {
-      const { name, arguments: given = {} } = args.value as { name?: string; arguments?: PromptArguments };
+    list: () => own().map(([name, prompt]) => definitionOf(name, prompt)),
+    get: ({ name, arguments: given }) => {
       const prompt = own().find(([known]) => known === name)?.[1];
       if (prompt === undefined) throw new TollgateError('UNKNOWN_PROMPT');
-      const value = { messages: fillTemplate(prompt.template, given) } as unknown as ToolResult;
-      return { text: JSON.stringify(value), value, exact: true };
+      return { messages: fillTemplate(prompt.template, (given ?? {}) as PromptArguments) };
     },
   };
 }

@@ -33,8 +33,10 @@ export interface ServerRequest {
   readonly method: string;
   readonly ask: AskClient;
   readonly signal: Parameters<AskClient>[2]['signal'];
-  /** What the client declared at its handshake. */
+  /** What the client declared, at its handshake or with the request. */
   readonly client: JsonObject;
+  /** The name that the server gives the request among those of its call. */
+  readonly key?: string | undefined;
   readonly maxBytes: number;
   readonly redactor: Redactor;
 }
@@ -49,8 +51,13 @@ const VERBS = { sampling: 'execute', elicitation: 'write', roots: 'read' } as co
 const PARAMS = { type: 'object' };
 const VALIDATOR = createValidator(PARAMS);
 /** Words by which a form asks for a secret, in the name or the text of a field, or in its message. */
-const SECRET_WORD =
-  /pass(?:word|phrase|code)|secret|credential|api[\s_-]?key|access[\s_-]?token|private[\s_-]?key|\b(?:pin|otp|2fa|mfa|cvv|cvc|ssn|pwd|token)\b|one[\s_-]?time[\s_-]?code|card[\s_-]?number/i;
+const SECRET_WORD = new RegExp(
+  [
+    'pass(?:word|phrase|code)|secret|credential|api[\\s_-]?key|access[\\s_-]?token|private[\\s_-]?key',
+    '\\b(?:pin|otp|2fa|mfa|cvv|cvc|ssn|pwd|token)\\b|one[\\s_-]?time[\\s_-]?code|card[\\s_-]?number',
+  ].join('|'),
+  'i',
+);
 
 /**
  * Returns the operation for one request of a server. Its stages refuse a request that the configuration has not opened,
@@ -136,12 +143,19 @@ function fieldsOf({ requestedSchema }: JsonObject): JsonObject {
   return isObject(properties) ? properties : {};
 }
 
-/** A client that declares `elicitation: {}` supports forms (MCP 2025-11-25, client/elicitation). */
-function requireSupport(client: JsonObject, kind: Kind, mode: AskFact['mode']): void {
+/**
+ * Returns whether a client supports a request. One that declares `elicitation: {}` supports forms (MCP 2025-11-25,
+ * client/elicitation).
+ */
+export function isSupported(client: JsonObject, kind: Kind, mode: AskFact['mode']): boolean {
   const declared = client[kind];
   const hasMode = mode === undefined || (isObject(declared) && isObject(declared[mode]));
   const isPlainForm = mode === 'form' && isObject(declared) && declared.url === undefined;
-  if (isObject(declared) && (hasMode || isPlainForm)) return;
+  return isObject(declared) && (hasMode || isPlainForm);
+}
+
+function requireSupport(client: JsonObject, kind: Kind, mode: AskFact['mode']): void {
+  if (isSupported(client, kind, mode)) return;
   throw refused(`The client does not support ${kind}${mode === undefined ? '' : ` (${mode})`}.`);
 }
 
@@ -164,7 +178,7 @@ interface AskedDoc {
 }
 
 async function askClient(
-  { server, method, ask, signal }: ServerRequest,
+  { server, method, ask, signal, key }: ServerRequest,
   { kind, workspace, doc }: AskedDoc,
   { hardTimeoutMs }: OwnLimits,
 ): Promise<ServerAnswer> {
@@ -173,7 +187,12 @@ async function askClient(
   const named =
     kind === 'elicitation' ? { ...doc.value, message: `[${server.name}] ${String(message ?? '')}` } : undefined;
   const params = named === undefined ? doc.text : JSON.stringify(named);
-  const answer = (await ask(method, params, { signal, timeoutMs: hardTimeoutMs })) as JsonDoc<ToolResult>;
+  const answer = (await ask(method, params, {
+    signal,
+    timeoutMs: hardTimeoutMs,
+    server: server.name,
+    key,
+  })) as JsonDoc<ToolResult>;
   return kind === 'roots' ? onlyInside(answer, workspace) : answer;
 }
 

@@ -1,15 +1,15 @@
 /** Answers the requests that a server sends to the client during a call. */
-import { UpstreamError } from '../../adapters/port.ts';
+import { type AnswerServer, UpstreamError } from '../../adapters/port.ts';
 import { isObject, type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type CallDependencies, perform } from '../call/call.ts';
 import type { AskingCall, ServerRequestAnswers } from '../call/server-channel.ts';
 import type { AskClient } from '../serve/facade-port.ts';
-import { clientOperation } from './client-operations.ts';
+import { clientOperation, isSupported } from './client-operations.ts';
 
-/** Requests that one call may make in all, and at once. */
+/** Requests that one call may make in all, and at once: one of each kind. */
 const MAX_ROUNDS = 10;
-const MAX_OPEN = 2;
+const MAX_OPEN = 3;
 const NO_PARAMS: JsonDoc<JsonObject> = { text: '{}', value: {}, exact: true };
 
 /** The requests of one call. */
@@ -28,18 +28,22 @@ export class ServerRequests implements ServerRequestAnswers {
    * Returns the text of the client's result. Rejects with UpstreamError for the client's own error, and with
    * UPSTREAM_REQUEST_DENIED for any refusal: its reason is in the audit.
    */
-  readonly answer = async (method: string, params: JsonDoc<JsonObject> = NO_PARAMS): Promise<string> => {
+  readonly answer: AnswerServer = async (method, params = NO_PARAMS, key) => {
     const { request } = this.#call;
     if (request.ask === undefined || this.#rounds >= MAX_ROUNDS || this.#open >= MAX_OPEN)
       throw new TollgateError('UPSTREAM_REQUEST_DENIED');
-    return this.#perform(method, params, request.ask);
+    return this.#perform(method, params, { ask: request.ask, key });
   };
 
   /**
    * Decides an error that asks the client to open URLs before it repeats the call (MCP 2025-11-25, elicitation). The
-   * client gets the error only if each URL is allowed. Throws URL_ELICITATION_DENIED.
+   * client gets the error only if each URL is allowed. Throws URL_ELICITATION_DENIED, and CLIENT_CAPABILITY if the
+   * client has said with this request that it opens none.
    */
   readonly judgeUrls = async ({ rpc }: UpstreamError): Promise<void> => {
+    const { client } = this.#call.request;
+    if (client !== undefined && !isSupported(client, 'elicitation', 'url'))
+      throw new TollgateError('CLIENT_CAPABILITY', { data: { requiredCapabilities: { elicitation: { url: {} } } } });
     const { elicitations } = isObject(rpc.data) ? rpc.data : {};
     const urls = Array.isArray(elicitations) ? (elicitations as readonly unknown[]) : [];
     const isAsked = urls.length > 0 && urls.length <= MAX_ROUNDS && this.#call.request.ask !== undefined;
@@ -48,13 +52,17 @@ export class ServerRequests implements ServerRequestAnswers {
       const value = isObject(asked) ? { ...asked, mode: 'url' } : undefined;
       if (value === undefined) throw new TollgateError('URL_ELICITATION_DENIED');
       const doc = { text: JSON.stringify(value), value, exact: true };
-      await this.#perform('elicitation/create', doc, async () => passed).catch((cause: unknown) => {
+      await this.#perform('elicitation/create', doc, { ask: async () => passed }).catch((cause: unknown) => {
         throw new TollgateError('URL_ELICITATION_DENIED', { cause });
       });
     }
   };
 
-  async #perform(method: string, params: JsonDoc<JsonObject>, ask: AskClient): Promise<string> {
+  async #perform(
+    method: string,
+    params: JsonDoc<JsonObject>,
+    { ask, key }: { readonly ask: AskClient; readonly key?: string | undefined },
+  ): Promise<string> {
     const { caller, server, request } = this.#call;
     const { session } = caller;
     const { redactor, capsOf } = this.#deps;
@@ -63,7 +71,8 @@ export class ServerRequests implements ServerRequestAnswers {
     try {
       const { signal } = request;
       const maxBytes = capsOf(caller.principal).argBytes;
-      const operation = clientOperation({ server, method, ask, signal, client: session.client, maxBytes, redactor });
+      const client = request.client ?? session.client;
+      const operation = clientOperation({ server, method, ask, signal, client, key, maxBytes, redactor });
       const run = request.meta?.['tollgate/run'];
       const reply = await perform(
         this.#deps,

@@ -4,6 +4,7 @@
  */
 import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/text/text-pages.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
+import type { ResultEnvelope } from '../serve/facade-port.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redactor.ts';
 import { RESOURCE_READER, type ResultForm } from './result-forms.ts';
@@ -156,8 +157,10 @@ export interface ShapeRequest {
   readonly reader: string | undefined;
   /** Validates structured content after a cut; absent if the tool declares no output schema. */
   readonly validOutput?: ((value: unknown) => boolean) | undefined;
-  /** Members under `tollgate/` for `_meta`, as JSON without braces. */
+  /** Members under `tollgate/` for `_meta`, as JSON without braces, and those of the envelope. */
   readonly meta: string;
+  /** What the result is sent in. Absent: members of the server with these meanings stay. */
+  readonly envelope?: ResultEnvelope | undefined;
   /** True for primitives: the notes of their backends at the end are kept, whatever is cut before them. */
   readonly ownNotes: boolean;
   /** Lines to show before the result: repairs that were made to arguments. */

@@ -26,6 +26,8 @@ export interface Shaped extends Cleaning {
   readonly action?: 'accept' | 'decline' | 'cancel';
   /** The fallback of a prompt replaced the result of its server. */
   readonly isFallback?: true;
+  /** The text has the members of its envelope. */
+  readonly enveloped?: true;
 }
 
 /**
@@ -56,12 +58,24 @@ interface Cleaned {
   readonly done: Cleaning;
 }
 
+/**
+ * Members by which a revision of the protocol says what a result is. A server cannot speak for Tollgate: with them, a
+ * result could ask the client something that was not decided.
+ */
+const PROTOCOL_MEMBERS = ['resultType', 'inputRequests', 'requestState', 'ttlMs', 'cacheScope'];
+
+function withoutProtocolMembers(doc: JsonText<ToolResult>): ToolResult | undefined {
+  if (PROTOCOL_MEMBERS.every((key) => doc.member(key) === undefined)) return undefined;
+  return Object.fromEntries(Object.entries(doc.value).filter(([key]) => !PROTOCOL_MEMBERS.includes(key)));
+}
+
 function clean(doc: JsonText<ToolResult>, request: ShapeRequest): Cleaned {
-  const { form, notes } = request;
+  const { form, notes, envelope } = request;
   const content = doc.member(form.key);
   if (content !== undefined && !content.hasOnlyObjects)
     throw new TollgateError('UPSTREAM_INVALID', { detail: `The ${form.key} of the result is no list of objects.` });
-  const theirs = doc.strings.hasNestedMeta ? withoutForged(doc.value) : undefined;
+  const own = envelope === undefined ? undefined : withoutProtocolMembers(doc);
+  const theirs = doc.strings.hasNestedMeta ? withoutForged(own ?? doc.value) : own;
   const { result = theirs, done } = cleanResult(doc, theirs, request);
   const changed = result === undefined || result === doc.value ? undefined : result;
   if (notes.length === 0) return { result: changed, done };
@@ -83,7 +97,8 @@ function finish(
   const meta = metaOf(request.meta, done, cutting);
   const changed = cutting?.result ?? result;
   const made = changed === undefined ? withMeta(doc, meta) : serialise(doc, changed, meta);
-  const text = doc.exact ? made : restoreExactNumbers(joinText(made));
+  const whole = request.envelope === undefined ? made : withMembers(made, request.envelope.members);
+  const text = doc.exact ? whole : restoreExactNumbers(joinText(whole));
   return {
     text,
     sent: sizeOfText(text),
@@ -93,6 +108,7 @@ function finish(
     redactions: done.redactions,
     escaped: done.escaped,
     links: done.links,
+    ...(request.envelope !== undefined && { enveloped: true }),
   };
 }
 
@@ -202,20 +218,28 @@ export function withMeta(doc: JsonText<ToolResult>, meta: string): WireText {
   return doc.splice(0, 1, `{"_meta":${metaText('', meta)}${doc.isEmpty ? '' : ','}`);
 }
 
+/** Returns the text of an object with further members at its beginning. `members`: JSON without braces. */
+export function withMembers(text: WireText, members: string): WireText {
+  if (typeof text === 'string') return `{${members}${text === '{}' ? '' : ','}${text.slice(1)}`;
+  const [first = '', ...rest] = text;
+  return [`{${members},`, typeof first === 'string' ? first.slice(1) : first.subarray(1), ...rest];
+}
+
 /**
  * Returns a changed result as text. Unchanged members keep their own text, so that a number that no double can
  * represent survives a cut elsewhere.
  */
-function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string): string {
-  const textOf = (key: string, value: unknown): string => {
+function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string): WireText {
+  const textOf = (key: string, value: unknown): string | Buffer => {
     const member = value === doc.value[key] ? doc.member(key) : undefined;
-    return member === undefined ? JSON.stringify(value) : doc.slice(member.start, member.end);
+    return member === undefined ? JSON.stringify(value) : doc.part(member.start, member.end);
   };
   const parts = Object.entries(result)
     .filter(([key]) => key !== '_meta')
-    .map(([key, value]) => `${JSON.stringify(key)}:${textOf(key, value)}`);
-  const theirs = result._meta === undefined ? '' : textOf('_meta', result._meta);
-  return `{${[...parts, `"_meta":${metaText(theirs, meta)}`].join(',')}}`;
+    .flatMap(([key, value]) => [`${JSON.stringify(key)}:`, textOf(key, value), ',']);
+  const theirs = result._meta === undefined ? '' : textOf('_meta', result._meta).toString();
+  const whole = ['{', ...parts, `"_meta":${metaText(theirs, meta)}}`];
+  return whole.every((part) => typeof part === 'string') ? whole.join('') : whole;
 }
 
 /**
@@ -224,7 +248,8 @@ function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string):
  */
 function metaText(theirs: string, ours: string): string {
   if (theirs === '') return `{${ours}}`;
-  const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key)) : [];
+  const own = new Set(jsonMembers(`{${ours}}`).map(({ key }) => key));
+  const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key) && !own.has(key)) : [];
   const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
   return `{${[...parts, ours].filter((part) => part !== '').join(',')}}`;
 }

@@ -165,7 +165,8 @@ function refuseFixedChanges(before: Config, after: Config, listening: boolean): 
   if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
-  if (listening) compare(['listen'], ({ listen }) => listen);
+  // An issuer whose tokens are no longer accepted must not keep its sessions until a restart.
+  if (listening) compare(['listen'], ({ listen: { jwt: _reloaded, ...listen } }) => listen);
   if (problems.length > 0)
     throw new TollgateError('CONFIG_INVALID', {
       detail: `${path.basename(after.file)} changes settings that are fixed while Tollgate runs.`,

@@ -13,6 +13,7 @@ import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
+import { type HeaderArgument, headerArgumentsOf } from '../exposure/header-arguments.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
@@ -42,11 +43,13 @@ export class Gateway implements Facade {
   #snapshot: Snapshot;
   readonly #announcer: Announcer;
   readonly readiness: Facade['readiness'];
+  readonly seals: Facade['seals'];
 
   constructor({ shared, backends, snapshot }: { shared: SharedServices; backends: Backends; snapshot: Snapshot }) {
     this.#shared = shared;
     this.#backends = backends;
     this.#snapshot = snapshot;
+    this.seals = shared.seals;
     this.readiness = createReadiness(shared, () => this.#snapshot.policy);
     this.#announcer = new Announcer({
       sessions: this.#sessions,
@@ -187,6 +190,22 @@ export class Gateway implements Facade {
       ...(prompts.length > 0 && { prompts: { listChanged: true } }),
       ...(completable && { completions: {} }),
     };
+  }
+
+  revision(): string {
+    return this.#snapshot.policy.revision;
+  }
+
+  /** A name that cannot be resolved has none: the call of it is refused and recorded. */
+  async headerArguments(session: Session, name: string): Promise<readonly HeaderArgument[]> {
+    try {
+      const { exposed } = await this.#snapshot.within(async ({ nameTables }) =>
+        nameTables.resolve(session.principal, name, session as OpenSession),
+      );
+      return headerArgumentsOf(exposed);
+    } catch {
+      return [];
+    }
   }
 
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {

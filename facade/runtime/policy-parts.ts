@@ -5,6 +5,7 @@ import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Config, PolicySource, ServerConfig } from '../config/config.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
+import { subjectSettings } from '../config/settings/jwt-settings.ts';
 
 /** Returns the parts for `loadPolicy`. `cache` stores built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
@@ -17,6 +18,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
       caps,
       schemaProfile,
       principals: config.principals,
+      ...(config.listen.jwt !== undefined && { subjects: subjectSettings(config.listen.jwt) }),
       origins: config.listen.origins,
     },
     workspace: config.workspace,

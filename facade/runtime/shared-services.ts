@@ -14,6 +14,7 @@ import { CallTally } from '../serve/host/call-statistics.ts';
 import { EventFeed } from '../serve/host/event-feed.ts';
 import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
+import { createSeals, type Seals } from '../state/state-seals.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
 import { SessionClients } from './session-clients.ts';
@@ -25,6 +26,7 @@ export interface SharedServices {
   readonly tell: (line: string) => void;
   readonly redactor: Redactor;
   readonly state: State;
+  readonly seals: Seals;
   readonly audit: AuditLog;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
@@ -66,6 +68,7 @@ export async function openSharedServices(
       tell: (line) => onLog(`${redactor.redact(line).value}\n`),
       redactor,
       state,
+      seals: createSeals(state, Date.now),
       audit,
       digest,
       consents,

@@ -1,4 +1,5 @@
 /** Finds which servers use which secrets, from the references in the configuration. It reads no values. */
+import { signInSecrets } from '../../adapters/port.ts';
 import type { Config, SecretSource, ServerConfig } from '../config/config.ts';
 
 const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
@@ -14,7 +15,7 @@ export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string,
 
 /** Returns the names of the secrets that one server uses. */
 function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
-  const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
+  const texts = [...Object.values(env), ...Object.values(headers), ...Object.values(signInSecrets(oauth))];
   return new Set(texts.flatMap((text) => [...secretsIn(text)]));
 }
 

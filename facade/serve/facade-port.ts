@@ -2,7 +2,10 @@
 import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
+import type { HeaderArgument } from '../exposure/header-arguments.ts';
+import type { Seals } from '../state/state-seals.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
 export interface Session {
@@ -10,7 +13,7 @@ export interface Session {
   readonly id: string;
   readonly principal: Principal;
   readonly transport: 'stdio' | 'http';
-  /** The capabilities that the client declared at its handshake; empty before it. */
+  /** The capabilities that the client declared at its handshake, or with its last requests; empty before. */
   client: JsonObject;
   /** The least severe log level that the client wants. Absent: no log messages. */
   logLevel?: LogLevel;
@@ -33,14 +36,19 @@ export interface ClientNotice {
 
 /**
  * Sends one message to the client that answers no request. Never throws. May drop the message if the client does not
- * read, unless it is a request. Returns false if a request could not be sent.
+ * read, unless it is a request. Returns false if it could not be sent.
  */
 export type SendMessage = (text: string, kind?: 'request') => unknown;
 
-/** Milliseconds that a client may take to answer. */
+/** How a client is asked. */
 export interface AskLimits {
   readonly signal: CancelSignal;
+  /** Milliseconds that it may take to answer. */
   readonly timeoutMs: number;
+  /** The server that asks. */
+  readonly server: string;
+  /** The name that the server gives the request among those of the call. */
+  readonly key?: string | undefined;
 }
 
 /**
@@ -54,6 +62,14 @@ export const LIST_METHODS = ['tools/list', 'resources/list', 'resources/template
 
 /** One of them. */
 export type ListMethod = (typeof LIST_METHODS)[number];
+
+/** Members that the revision of the client adds to a result, as JSON without braces; those of the server are removed. */
+export interface ResultEnvelope {
+  /** Members of the result itself. */
+  readonly members: string;
+  /** Members of its `_meta`. */
+  readonly meta: string;
+}
 
 /** A request as it came in. */
 export interface CallRequest {
@@ -72,7 +88,13 @@ export interface CallRequest {
   /** Sends a notification to the client in the channel of this request. */
   readonly notify?: ((notice: ClientNotice) => void) | undefined;
   /** The least severe log level for this request. Default: that of the session. */
-  readonly logLevel?: LogLevel;
+  readonly logLevel?: LogLevel | undefined;
+  /** The capabilities that the client declared with this request. Default: those of the session. */
+  readonly client?: JsonObject;
+  /** What the result of a server is sent in. */
+  readonly envelope?: ResultEnvelope;
+  /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
+  readonly refusal?: TollgateError;
   /** The decision id of the call during which a server made this request. */
   readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */
@@ -91,7 +113,12 @@ export interface CallRequest {
  * round it. `upstream`: the error is the server's own, and this is the id of the call's decision.
  */
 export type Reply =
-  | { readonly kind: 'result'; readonly text: WireText }
+  | {
+      readonly kind: 'result';
+      readonly text: WireText;
+      /** The text has the members of `CallRequest.envelope`. */
+      readonly enveloped?: true;
+    }
   | {
       readonly kind: 'error';
       readonly error: {
@@ -115,6 +142,12 @@ export interface Facade {
   capabilities(session: Session): JsonObject;
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;
   perform(session: Session, request: CallRequest): Promise<Reply>;
+  /** The revision of the policy in force. */
+  revision(): string;
+  /** Seals texts that a client sends back. */
+  readonly seals: Seals;
+  /** Returns the arguments of a tool that a client repeats in headers; none for an unknown tool. Never rejects. */
+  headerArguments(session: Session, name: string): Promise<readonly HeaderArgument[]>;
   /** Called with notifications that belong to no request: for one session, or for all. */
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void;
   /**

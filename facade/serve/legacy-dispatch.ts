@@ -2,13 +2,14 @@
  * The protocol of sessions that begin with `initialize`. Unknown methods, and requests before the handshake, are
  * refused.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { LOG_LEVELS, type LogLevel } from '../../adapters/port.ts';
-import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc, WireText } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../catalogs/text/awaitable.ts';
-import { interruptionError, isInterrupted } from '../call/refusal.ts';
+import { interruptionError } from '../call/refusal.ts';
 import { ClientRequests } from './client-requests.ts';
 import {
   type CallRequest,
@@ -22,6 +23,7 @@ import {
 } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
+import { RunningRequests } from './running-requests.ts';
 import { VERSION } from './version.ts';
 
 type RequestMessage = Extract<WireMessage, { kind: 'request' }>;
@@ -31,8 +33,6 @@ const LISTS: ReadonlySet<string> = new Set(LIST_METHODS);
 const NAMED: ReadonlySet<string> = new Set(['tools/call', 'prompts/get']);
 
 const NO_ARGUMENTS: JsonDoc<unknown> = { text: '{}', value: {}, exact: true };
-/** How long a cancelled call may take to end and be recorded before it is answered anyway. */
-const SETTLE_MS = 2000;
 const TOOLS_CHANGED = notificationText('notifications/tools/list_changed');
 
 /** The session protocol of revisions 2024-11-05 to 2025-11-25. */
@@ -41,15 +41,13 @@ export class LegacyDispatch implements Dispatch {
   readonly #session: Session;
   readonly #options: DispatchOptions;
   /** By the client's own id, in the client's own type: 1 and "1" are two requests. */
-  readonly #running = new Map<string | number, Cancellation>();
+  readonly #running = new RunningRequests();
   readonly #drained = new AbortController();
   readonly #requests: ClientRequests;
   #initialized = false;
   #changeTold = false;
   #draining = false;
   #closed: Promise<void> | undefined;
-  /** Called when nothing runs any more. */
-  #onIdle: (() => void)[] = [];
 
   constructor(options: DispatchOptions) {
     this.#facade = options.facade;
@@ -88,7 +86,7 @@ export class LegacyDispatch implements Dispatch {
   drain(): Promise<void> {
     this.#draining = true;
     this.#drained.abort();
-    return this.#idle();
+    return this.#running.idle();
   }
 
   close(why: string): Promise<void> {
@@ -97,7 +95,7 @@ export class LegacyDispatch implements Dispatch {
 
   async #close(why: string): Promise<void> {
     const idle = this.drain();
-    for (const cancel of this.#running.values()) cancel.abort(interruptionError(why));
+    this.#running.cancelAll(interruptionError(why));
     this.#requests.end(interruptionError(why));
     await idle;
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
@@ -149,30 +147,12 @@ export class LegacyDispatch implements Dispatch {
     return '{}';
   }
 
-  /**
-   * Returns the answer of a request. If it is cancelled and its work does not end, it returns a replacement: the call
-   * may have run then.
-   */
   #run(request: RequestMessage, send: SendMessage): Promise<WireText | undefined> {
     const { id } = request;
     const work = LISTS.has(request.method) ? this.#prepareList(request) : this.#prepareCall(request, send);
-    const cancel = new Cancellation();
-    this.#running.set(id, cancel);
-    return new Promise((resolve) => {
-      let timer: NodeJS.Timeout | undefined;
-      const end = (text: WireText): void => {
-        if (this.#running.get(id) !== cancel) return;
-        clearTimeout(timer);
-        // An old map may refer to `cancel` until the next complete garbage collection.
-        cancel.removeEventListener('abort', onAbort);
-        this.#running.delete(id);
-        resolve(isGivenUp(cancel) ? undefined : text);
-        if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
-      };
-      const fail = (thrown: unknown): void => end(this.#refuse(id, thrown));
-      const onAbort = (): void => void (timer = setTimeout(() => fail(cancel.reason), SETTLE_MS));
-      cancel.addEventListener('abort', onAbort);
-      work(cancel).then((reply) => end(replyText(id, reply)), fail);
+    return this.#running.run(id, work, {
+      text: (reply) => replyText(id, reply),
+      refuse: (thrown) => this.#refuse(id, thrown),
     });
   }
 
@@ -185,7 +165,7 @@ export class LegacyDispatch implements Dispatch {
     const { name, meta, token, args } = readCall(request);
     const { method } = request;
     return (signal) => {
-      const isOpen = (): boolean => this.#running.get(request.id) === signal && !signal.aborted;
+      const isOpen = (): boolean => this.#running.isOpen(request.id, signal);
       const onProgress = (params: Readonly<Record<string, unknown>>): void => {
         // Not after the answer, because another request may have the id then.
         if (isOpen()) send(notificationText('notifications/progress', { ...params, progressToken: token }));
@@ -210,17 +190,8 @@ export class LegacyDispatch implements Dispatch {
 
   #cancel(id: unknown): void {
     if (typeof id !== 'string' && typeof id !== 'number') return;
-    this.#running.get(id)?.abort(new TollgateError('CANCELLED'));
+    this.#running.cancel(id, new TollgateError('CANCELLED'));
   }
-
-  #idle(): Promise<void> {
-    return this.#running.size === 0 ? Promise.resolve() : new Promise((resolve) => void this.#onIdle.push(resolve));
-  }
-}
-
-/** A cancelled request gets no answer (MCP 2025-11-25, cancellation). */
-function isGivenUp(signal: CancelSignal): boolean {
-  return signal.aborted && !isInterrupted(signal);
 }
 
 /** What the params of a request say. */
@@ -270,19 +241,30 @@ export interface DispatchOptions {
   readonly onFault: (thrown: unknown) => void;
 }
 
+/** What a stateless request over HTTP brings besides its message. */
+export interface HttpSide {
+  readonly headers: IncomingHttpHeaders;
+  /** Aborted when the client closes the response before its end. */
+  readonly closed: CancelSignal;
+  /** Called with a refusal, for the status of the response. */
+  readonly onRefused: (error: TollgateError) => void;
+}
+
 /** The protocol of one session, on any transport. */
 export interface Dispatch {
   /** Requests that have no reply yet. */
   readonly running: number;
   /**
    * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
-   * the notifications that belong to this message. Never rejects.
+   * the notifications that belong to this message. `http`: only for stateless requests over HTTP. Never rejects.
    */
-  handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined>;
+  handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined>;
   /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
   /** Sends a notification that belongs to no request. */
   notice(notice: ClientNotice): void;
+  /** Sends again what slow clients have missed. */
+  retell?(): void;
   /**
    * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
    */

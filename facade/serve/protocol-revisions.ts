@@ -1,25 +1,34 @@
 /** The supported protocol revisions, and the era of each. */
+import { isObject, type WireMessage } from '../../adapters/rpc/wire-message.ts';
 
 /**
- * Revisions of one era share a handshake. `legacy` begins with `initialize` and has a session. The stateless era that
- * begins with 2026-07-28 will be a second member here, a row below, and its own dispatch.
+ * Revisions of one era share how a client begins (MCP 2026-07-28, basic/versioning). `legacy` begins with `initialize`
+ * and has a session. In the `modern` era each request says everything about itself.
  */
-export type Era = 'legacy';
+export type Era = 'legacy' | 'modern';
 
-/** The revision that Tollgate offers if it does not know the requested one. */
+/** The revision that Tollgate offers to a client that begins with `initialize`, if it does not know the requested one. */
 const OURS = '2025-11-25';
 
+/** The revision of requests without a session. */
+export const STATELESS_REVISION = '2026-07-28';
+
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
-  ['2024-11-05', 'legacy'],
-  ['2025-03-26', 'legacy'],
-  ['2025-06-18', 'legacy'],
+  [STATELESS_REVISION, 'modern'],
   [OURS, 'legacy'],
+  ['2025-06-18', 'legacy'],
+  ['2025-03-26', 'legacy'],
+  ['2024-11-05', 'legacy'],
 ]);
 
-/**
- * The first message of a client of the stateless era. The client falls back to `initialize` if this method is unknown.
- */
-export const MODERN_PROBE = 'server/discover';
+/** All of them, the newest first. */
+export const SUPPORTED_REVISIONS: readonly string[] = [...REVISIONS.keys()];
+
+/** The key of `_meta` with which a request names its revision. */
+export const REVISION_KEY = 'io.modelcontextprotocol/protocolVersion';
+
+/** Methods that only the modern era has. A request without its `_meta` is refused there, and not taken for a legacy one. */
+const MODERN_METHODS: ReadonlySet<string> = new Set(['server/discover', 'subscriptions/listen']);
 
 /** Returns the era of a revision that a client names; a client that names none is legacy. Undefined: not supported. */
 export function eraOf(revision: string | undefined): Era | undefined {
@@ -27,9 +36,22 @@ export function eraOf(revision: string | undefined): Era | undefined {
 }
 
 /**
- * Returns the revision for the answer to `initialize`: the requested one if it is supported, else Tollgate's, never an
- * error (MCP, lifecycle, version negotiation).
+ * Returns the era of one message. `initialize` is legacy, also after modern requests on the same connection: some
+ * clients send it after `server/discover`. `header`: the value of MCP-Protocol-Version, over HTTP.
+ */
+export function eraOfMessage(message: WireMessage, header?: string): Era {
+  if (message.kind !== 'request') return eraOf(header) ?? 'legacy';
+  const { method, params } = message;
+  if (method === 'initialize') return 'legacy';
+  const meta = params?.value._meta;
+  const isModern = (isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method);
+  return isModern ? 'modern' : (eraOf(header) ?? 'legacy');
+}
+
+/**
+ * Returns the revision for the answer to `initialize`: the requested one if it begins with `initialize`, else
+ * Tollgate's, never an error (MCP, lifecycle, version negotiation).
  */
 export function negotiate(asked: unknown): string {
-  return typeof asked === 'string' && REVISIONS.has(asked) ? asked : OURS;
+  return typeof asked === 'string' && REVISIONS.get(asked) === 'legacy' ? asked : OURS;
 }

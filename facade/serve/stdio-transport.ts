@@ -40,9 +40,12 @@ const FLUSH_MS = 2000;
  */
 export async function serveStdio(options: StdioOptions): Promise<void> {
   const { facade, input, output } = options;
-  const writer = new LineWriter(output, () => regulate(input, writer, dispatch));
+  const writer = new LineWriter(output, () => {
+    regulate(input, writer, dispatch);
+    if (!writer.full) dispatch.retell?.();
+  });
   const session = facade.openSession(options.principal, 'stdio');
-  const dispatch = openDispatch('legacy', {
+  const dispatch = openDispatch('both', {
     facade,
     session,
     notify: (text) => writer.write(text),
@@ -59,7 +62,9 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   });
   /** Progress and logs are not essential, so they are dropped, not queued, while the client does not read. */
   const sendProgress: SendMessage = (text, kind) => {
-    if (kind === 'request' || !writer.full) writer.write(text);
+    if (kind !== 'request' && writer.full) return false;
+    writer.write(text);
+    return true;
   };
   const answer = (reply: WireText | undefined): void => {
     if (reply !== undefined) writer.write(reply);

@@ -8,6 +8,7 @@ import type { Difference, DiffRequest } from './policy-diff.ts';
 import type { DraftRequest, PolicyDraft } from './policy-draft.ts';
 import type { FormatReport, FormatRequest } from './rego-format.ts';
 import type { TestReport, TestRequest } from './testing/test-run.ts';
+import type { WrittenRequest } from './testing/written-effect.ts';
 import type { Explanation } from './why/explanation-format.ts';
 
 export type { OfferedTools } from '../rules/offered-tools.ts';
@@ -47,6 +48,8 @@ export interface Authoring {
    * there is no decision.
    */
   explain(parts: PolicyParts, input: CallInput): Promise<Explanation>;
+  /** Returns the effect of a request of another kind than a call, as an author writes it. Throws USAGE. */
+  effectOf(parts: PolicyParts, request: WrittenRequest): Promise<Pick<CallInput, 'effect' | 'argsText'>>;
   /**
    * Returns the names of the facts that YAML rules read, by rule id, without unknown rules. Throws the same as
    * `explain`.

@@ -89,7 +89,9 @@ function undefinedField(names: readonly string[]): string | undefined {
 
 function lintBody(body: readonly Expression[], aliases: Aliases, context: InputLintContext): readonly InputFault[] {
   const tests = body.flatMap((expression) => readInputTest(expression, aliases) ?? []);
-  const tools = relevantTools(tests, context);
+  // Prompts and methods are no tools.
+  const isAboutTools = tests.every(({ path, operator }) => path !== 'effect.kind' || operator !== 'is');
+  const tools = isAboutTools ? relevantTools(tests, context) : undefined;
   return [
     ...body.flatMap(lintLiteralComparison),
     ...tests.flatMap((test) => [...lintNames(test, context), ...lintWords(test)]),
@@ -141,14 +143,16 @@ function lintNames(test: InputTest, { known }: InputLintContext): readonly Input
 
 function namesOf(
   path: string,
-  { servers, profiles, labels, principals }: ConfiguredNames,
+  { servers, profiles, labels, principals, subjects }: ConfiguredNames,
 ): ReadonlySet<string> | undefined {
   if (path === 'effect.server') return new Set(servers.keys());
   if (path === 'principal.profiles') return new Set(profiles.keys());
   if (path === 'labels') return labels;
   if (principals === undefined) return undefined;
-  if (path === 'principal.role') return new Set(principals.map(({ role }) => role));
-  return new Set(path === 'principal.id' ? principals.map(({ id }) => id) : principals.flatMap(({ groups }) => groups));
+  if (path === 'principal.role') return new Set([...principals.map(({ role }) => role), ...(subjects?.roles ?? [])]);
+  // The ids of subjects are not known here.
+  if (path === 'principal.id') return subjects === undefined ? new Set(principals.map(({ id }) => id)) : undefined;
+  return new Set([...principals.flatMap(({ groups }) => groups), ...(subjects?.groups ?? [])]);
 }
 
 /** Checks fields that can only be one of a few words. */
@@ -165,7 +169,9 @@ function lintWords(test: InputTest): readonly InputFault[] {
     .filter(({ text }) => !words.includes(text))
     .map(({ text, where }) => ({
       where: where ?? test.where,
-      message: `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, never "${text}"`,
+      message:
+        `a ${test.path.split('.').at(-1) ?? ''} is one of ${words.join(', ')}, ` +
+        `never "${text}".${suggest(text, words)}`,
     }));
 }
 

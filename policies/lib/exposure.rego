@@ -11,7 +11,9 @@ import data.tollgate.match
 import data.tollgate.principal
 import data.tollgate.user
 
-rules(target) := admitted(target, wanted_exact[target.id]) if {
+rules(target) := [] if {
+	target.kind != "tool"
+} else := admitted(target, wanted_exact[target.id]) if {
 	count(wanted_exact[target.id]) > 0
 } else := exact(target) if {
 	count(exact(target)) > 0
@@ -111,7 +113,6 @@ fault(show, target) := "reserved" if {
 
 # Pins of the exposures that the arguments match. A call that reads more of a spill carries the arguments of `read`.
 carried := [show.pins |
-	input.effect.kind == "tool"
 	some show in rules(data.tollgate.rules.target)
 	every name, value in show.pins {
 		input.effect.arguments[name] == value

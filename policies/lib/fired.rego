@@ -19,16 +19,12 @@ default reading := null
 reading := {"rules": open, "matched": [number | some number in rules.matched; count(rules.list[number].call) > 0], "parts": parts} if {
 	not input.effect.spill
 	not data.tollgate.plan.is_restricted
-	not pins_arguments
+	every show in data.tollgate.exposure.rules(rules.target) {
+		count(show.pins) == 0
+	}
 	open := [number | some number in rules.relevant; count(rules.list[number].call) > 0]
 	parts := {facts.part(condition) | some number in open; some condition in rules.list[number].call}
 	not "unknown" in parts
-}
-
-pins_arguments if {
-	input.effect.kind == "tool"
-	some show in data.tollgate.exposure.rules(rules.target)
-	count(show.pins) > 0
 }
 
 # Which of the rules match a call. The input has only their numbers, and the parts of the call that they read.

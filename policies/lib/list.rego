@@ -49,7 +49,7 @@ answer(target, key) := object.union(verdict, {"expose": expose(target)}) if {
 # The engine hashes all arguments of a function, so functions take short ones.
 particular(_, key) if count(groups[key].naming) > 0
 
-particular(target, _) if index_of(target.kind).tool[target.id]
+particular(target, _) if data.config.rules.index[data.tollgate.rules.part(target.kind)].tool[target.id]
 
 particular(target, _) if {
 	sources.reads_tool
@@ -198,8 +198,6 @@ reasons(rules) := first([rule.reason | some rule in rules])
 # Only the first few. Otherwise a list of a thousand tools would contain every reason a thousand times.
 first(all) := array.slice(all, 0, 5)
 
-index_of(kind) := data.config.rules.index[data.tollgate.rules.part(kind)]
-
 # The rules that are enforced for this principal.
 enforced(rules) := [rule |
 	some rule in rules
@@ -209,20 +207,24 @@ enforced(rules) := [rule |
 	}
 ]
 
-enforced_numbers(numbers) := enforced([data.config.rules.list[number] | some number in numbers])
+enforced_numbers("tools", numbers) := enforced([data.config.rules.list[number] | some number in numbers])
+
+enforced_numbers("others", numbers) := enforced([rule | some number in numbers; rule := data.config.rules.list[number]; not rule.toolsOnly])
 
 listed_servers := {tool.server | some tool in input.tools}
 
 # By the part of the index: rules about tools, and rules about other kinds.
 listed_parts := {data.tollgate.rules.part(tool.kind) | some tool in input.tools}
 
-by_server := {part: {name: enforced_numbers(object.get(data.config.rules.index[part].server, name, [])) | some name in listed_servers} | some part in listed_parts}
+by_server := {part: {name: enforced_numbers(part, object.get(data.config.rules.index[part].server, name, [])) | some name in listed_servers} | some part in listed_parts}
 
-by_verb := {part: {name: enforced_numbers(numbers) | some name, numbers in data.config.rules.index[part].verb} | some part in listed_parts}
+by_verb := {part: {name: enforced_numbers(part, numbers) | some name, numbers in data.config.rules.index[part].verb} | some part in listed_parts}
 
-by_nothing := {part: enforced_numbers(data.config.rules.index[part].any) | some part in listed_parts}
+by_nothing := {part: enforced_numbers(part, data.config.rules.index[part].any) | some part in listed_parts}
 
-by_tool(target) := enforced_numbers(object.get(index_of(target.kind).tool, target.id, []))
+by_tool(target) := enforced_numbers(part, object.get(data.config.rules.index[part].tool, target.id, [])) if {
+	part := data.tollgate.rules.part(target.kind)
+}
 
 candidates(target) := array.concat(object.get(by_server[part], target.server, []), array.concat(by_verbs(part, target.verbs), by_nothing[part])) if {
 	part := data.tollgate.rules.part(target.kind)
@@ -260,17 +262,9 @@ certain(target, rules) := [rule |
 
 # A primitive is shown if a profile puts this server behind it, alone or with others. Other tools are shown if an entry
 # shows them.
-expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if {
-	target.kind == "tool"
-	target.primitive
-}
+expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if target.primitive
 
-expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if {
-	target.kind == "tool"
-	not target.primitive
-}
-
-expose(target) := [] if target.kind != "tool"
+expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if not target.primitive
 
 default risk_of(_) := {}
 

@@ -20,10 +20,14 @@ part("tool") := "tools"
 
 part(kind) := "others" if kind != "tool"
 
-candidates := array.concat(
+indexed := array.concat(
 	array.concat(object.get(index.tool, target.id, []), object.get(index.server, target.server, [])),
 	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
 )
+
+candidates := indexed if input.effect.kind == "tool"
+
+candidates := [number | some number in indexed; not list[number].toolsOnly] if input.effect.kind != "tool"
 
 list := data.config.rules.list
 

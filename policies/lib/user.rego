@@ -8,7 +8,9 @@ package tollgate.user
 import data.tollgate.sources
 
 # The sets as they count for this call.
-found := opening(sources.found, input.effect.kind)
+found := sources.found if input.effect.kind == "tool"
+
+found := opening(sources.found, input.effect.kind) if input.effect.kind != "tool"
 
 # A member of `allow` counts for other kinds than tools only if its rule reads `input.effect.kind`. So a rule that was
 # written for tools opens nothing else.

@@ -7,11 +7,17 @@ package tollgate.why
 
 import data.tollgate.rules
 
+is_of_kind(rule) := false if {
+	rule.toolsOnly
+	input.effect.kind != "tool"
+} else := true
+
 explain := {"rules": [evaluated |
 	some rule in data.config.rules.list
 	evaluated := {
 		"id": rule.reason.id,
 		"mode": data.tollgate.modes.of(rule.mode),
+		"isOfKind": is_of_kind(rule),
 		"failed": {
 			"principal": [number | some number, condition in rule.principal; not data.tollgate.principal.holds(condition)],
 			"target": [number | some number, condition in rule.target; not data.tollgate.match.meets_target(condition, rules.target)],

@@ -1,7 +1,12 @@
 /** Checks the names in rules against the configuration: servers, profiles, labels and callers. */
 
 import { type PolicyProblem, problemAt, suggest } from './policy-problems.ts';
-import { INTERNAL_SERVERS, type PolicySettings, type PrincipalSettings } from './policy-settings.ts';
+import {
+  INTERNAL_SERVERS,
+  type PolicySettings,
+  type PrincipalSettings,
+  type SubjectSettings,
+} from './policy-settings.ts';
 import type { Trust } from './rule-conditions.ts';
 import type { ModeData } from './rule-modes.ts';
 import type { YamlRule } from './rule-schema.ts';
@@ -14,6 +19,7 @@ export interface ConfiguredNames {
   readonly labels: ReadonlySet<string>;
   /** Absent if the configuration does not list callers. Then rules may name any caller. */
   readonly principals?: readonly PrincipalSettings[];
+  readonly subjects?: SubjectSettings;
   readonly origins: ReadonlySet<string>;
 }
 
@@ -23,7 +29,7 @@ const LOOPBACK = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
 /** Collects the names of a configuration, and the labels that rules add to results. */
 export function readConfiguredNames(settings: PolicySettings, rules: readonly LocatedRule[]): ConfiguredNames {
-  const { servers, profiles, principals, origins = [] } = settings;
+  const { servers, profiles, principals, subjects, origins = [] } = settings;
   const given = [
     ...servers.flatMap(({ labels = [] }) => labels),
     ...rules.flatMap(({ rule }) => rule.obligations?.labels ?? []),
@@ -46,6 +52,7 @@ export function readConfiguredNames(settings: PolicySettings, rules: readonly Lo
     ),
     labels: new Set([...LABELS, ...given]),
     ...(principals === undefined ? {} : { principals }),
+    ...(subjects === undefined ? {} : { subjects }),
     origins: new Set([
       ...origins.map((origin) => origin.toLowerCase().replace(/\/$/, '')),
       ...(principals ?? []).map(({ client }) => client),
@@ -86,18 +93,26 @@ function findNames({ rule: { when }, at }: LocatedRule, known: ConfiguredNames):
 
 function findUnknownCallers(
   { rule: { when }, at }: LocatedRule,
-  { principals, origins }: KnownCallers,
+  { principals, subjects, origins }: KnownCallers,
 ): readonly PolicyProblem[] {
-  const roles = principals.map(({ role }) => role);
-  const groups = principals.flatMap((principal) => principal.groups);
-  const foreign = when.origins?.map((origin) => (LOOPBACK.test(origin) ? undefined : origin));
+  const roles = [...principals.map(({ role }) => role), ...(subjects?.roles ?? [])];
+  const groups = [...principals.flatMap((principal) => principal.groups), ...(subjects?.groups ?? [])];
+  const foreign = when.origins?.map((origin) =>
+    LOOPBACK.test(origin) || isSubjectId(origin, subjects) ? undefined : origin,
+  );
+  const listedIds = when.principals?.map((id) => (isSubjectId(id, subjects) ? undefined : id));
   const client = 'client of a principal, and no entry in listen.origins,';
   return [
     ...missing('roles', { at, noun: 'principal with the role', names: when.roles, known: roles }),
     ...missing('groups', { at, noun: 'principal in the group', names: when.groups, known: groups }),
-    ...missing('principals', { at, noun: 'principal', names: when.principals, known: principals.map(({ id }) => id) }),
+    ...missing('principals', { at, noun: 'principal', names: listedIds, known: principals.map(({ id }) => id) }),
     ...missing('origins', { at, noun: client, names: foreign, known: origins }),
   ];
+}
+
+/** The origin of a subject without a page is its id. */
+function isSubjectId(name: string, subjects: SubjectSettings | undefined): boolean {
+  return subjects !== undefined && name.startsWith(subjects.idPrefix);
 }
 
 /** Names with their index in the list. Undefined names are not checked. */
@@ -126,7 +141,7 @@ function listed(all: ReadonlySet<string>): string {
  */
 function findImpossibleCallers(
   { rule, at }: LocatedRule,
-  { principals, profiles }: KnownCallers,
+  { principals, subjects, profiles }: KnownCallers,
 ): readonly PolicyProblem[] {
   const { roles, groups, principals: ids, profiles: profileNames, servers } = rule.when;
   const fields = (['roles', 'groups', 'principals', 'profiles'] as const).filter(
@@ -139,7 +154,16 @@ function findImpossibleCallers(
     (ids?.includes(principal.id) ?? true) &&
     (groups?.some((group) => principal.groups.includes(group)) ?? true) &&
     (profileNames?.some((name) => principal.profiles.includes(name)) ?? true);
-  const callers = principals.filter(fits);
+  const isSubject =
+    subjects !== undefined &&
+    (roles?.some((role) => subjects.roles.includes(role)) ?? true) &&
+    (ids?.some((id) => isSubjectId(id, subjects)) ?? true) &&
+    (groups?.some((group) => subjects.groups.includes(group)) ?? true) &&
+    (profileNames?.some((name) => subjects.profiles.includes(name)) ?? true);
+  const callers: readonly Pick<PrincipalSettings, 'profiles'>[] = [
+    ...principals.filter(fits),
+    ...(isSubject ? [subjects] : []),
+  ];
   if (callers.length === 0 && fields.length > 1) {
     return problemAt(
       at(['when', first], 'key'),

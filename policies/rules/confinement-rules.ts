@@ -10,7 +10,7 @@ import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { Principal } from '../port.ts';
 import type { LocatedRule } from './configured-names.ts';
 import { formatProblem, type PolicyProblem } from './policy-problems.ts';
-import type { Trust, When } from './rule-conditions.ts';
+import { kindPartsOf, type Trust, type When } from './rule-conditions.ts';
 import { type ModeData, mayHaveMode } from './rule-modes.ts';
 import { patternCovers, placePath } from './rule-patterns.ts';
 
@@ -157,10 +157,10 @@ function isPersonal({ roles, groups, principals, origins, profiles, owner }: Whe
 const SHARED = 'it is about some callers, and one program serves all';
 
 /** Returns why a sandbox cannot enforce this rule for any caller; undefined if it can. */
-function whyUnbound(
-  outcome: LocatedRule['rule']['outcome'],
-  { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args }: When,
-): string | undefined {
+function whyUnbound(outcome: LocatedRule['rule']['outcome'], when: When): string | undefined {
+  if (!kindPartsOf(when, outcome).tools)
+    return outcome === 'allow' ? undefined : 'it is about other requests than calls of tools; leave out `kind`';
+  const { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args } = when;
   if (outcome === 'allow')
     return paths === undefined
       ? undefined

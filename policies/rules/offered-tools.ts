@@ -10,6 +10,7 @@ import type { OfferedTool } from '../port.ts';
 import { findTestFaults, type SchemaNode, schemasAt } from './argument-schemas.ts';
 import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import { type PolicyProblem, problemAt, suggest } from './policy-problems.ts';
+import { kindsOf, oneOrMore } from './rule-conditions.ts';
 import { patternCovers } from './rule-patterns.ts';
 
 /** The tools of a server that are known without starting it. `any`: the user accepts whatever it lists. */
@@ -84,6 +85,9 @@ export function offeredToolCheck(
   const offered = new Map<string, OfferedTool>(tools.map((tool) => [`${server}.${tool.name}`, tool]));
   const known = [...offered.keys()];
   return (located) => {
+    const { kind } = located.rule.when;
+    // Prompts and methods are no tools, so rules about other kinds are not checked.
+    if (kind !== undefined && oneOrMore(kind).some((one) => one !== 'tool')) return [];
     const patterns = (located.rule.when.tools ?? known).map((pattern) => ({
       pattern,
       matches: pattern.includes('*')
@@ -107,12 +111,19 @@ export function offeredToolCheck(
     return missing.length > 0 || targets.length === 0
       ? missing
       : [
-          ...findVerbs(located, targets),
-          ...findFacts(located, targets),
+          ...(isAboutRequestsToo(located, server)
+            ? []
+            : [...findVerbs(located, targets), ...findFacts(located, targets)]),
           ...findArguments(located, targets),
           ...findPinned(located, targets),
         ];
   };
+}
+
+/** Whether a rule that denies or asks also covers the resources of an external server, which have verbs and facts. */
+function isAboutRequestsToo({ rule: { when, outcome } }: LocatedRule, server: string): boolean {
+  const isExact = when.tools?.every((tool) => !tool.includes('*')) === true;
+  return !INTERNAL_TOOLS.has(server) && !isExact && kindsOf(when, outcome) === undefined;
 }
 
 /** For each server whose tools are unknown: returns the first rule that names its tools or arguments. */
@@ -124,6 +135,7 @@ export function findUncheckedRules(
     const first = rules.find(
       ({ rule, mode }) =>
         serverOf({ rule, mode }) === server &&
+        oneOrMore(rule.when.kind ?? 'tool').includes('tool') &&
         (rule.when.args !== undefined || (rule.when.tools ?? []).some((tool) => tool !== `${server}.*`)),
     );
     if (first === undefined) return [];

@@ -6,7 +6,7 @@ import { definedFields } from '../../catalogs/text/collections.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, EffectKind, Exposure, Principal } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
-import { compileTarget, formsOf, setOf, type Trust } from './rule-conditions.ts';
+import { compileTarget, formsOf, setOf, type Trust, type When } from './rule-conditions.ts';
 import { addText, nullMap, PatternError, type PatternForms, splitTool } from './rule-patterns.ts';
 
 /** Tollgate's own servers. No configuration lists them. */
@@ -34,7 +34,8 @@ interface ExposeSettings extends Exposure {
  */
 export interface BudgetSettings extends BudgetObligation {
   readonly when: {
-    readonly kind?: EffectKind | readonly EffectKind[];
+    /** One kind or a list. The schema of tollgate.yaml has checked the words. */
+    readonly kind?: string | readonly EffectKind[];
     readonly server?: string;
     readonly tool?: string;
     readonly verb?: Verb;
@@ -71,10 +72,20 @@ export interface PrincipalSettings extends Pick<Principal, 'id' | 'role' | 'grou
   readonly client: string;
 }
 
+/** The callers that tokens of an issuer make, as far as rules can name them. Their ids begin with `idPrefix`. */
+export interface SubjectSettings {
+  readonly idPrefix: string;
+  readonly roles: readonly string[];
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
+}
+
 /** The part of the configuration that the policy uses. */
 export interface PolicySettings {
   /** Absent: the names of callers in rules are not checked. */
   readonly principals?: readonly PrincipalSettings[];
+  /** Callers besides the principals. Absent: none. */
+  readonly subjects?: SubjectSettings;
   /** Origins of web pages that may call, in addition to pages of this machine. */
   readonly origins?: readonly string[];
   readonly servers: readonly PolicyServerSettings[];
@@ -156,7 +167,12 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
     throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
   const tools = tool === undefined || tool === '*' ? undefined : [tool.includes('.') ? tool : `*.${tool}`];
   const target = compileTarget(
-    definedFields({ kind, servers: server === undefined ? undefined : [server], verbs: verb && [verb], tools }),
+    definedFields({
+      kind: kind as When['kind'],
+      servers: server === undefined ? undefined : [server],
+      verbs: verb && [verb],
+      tools,
+    }),
     (_path, message) => {
       throw new PatternError(message);
     },

@@ -5,7 +5,7 @@ import type { ApprovalScope, ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
-import { compileWhen, kindPartsOf, kindsOf, type When } from './rule-conditions.ts';
+import { compileWhen, kindPartsOf } from './rule-conditions.ts';
 import { compileMode, type ModeData } from './rule-modes.ts';
 import { nullMap } from './rule-patterns.ts';
 import { findSchemaFaults, type SchemaFault, type YamlRule } from './rule-schema.ts';
@@ -45,6 +45,8 @@ export interface RuleData {
   readonly target: readonly RuleCondition[];
   readonly call: readonly RuleCondition[];
   readonly obligations: NonNullable<YamlRule['obligations']>;
+  /** True for a rule that is about tools because it names no kind. It is in that part of the index only. */
+  readonly toolsOnly?: true;
   /** What a list tells the model about this rule. */
   readonly shows?: RuleSummary;
 }
@@ -156,12 +158,13 @@ class Compiler implements CompiledRules {
         line,
         ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }),
       },
-      ...compileWhen(withKind(rule), {
+      ...compileWhen(rule.when, {
         outcome: rule.outcome,
         workspace: this.#workspace,
         refuse: (path, message) => refuse(['when', ...path], message),
       }),
       obligations: rule.obligations ?? {},
+      ...(rule.when.kind === undefined && rule.outcome === 'allow' ? { toolsOnly: true } : {}),
       ...summarizeRule(rule.when, rule.outcome),
     };
     this.rules.push({ rule, mode, at, ...(isPruned ? { isPruned } : {}) });
@@ -186,12 +189,6 @@ class Compiler implements CompiledRules {
 
 function emptyIndex(): RuleIndex {
   return { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
-}
-
-/** Returns the conditions of a rule, with the kinds that it is about if it names none. */
-function withKind({ when, outcome }: YamlRule): When {
-  const kind = kindsOf(when, outcome);
-  return kind === undefined ? when : { ...when, kind };
 }
 
 function indexKeys(

@@ -120,9 +120,15 @@ export function compileWhen(when: When, context: RuleContext): RuleConditions {
   const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
   return {
     principal: compilePrincipal(when),
-    target: compileTarget(when, context.refuse),
+    target: compileTarget({ ...when, ...kindAsked(when) }, context.refuse),
     call: compileCall(when, reading),
   };
+}
+
+/** Only these kinds have what `asks` reads; see lib/requests.rego. So lists of other kinds do not depend on it. */
+function kindAsked({ kind, asks }: When): Pick<When, 'kind'> {
+  if (kind !== undefined || asks === undefined) return {};
+  return { kind: asks.maxTokens === undefined ? 'elicitation' : 'sampling' };
 }
 
 function compilePrincipal(when: When): readonly RuleCondition[] {

@@ -5,9 +5,11 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { wordSet } from '../../catalogs/text/word-set.ts';
+import { valueAt } from '../../catalogs/validation/value-position.ts';
+import { EFFECT_KINDS, type EffectKind, REQUEST_KINDS } from '../port.ts';
 import { type ConfiguredNames, type LocatedRule, serversOfTools } from './configured-names.ts';
 import { type PolicyProblem, problemAt } from './policy-problems.ts';
-import type { When } from './rule-conditions.ts';
+import { kindsOf, oneOrMore, type When } from './rule-conditions.ts';
 import { patternCovers } from './rule-patterns.ts';
 
 /** Returns the problems of all rules that are not off. */
@@ -20,6 +22,7 @@ export function lintRules(
   const seen = new Map<string, LocatedRule>();
   return active.flatMap((located) => [
     ...findExclusive(located, known),
+    ...findImpossibleKinds(located),
     ...findWide(located),
     ...findDuplicate(located, seen),
     ...deniers.findUnreachable(located),
@@ -63,6 +66,57 @@ function findExclusive(
         `"${server}" can never match: it is ${own}, and \`trust\` of this rule contains only ${trust.join(', ')}`,
       );
   }
+}
+
+/** The kinds of effects that a call must have so that a condition can match. Other conditions fit every kind. */
+const KINDS_OF_CONDITIONS: readonly (readonly [
+  path: readonly (keyof When | string)[],
+  kinds: readonly EffectKind[],
+])[] = [
+  ...(['paths', 'insideWorkspace'] as const).map(
+    (field) => [[field], ['tool', 'resource', 'prompt', 'completion', 'roots']] as const,
+  ),
+  ...(['hosts', 'schemes', 'urls'] as const).map(
+    (field) => [[field], ['tool', 'resource', 'prompt', 'completion', 'elicitation']] as const,
+  ),
+  ...(['commands', 'exceptCommands', 'opaque', 'readable'] as const).map((field) => [[field], ['tool']] as const),
+  [['uri'], ['resource', 'completion']],
+  [['asks', 'mode'], ['elicitation']],
+  [['asks', 'fields'], ['elicitation']],
+  [['asks', 'maxTokens'], ['sampling']],
+];
+
+/** Finds rules whose conditions no kind of effect has together, such as the paths of a sampling request. */
+function findImpossibleKinds({ rule, at }: LocatedRule): readonly PolicyProblem[] {
+  let kinds = kindsOf(rule.when, rule.outcome) ?? EFFECT_KINDS;
+  for (const [path, having] of KINDS_OF_CONDITIONS) {
+    if (valueAt(rule.when, path) === undefined) continue;
+    const left = kinds.filter((kind) => having.includes(kind));
+    const isImplied = rule.when.kind === undefined && rule.outcome === 'allow';
+    if (left.length === 0)
+      return problemAt(
+        at(['when', ...path], 'key'),
+        `no request of the kind ${kinds.join(' or ')} has ${path.join('.')}, so the rule can never match; ` +
+          `${isImplied ? 'a rule that allows is about tools unless it has `kind`; add' : 'remove it, or write'} ` +
+          `kind: ${having.length === 1 ? having[0] : `[${having.join(', ')}]`}`,
+      );
+    kinds = left;
+  }
+  return findImpossibleVerbs({ rule, at }, kinds);
+}
+
+function findImpossibleVerbs(
+  { rule: { when }, at }: Pick<LocatedRule, 'rule' | 'at'>,
+  kinds: readonly EffectKind[],
+): readonly PolicyProblem[] {
+  const { verbs } = when;
+  const known = new Set(kinds.flatMap((kind) => (kind === 'tool' ? [] : [REQUEST_KINDS[kind].verb])));
+  if (verbs === undefined || kinds.includes('tool') || verbs.some((verb) => known.has(verb))) return [];
+  return problemAt(
+    at(['when', 'verbs'], 'key'),
+    `a request of the kind ${kinds.join(' or ')} is never ${verbs.join(' or ')}, so the rule can never match; ` +
+      `its verb is ${[...known].join(' or ')}`,
+  );
 }
 
 /** Checks only rules that allow. To refuse too much is safe; to allow too much is not. */
@@ -164,6 +218,8 @@ function isWithin(inner: When, outer: When): boolean {
       outer[field],
     ];
     if (narrow === undefined) return false;
+    if (field === 'kind' || field === 'uri')
+      return oneOrMore<string>(narrow as string).every((one) => oneOrMore<string>(wide as string).includes(one));
     if (field === 'tools')
       return inner.tools?.every((tool) => outer.tools?.some((pattern) => patternCovers(pattern, tool))) === true;
     if (Array.isArray(narrow) && Array.isArray(wide))

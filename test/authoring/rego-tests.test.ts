@@ -117,7 +117,7 @@ describe('Rego tests', () => {
 
   it('run with the library and all data', async () => {
     const whole = `test_decision if {
-	decision := data.tollgate.call.decision with input as {"version": 1, "phase": "call", "labels": [], "time": "", "run": "r", "principal": {"id": "a", "role": "r", "groups": [], "profiles": ["default"], "origin": ""}, "effect": {"verb": "read", "server": "workspace", "tool": "read", "paths": [], "urls": [], "arguments": {}}}
+	decision := data.tollgate.call.decision with input as {"version": 2, "phase": "call", "labels": [], "time": "", "run": "r", "principal": {"id": "a", "role": "r", "groups": [], "profiles": ["default"], "origin": ""}, "effect": {"kind": "tool", "verb": "read", "server": "workspace", "tool": "read", "paths": [], "urls": [], "arguments": {}}}
 	decision.outcome == "allow"
 }`;
     expect(await run(REGO, { 'a_test.rego': tests(pass, whole, 'todo_later if false') })).toMatchObject({

@@ -56,6 +56,16 @@ servers:
     healthCheckMs: 60000
     oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a,
         clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
+  vouched:
+    url: https://vouched.example/mcp
+    oauth: {grant: enterprise, issuer: 'https://login.example', clientId: team-a, privateKey: '\${secret:key}',
+        enterprise: {issuer: 'https://corp.example', clientId: corp, clientSecret: '\${secret:b}',
+            idToken: '\${secret:me}'}}
+  vouched-by-key:
+    url: https://vouched.example/mcp
+    oauth: {grant: enterprise, issuer: 'https://login.example', clientId: team-a,
+        enterprise: {issuer: 'https://corp.example', clientId: corp, privateKey: '\${secret:key}',
+            idToken: '\${secret:me}'}}
   clicks: {command: clicks, isolation: direct}
 programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm,
     opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg,
@@ -112,7 +122,7 @@ expose:
         pins: {safe: true}}
 budgets:
   - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8,
-      concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
+      concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
     concurrent: 4, timeoutMs: 9000}
 audit: {folder: ~/audit, rotateBytes: 8192}
@@ -123,7 +133,11 @@ labels: {sticky: [untrusted]}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none,
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
-    headersMs: 700, requestMs: 800, socketIdleMs: 9000}
+    headersMs: 700, requestMs: 800, socketIdleMs: 9000,
+    jwt: {issuer: 'https://login.example', audience: tollgate, resource: 'https://box.internal/mcp',
+        jwks: 'https://login.example/keys', algorithms: [ES384], claims: {id: email,
+        role: {claim: roles, values: {admins: developer}}, groups: {claim: groups, values: {g-1: payments}},
+        profiles: {claim: scope, values: {tools: harbor}}, owner: {claim: groups, values: [g-9]}}}}
 limits: {servers: 7, connections: 2, drainMs: 5000}
 schemaProfile: openai
 `;

@@ -148,6 +148,7 @@ describe('the published schema', () => {
                 'filled',
                 'pins',
                 'verbs',
+                'values',
                 'rules',
                 'lifetimes',
                 'starts',

@@ -64,7 +64,7 @@ async function attempt<T>(method: string, about: string, work: () => Promise<T>)
 function saidBy(result: unknown): string {
   const { content, contents, messages } = result as Readonly<Record<string, unknown>>;
   const said = content ?? contents ?? messages;
-  return said === undefined ? 'result' : `result ${digestOf(said)}`;
+  return said === undefined ? 'result' : `result content=${digestOf(said)}`;
 }
 
 /** The server lists its tools as `add_numbers`; Tollgate as `peer_add_numbers`. */

@@ -48,7 +48,9 @@ describe('a pass is hollow', () => {
     ['if an error satisfies it', '200 result aaaaaaaa', '200 error -32601', '200 error -32601, directly 200 result'],
     ['if the error is another one', '200 error -32602', '200 error -32601', 'directly 200 error -32602'],
     ['if the status is another one', '404 error -32601', '200 error -32601', 'directly 404 error -32601'],
-    ['if the content is another one', '200 result aaaaaaaa', '200 result bbbbbbbb', 'with another content'],
+    ['if a member is another one', '200 result content=aaaaaaaa', '200 result content=bbbbbbbb', 'another content'],
+    ['if a member is new', '200 result a=aaaaaaaa', '200 result a=aaaaaaaa b=bbbbbbbb', '200 result with another b'],
+    ['if the names are others', '200 1 tools aaaaaaaa', '200 1 tools bbbbbbbb', 'with another list of names'],
   ])('%s' + verifies('PR-C01'), (_when, expected, got, why) => {
     const cell = compareWith(
       run({ exchanges: [exchange('resources/list', expected)] }),

@@ -56,9 +56,9 @@ export function countChecks(run: ScenarioRun | undefined): Cell {
   };
 }
 
-/** The suite repeats some checks with every request, and their number depends on time. So each name counts once. */
+/** The suite repeats some checks with every request, and their number depends on time. So equal ones count once. */
 function namesOf(checks: readonly Check[]): ReadonlySet<string> {
-  return new Set(checks.map(({ id, name }) => `${id} ${name}`));
+  return new Set(checks.map(({ id, name, description }) => `${id} ${name} ${description}`));
 }
 
 /** Counts the checks of a scenario through Tollgate, and says where its passes are hollow. */
@@ -101,12 +101,14 @@ function otherAnswers(direct: ScenarioRun, through: ScenarioRun): readonly strin
   return found;
 }
 
-/** Digests are for the comparison. A reader sees what differs. */
+/** Digests are for the comparison. A reader sees which members differ. */
 function differ(got: string, expected: string): string {
-  const plain = (text: string): string => text.replace(/ [0-9a-f]{8}\b/g, '');
-  return plain(got) === plain(expected)
-    ? `${plain(got)} with another content`
-    : `${plain(got)}, directly ${plain(expected)}`;
+  const plain = (text: string): string => text.replace(/(?: \S+=| )[0-9a-f]{8}\b/g, '');
+  if (plain(got) !== plain(expected)) return `${plain(got)}, directly ${plain(expected)}`;
+  const [here, there] = [got, expected].map((text) => text.match(/\S+=[0-9a-f]{8}/g) ?? []) as [string[], string[]];
+  const others = [...here.filter((one) => !there.includes(one)), ...there.filter((one) => !here.includes(one))];
+  const names = [...new Set(others.map((one) => one.split('=')[0]))];
+  return `${plain(got)} with another ${names.length === 0 ? 'list of names' : names.join(' and ')}`;
 }
 
 /** What each method does its work on, as a record names it. */

@@ -199,7 +199,7 @@ function kindOf(reply: Message | undefined, asked: Message | undefined): string 
     return `${entries.length} ${list} ${digestOf(names)}`;
   }
   const said = Object.entries(result).filter(([key]) => !NOT_SAID.has(key));
-  return `result ${digestOf(Object.fromEntries(said.sort(([a], [b]) => (a < b ? -1 : 1))))}`;
+  return ['result', ...said.map(([key, value]) => `${key}=${digestOf(value)}`).sort()].join(' ');
 }
 
 /** Returns a short digest of a value, to compare what two targets say. */

@@ -128,7 +128,7 @@ describe('from server to facade', () => {
     const [, line = '', times = '1'] = /^(.*?)(?: x(\d+))?$/s.exec(wire.raw) ?? [];
     const connection = new Scripted(Array<string>(Number(times)).fill(line));
     let changed = 0;
-    const session = new UpstreamSession('scripted', connection, {
+    const session = new UpstreamSession('scripted', () => connection, {
       onToolsChanged: () => changed++,
       onBad: () => {},
       onClosed: () => {},

@@ -126,7 +126,7 @@ describe('lists and calls agree', () => {
   });
 
   it('no hidden tool is callable, no tool listed always is denied, and a maybe promises neither' +
-    verifies('CY-11', 'CY-16'), async () => {
+    verifies('CY-11', 'CY-16', 'PR-P04'), async () => {
     await fc.assert(
       fc.asyncProperty(
         rules,

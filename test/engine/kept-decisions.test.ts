@@ -48,7 +48,7 @@ function countEvaluations(): Record<string, number> {
 afterEach(() => void vi.restoreAllMocks());
 
 describe('a decision by the rules that match', () => {
-  it('equals the full evaluation, for random rules and calls of every kind' + verifies('FP-04'), async () => {
+  it('equals the full evaluation, for random rules and calls of every kind' + verifies('FP-04', 'PR-P05'), async () => {
     const counts = countEvaluations();
     let decisions = 0;
     const calls = fc.array(

@@ -8,7 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { RemoteFetch } from '../../adapters/http/remote-fetch.ts';
+import { readBatch, readEvents, readJsonBody } from '../../adapters/http/message-body.ts';
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { readOutputPage } from '../../adapters/primitives/mapped/command-markers.ts';
 import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
@@ -17,6 +17,7 @@ import { searchByScan } from '../../adapters/primitives/search/scan-search.ts';
 import { SearchHits, type SearchQuery } from '../../adapters/primitives/search/search-hits.ts';
 import { OpenFolder } from '../../adapters/primitives/workspace/open-folder.ts';
 import { createWorkspace } from '../../adapters/primitives/workspace/workspace-server.ts';
+import { EventStreamReader } from '../../adapters/rpc/event-stream.ts';
 import type { JsonObject } from '../../adapters/rpc/message-parser.ts';
 import { MessageReader } from '../../adapters/rpc/message-reader.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
@@ -200,14 +201,10 @@ function chunksOf(text: string, size: number): readonly Buffer[] {
 async function streamed(text: string, type: string): Promise<number> {
   let heard = 0;
   const body = Readable.toWeb(Readable.from(chunksOf(text, 997))) as ReadableStream<Uint8Array>;
-  const remote = new RemoteFetch({
-    send: () => Promise.resolve(new Response(body, { headers: { 'content-type': type } })),
-    onMessage: () => (heard += 1),
-    onFailed: () => (heard += 1),
-  });
-  remote.substitute('x', '{}', 1);
-  const response = await remote.fetch('http://127.0.0.1/', { method: 'POST', body: 'x' });
-  await response.text().catch(() => undefined);
+  const response = new Response(body, { headers: { 'content-type': type } });
+  if (type === 'application/json') return (await readJsonBody(response)).length;
+  const onMessage = (data: Buffer): void => void (heard += readBatch(data).length);
+  await readEvents(response, new EventStreamReader({ maxBytes: 1 << 26, onMessage }), () => undefined);
   return heard;
 }
 

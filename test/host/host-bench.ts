@@ -119,7 +119,7 @@ export async function startHost(
   const server = await serveHttp({
     facade: assembled.gateway,
     listen,
-    authenticate: createAccess(() => assembled.config, listen),
+    ...createAccess(() => assembled.config, listen),
     host,
     onFault,
     drainMs: 100,

@@ -19,7 +19,7 @@ import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { afterEach, describe, expect, it } from 'vitest';
-import { judgeRemoteFailure } from '../../adapters/http/remote-failure.ts';
+import { HttpStatusError, judgeRemoteFailure } from '../../adapters/http/remote-failure.ts';
 import type { RestartAttempts } from '../../adapters/supervisor/server-events.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { type Bench, callOf, chaos, codeOf, refusalOf, serve, textOf } from '../stdio/misbehaving-server.ts';
@@ -148,6 +148,7 @@ describe.each([
       'content-length',
       'content-type',
       'host',
+      'mcp-method',
       'mcp-protocol-version',
       'mcp-session-id',
       'sec-fetch-mode',
@@ -169,10 +170,11 @@ describe.each([
     const { version } = JSON.parse(readFileSync(resolve(import.meta.dirname, '../../package.json'), 'utf8')) as {
       version: string;
     };
-    expect(JSON.parse(real.bodies[0] ?? '')).toMatchObject({
+    expect(JSON.parse(real.bodies[1] ?? '')).toMatchObject({
       params: { capabilities: {}, clientInfo: { name: 'tollgate', version } },
     });
     expect(real.bodies.map((body) => (JSON.parse(body) as { method: string }).method)).toEqual([
+      'server/discover',
       'initialize',
       'notifications/initialized',
       'tools/call',
@@ -210,7 +212,7 @@ describe('a real Streamable HTTP server', () => {
     await expect.poll(() => told).toBe(1);
     const controller = new AbortController();
     const hanging = codeOf(server.call(callOf('hang', {}, { signal: controller.signal })));
-    await expect.poll(() => real.bodies.length).toBe(5);
+    await expect.poll(() => real.bodies.length).toBe(6);
     controller.abort();
     expect(await hanging).toBe('CANCELLED');
     await expect.poll(() => real.bodies.at(-1)).toContain('notifications/cancelled');
@@ -360,6 +362,7 @@ describe('a remote server that misbehaves', () => {
       if (request.method === 'GET') return void response.writeHead(405).end();
       const message = JSON.parse((await readText(request)) || '{}') as { id?: number; method?: string };
       if (message.id === undefined) return void response.writeHead(202).end();
+      if (message.method === 'server/discover') return void response.writeHead(400).end();
       if (message.method !== 'initialize') return reply(message.id, response, request);
       response.writeHead(200, { 'content-type': 'application/json' });
       response.end(
@@ -489,15 +492,13 @@ describe('a remote server that misbehaves', () => {
 });
 
 describe('judgeRemoteFailure', () => {
-  it('finds the network error code in the errors of the SDK', () => {
+  it('finds the network error code in the errors of fetch', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(judgeRemoteFailure('a', new TypeError('fetch failed', { cause: refused })).error.code).toBe(
       'SERVER_UNAVAILABLE',
     );
     expect(judgeRemoteFailure('a', new Error('other side closed')).error.code).toBe('TOOL_CRASHED');
     expect(judgeRemoteFailure('a', 'text').error.code).toBe('TOOL_CRASHED');
-    expect(judgeRemoteFailure('a', new Error('Error POSTing to endpoint (HTTP 500): secret')).error.message).toBe(
-      'Server "a" answers with HTTP 500.',
-    );
+    expect(judgeRemoteFailure('a', new HttpStatusError(500)).error.message).toBe('Server "a" answers with HTTP 500.');
   });
 });

@@ -108,7 +108,7 @@ describe('a renewal', () => {
     room.issuer.tokenFault = { status: 500, body: {} };
     expect(await textOf(room.bench().server, callOf('echo'))).toBe('ran echo');
     expect(room.grants()).toEqual(
-      ['authorization_code', 'refresh_token', 'refresh_token', 'refresh_token'].slice(0, room.grants().length),
+      ['authorization_code', ...Array<string>(4).fill('refresh_token')].slice(0, room.grants().length),
     );
   });
 
@@ -149,7 +149,7 @@ describe('more rights (step-up)', () => {
     await room.signIn();
     const { server } = room.bench();
     expect(await refusalOf(server.call(callOf('write')))).toMatch(
-      /requires more rights than its sign-in has\. To grant them, run `tollgate login remote`/,
+      /requires more rights than its sign-in has: write\. To grant them, run `tollgate login remote --scope write`/,
     );
     expect(await refusalOf(server.call(callOf('write')))).toMatch(/more rights/);
     expect(room.guarded.ran).toEqual([]);

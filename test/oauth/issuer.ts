@@ -2,7 +2,7 @@
  * A real authorization server and a real MCP server behind it, on loopback: metadata, registration, consent with PKCE,
  * and tokens for one audience.
  */
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash, type KeyObject, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
@@ -10,6 +10,7 @@ import { Server as McpServer } from '@modelcontextprotocol/sdk/server/index.js';
 import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
+import { jwtVerify, SignJWT } from 'jose';
 
 type Words = Record<string, string>;
 
@@ -24,6 +25,12 @@ interface Given {
 interface Client {
   readonly redirects: readonly string[];
   readonly secret?: string;
+  readonly publicKey?: KeyObject;
+}
+
+interface Registration {
+  readonly redirect_uris: string[];
+  readonly application_type?: string;
 }
 
 /** A recorded request. */
@@ -87,6 +94,8 @@ export class Issuer extends Listener {
   bends: (redirect: URL) => void = () => undefined;
   /** If set, the answer of /token. */
   tokenFault: { readonly status: number; readonly body: unknown } | undefined;
+  /** The identity provider whose assertions are accepted, and the key that it signs with. */
+  trusts: { readonly issuer: string; readonly key: KeyObject } | undefined;
   /** Milliseconds before a refresh is answered. */
   slowness = 0;
   readonly #codes = new Map<string, Words>();
@@ -95,7 +104,7 @@ export class Issuer extends Listener {
     const { pathname, searchParams } = new URL(request.url ?? '', this.url);
     if (pathname === '/.well-known/oauth-authorization-server')
       return json(response, 200, { ...this.#metadata(), ...this.says });
-    if (pathname === '/register') return this.#register(response, JSON.parse(body) as { redirect_uris: string[] });
+    if (pathname === '/register') return this.#register(response, JSON.parse(body) as Registration);
     if (pathname === '/authorize') return this.#authorize(response, Object.fromEntries(searchParams));
     if (pathname === '/token') return this.#token(request, response, Object.fromEntries(new URLSearchParams(body)));
     if (pathname === '/revoke') {
@@ -122,7 +131,9 @@ export class Issuer extends Listener {
     };
   }
 
-  #register(response: ServerResponse, { redirect_uris: redirects }: { readonly redirect_uris: string[] }): void {
+  #register(response: ServerResponse, { redirect_uris: redirects, application_type: kind }: Registration): void {
+    // The default of OpenID Connect is `web`, which may not have a redirect address on loopback (SEP-837).
+    if (kind !== 'native') return json(response, 400, { error: 'invalid_redirect_uri' });
     const id = `client-${randomUUID()}`;
     this.clients.set(id, { redirects });
     json(response, 201, { client_id: id, redirect_uris: redirects, token_endpoint_auth_method: 'none' });
@@ -152,6 +163,8 @@ export class Issuer extends Listener {
   async #token(request: IncomingMessage, response: ServerResponse, words: Words): Promise<void> {
     if (this.tokenFault !== undefined) return json(response, this.tokenFault.status, this.tokenFault.body);
     if (words.grant_type === 'client_credentials') return this.#giveMachine(request, response, words);
+    if (words.grant_type === 'urn:ietf:params:oauth:grant-type:jwt-bearer')
+      return this.#giveVouched(request, response, words);
     if (words.grant_type === 'refresh_token') {
       await new Promise((resolve) => setTimeout(resolve, this.slowness));
       const old = this.refreshes.get(words.refresh_token ?? '');
@@ -178,15 +191,51 @@ export class Issuer extends Listener {
     });
   }
 
-  #giveMachine(request: IncomingMessage, response: ServerResponse, words: Words): void {
-    const [id = '', secret] = Buffer.from((request.headers.authorization ?? '').replace('Basic ', ''), 'base64')
-      .toString()
-      .split(':');
-    const client = this.clients.get(id);
-    if (client?.secret === undefined || client.secret !== secret)
-      return json(response, 401, { error: 'invalid_client' });
+  async #giveMachine(request: IncomingMessage, response: ServerResponse, words: Words): Promise<void> {
+    const id = await this.#authenticated(request, words);
+    if (id === undefined) return json(response, 401, { error: 'invalid_client' });
     const access = this.#new({ resource: words.resource ?? '', scope: words.scope ?? '' });
     json(response, 200, { access_token: access, token_type: 'Bearer', expires_in: this.lives });
+  }
+
+  /** Accepts an assertion of the identity provider that names this issuer, this client and the resource. */
+  async #giveVouched(request: IncomingMessage, response: ServerResponse, words: Words): Promise<void> {
+    const id = await this.#authenticated(request, words);
+    if (id === undefined || this.trusts === undefined) return json(response, 401, { error: 'invalid_client' });
+    const { payload } = await jwtVerify(words.assertion ?? '', this.trusts.key, {
+      issuer: this.trusts.issuer,
+      audience: this.url,
+      typ: 'oauth-id-jag+jwt',
+    }).catch(() => ({ payload: undefined }));
+    if (payload?.client_id !== id || payload.resource !== words.resource)
+      return json(response, 400, { error: 'invalid_grant' });
+    const access = this.#new({ resource: words.resource ?? '', scope: words.scope ?? '' });
+    json(response, 200, { access_token: access, token_type: 'Bearer', expires_in: this.lives });
+  }
+
+  /** Returns the client that the request proves, in the one way that the metadata allow. */
+  async #authenticated({ headers }: IncomingMessage, words: Words): Promise<string | undefined> {
+    const [method = 'client_secret_basic'] =
+      (this.says.token_endpoint_auth_methods_supported as readonly string[] | undefined) ?? [];
+    const basic = Buffer.from((headers.authorization ?? '').replace('Basic ', ''), 'base64')
+      .toString()
+      .split(':');
+    const [id = '', secret] =
+      method === 'client_secret_basic'
+        ? basic
+        : [words.client_id, method === 'client_secret_post' ? words.client_secret : ''];
+    const client = this.clients.get(id);
+    if (method === 'private_key_jwt') return this.#signed(id, client, words.client_assertion ?? '');
+    return client?.secret !== undefined && client.secret === secret ? id : undefined;
+  }
+
+  async #signed(id: string, client: Client | undefined, assertion: string): Promise<string | undefined> {
+    if (client?.publicKey === undefined) return undefined;
+    const options = { issuer: id, subject: id, audience: this.url, requiredClaims: ['jti', 'exp'] };
+    return jwtVerify(assertion, client.publicKey, options).then(
+      () => id,
+      () => undefined,
+    );
   }
 
   #new({ resource, scope }: Omit<Given, 'expires'>): string {
@@ -211,6 +260,61 @@ export class Issuer extends Listener {
   }
 }
 
+/** The identity provider of an enterprise. It exchanges ID tokens that it knows for assertions. */
+export class IdentityProvider extends Listener {
+  readonly #key: KeyObject;
+  /** The users by their ID token. */
+  readonly users = new Map<string, string>();
+  /** Overrides fields of an answer. */
+  says: Record<string, unknown> = {};
+
+  constructor(key: KeyObject) {
+    super();
+    this.#key = key;
+  }
+
+  protected async answer(request: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
+    const { pathname } = new URL(request.url ?? '', this.url);
+    if (pathname === '/.well-known/openid-configuration')
+      return json(response, 200, {
+        issuer: this.url,
+        authorization_endpoint: `${this.url}/authorize`,
+        token_endpoint: `${this.url}/token`,
+        jwks_uri: `${this.url}/keys`,
+        response_types_supported: ['code'],
+        subject_types_supported: ['public'],
+        id_token_signing_alg_values_supported: ['ES256'],
+        token_endpoint_auth_methods_supported: ['client_secret_post'],
+      });
+    if (pathname !== '/token') return void response.writeHead(404).end();
+    const words = Object.fromEntries(new URLSearchParams(body));
+    const user = this.users.get(words.subject_token ?? '');
+    const fits =
+      words.grant_type === 'urn:ietf:params:oauth:grant-type:token-exchange' &&
+      words.requested_token_type === 'urn:ietf:params:oauth:token-type:id-jag' &&
+      words.subject_token_type === 'urn:ietf:params:oauth:token-type:id_token' &&
+      words.client_id === 'corp' &&
+      words.client_secret === 'sesame-of-corp';
+    if (user === undefined || !fits) return json(response, 400, { error: 'invalid_grant' });
+    const assertion = await new SignJWT({ client_id: 'team', resource: words.resource })
+      .setProtectedHeader({ alg: 'ES256', typ: 'oauth-id-jag+jwt' })
+      .setIssuer(this.url)
+      .setSubject(user)
+      .setAudience(words.audience ?? '')
+      .setIssuedAt()
+      .setExpirationTime('5m')
+      .setJti(randomUUID())
+      .sign(this.#key);
+    json(response, 200, {
+      access_token: assertion,
+      issued_token_type: 'urn:ietf:params:oauth:token-type:id-jag',
+      token_type: 'N_A',
+      expires_in: 300,
+      ...this.says,
+    });
+  }
+}
+
 /**
  * An MCP server of the SDK that accepts only tokens of its issuer for itself. Its tool `write` requires another scope.
  */
@@ -219,6 +323,11 @@ export class Guarded extends Listener {
   says: Record<string, unknown> = {};
   /** The tools that were called. */
   readonly ran: string[] = [];
+  /** The scopes that the tool `write` requires, whatever a token has. Undefined: `write`, which a token may have. */
+  demands: string | undefined;
+  /** Where the metadata of the resource are, and whether only other methods than `initialize` are protected. */
+  place = '/.well-known/oauth-protected-resource/mcp';
+  isLate = false;
   readonly #issuer: Issuer;
   readonly #kind: 'http' | 'sse';
   readonly #sessions = new Map<string, StreamableHTTPServerTransport>();
@@ -235,7 +344,7 @@ export class Guarded extends Listener {
 
   protected async answer(request: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
     const { pathname, searchParams } = new URL(request.url ?? '', this.url);
-    if (pathname === '/.well-known/oauth-protected-resource/mcp')
+    if (pathname === this.place)
       return json(response, 200, {
         resource: this.mcp,
         authorization_servers: [this.#issuer.url],
@@ -244,15 +353,17 @@ export class Guarded extends Listener {
       });
     if (pathname !== '/mcp' && pathname !== '/post') return void response.writeHead(404).end();
     const token = this.#issuer.tokens.get((request.headers.authorization ?? '').replace('Bearer ', ''));
-    const where = `resource_metadata="${this.url}/.well-known/oauth-protected-resource/mcp"`;
+    const where = `resource_metadata="${this.url}${this.place}"`;
+    if (this.isLate && /"(initialize|notifications\/initialized)"/.test(body))
+      return this.#http(request, response, body);
     if (token === undefined || token.resource !== this.mcp || token.expires <= Date.now())
       return json(response, 401, { error: 'who are you' }, { 'www-authenticate': `Bearer ${where}, scope="read"` });
-    if (body.includes('"name":"write"') && !token.scope.includes('write'))
+    if (body.includes('"name":"write"') && (this.demands !== undefined || !token.scope.includes('write')))
       return json(
         response,
         403,
         {},
-        { 'www-authenticate': `Bearer error="insufficient_scope", scope="write", ${where}` },
+        { 'www-authenticate': `Bearer error="insufficient_scope", scope="${this.demands ?? 'write'}", ${where}` },
       );
     if (this.#kind === 'http') return this.#http(request, response, body);
     if (request.method === 'GET') {

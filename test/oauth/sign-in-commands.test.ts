@@ -80,6 +80,12 @@ describe('tollgate login and logout', () => {
       for (const token of tokens()) expect(said + err).not.toContain(token);
   });
 
+  it('request more scopes with --scope, and refuse what is no scope' + verifies('PR-A02'), async () => {
+    await login();
+    expect((await login(['--scope', 'write', 'admin'])).err).toContain('It asks for: read, write, admin.\n');
+    expect(await cli(project, ['login', 'tracker', '--scope', 'a"b'])).toMatchObject({ code: 2 });
+  });
+
   it('print data as JSON', async () => {
     issuer.givesRefresh = false;
     const { out } = await login(['--json']);

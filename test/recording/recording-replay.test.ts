@@ -12,6 +12,7 @@ import { sampleRecordings } from '../../facade/audit/recording/recording-sample.
 import { type RecordedCall, type Replayed, replayCalls } from '../../policies/authoring/call-replay.ts';
 import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../engine/policy-fixture.ts';
+import { verifies } from '../verifies.ts';
 import { ALLOWED, endedCall } from './recording-setup.ts';
 
 const OPEN = [{ id: 'open', outcome: 'allow', when: {} }];
@@ -24,7 +25,7 @@ async function replay(calls: readonly RecordedCall[], over: Partial<PolicyParts>
 
 async function recorded(over: Partial<RecordedCall> = {}): Promise<RecordedCall> {
   const input = callOf({ args: { a: 1 } });
-  return { id: 'id-1', version: 1, input, decision: await (await policyOf(OPEN)).call(input), ...over };
+  return { id: 'id-1', version: 2, input, decision: await (await policyOf(OPEN)).call(input), ...over };
 }
 
 function regoParts(body: string): Partial<PolicyParts> {
@@ -45,10 +46,18 @@ describe('a replay', () => {
     ]);
     expect(found.map((one) => [one.class, one.why ?? ''])).toEqual([
       ['unchanged', ''],
-      ['not-replayable', 'it was recorded with version 0 of the input; the current version is 1'],
+      ['not-replayable', 'it was recorded with version 0 of the input; the current version is 2'],
       ['not-replayable', 'the arguments were too large to be recorded'],
       ['not-replayable', 'no decision was made when it was recorded'],
     ]);
+  });
+
+  it('reads a recording of version 1 as one about a tool' + verifies('PR-P07'), async () => {
+    const opened = [{ id: 'open', outcome: 'allow', when: { kind: 'tool' } }];
+    const found = await replay([await recorded({ version: 1 }), await recorded({ version: 2 })], {
+      rules: [documentOf(opened)],
+    });
+    expect(found.map((one) => one.class)).toEqual(['unchanged', 'unchanged']);
   });
 
   it('treats a draft without a decision as a deny', async () => {

@@ -343,6 +343,10 @@ describe('lists and calls agree with Rego', () => {
     'input.effect.tool in ["put", "x.y"]',
     'input.effect.verb == "read"',
     'input.effect.verb != "read"',
+    'input.effect.kind == "resource"',
+    'input.effect.kind != "tool"',
+    'input.effect.kind in {"tool", "prompt"}',
+    'input.effect.uri == "docs://a"',
     'not input.effect.verb in {"read", "write"}',
     'input.principal.role == "developer"',
     '"staff" in input.principal.groups',
@@ -393,6 +397,7 @@ describe('lists and calls agree with Rego', () => {
     ['get', 'put', 'x.y'].flatMap((tool): readonly ListTool[] => [
       ...(['read', 'write', 'execute'] as const).map((verb) => ({ server, tool, verb })),
       { server, tool, verb: 'write', verbs: ['read', 'write'] },
+      ...(['resource', 'prompt'] as const).map((kind) => ({ kind, server, tool, verb: 'read' as const })),
     ]),
   );
   const principals: readonly Partial<Principal>[] = [
@@ -401,7 +406,7 @@ describe('lists and calls agree with Rego', () => {
     { profiles: ['work', 'play'], owner: false },
   ];
 
-  it('no hidden tool is callable, and no tool listed always is refused' + verifies('CY-16'), async () => {
+  it('no hidden tool is callable, and no tool listed always is refused' + verifies('CY-16', 'PR-P04'), async () => {
     const samples = fc.sample(fc.tuple(fc.array(rule, { minLength: 1, maxLength: 4 }), yaml), 4);
     const policies = await Promise.all(
       samples.map(([rules, more]) =>
@@ -421,10 +426,17 @@ describe('lists and calls agree with Rego', () => {
         const verdicts = await verdictsOf(policy, tools, over);
         const calls = tools.flatMap((tool, number) =>
           (tool.verbs ?? [tool.verb]).flatMap((verb) =>
-            [{}, { n: 2, s: 'a' }].map((args) => ({
+            [{} as { n?: number; s?: string }, { n: 2, s: 'a' }].map((args) => ({
               verdict: verdicts[number],
               call: {
-                ...callOf({ server: tool.server, tool: tool.tool, verb, args }),
+                ...callOf({
+                  ...(tool.kind === 'resource' ? { kind: tool.kind, uri: `docs://${args.s ?? 'b'}` } : {}),
+                  ...(tool.kind === 'prompt' ? { kind: tool.kind } : {}),
+                  server: tool.server,
+                  tool: tool.tool,
+                  verb,
+                  args,
+                }),
                 principal: { ...PRINCIPAL, ...over },
               },
             })),

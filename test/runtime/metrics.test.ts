@@ -45,7 +45,7 @@ async function start(): Promise<Front> {
   const server = await serveHttp({
     facade: facade.assembled.gateway,
     listen: config.listen,
-    authenticate: createAccess(() => config, config.listen),
+    ...createAccess(() => config, config.listen),
     drainMs: 100,
     onFault: (thrown) => {
       throw thrown;

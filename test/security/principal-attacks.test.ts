@@ -87,7 +87,7 @@ async function listen(
   const server = await serveHttp({
     facade: assembled.gateway,
     listen: at,
-    authenticate: createAccess(() => assembled.config, at),
+    ...createAccess(() => assembled.config, at),
     host,
     onFault,
     drainMs: 100,

@@ -5,7 +5,9 @@
 import { randomBytes } from 'node:crypto';
 import type { LogLevel } from '../../adapters/port.ts';
 import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
-import type { CallRequest, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
+import type { HeaderArgument } from '../../facade/exposure/header-arguments.ts';
+import type { CallRequest, ClientNotice, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
+import { createSeals, type Seals } from '../../facade/state/state-seals.ts';
 import type { Principal } from '../../policies/port.ts';
 
 export const ALICE: Principal = { id: 'alice', role: 'user', groups: [], profiles: [], origin: 'claude' };
@@ -16,6 +18,27 @@ export const LIST_TEXT = '{"tools":[{"name":"read","description":"Reads.","input
 /** Returns a result that contains the text of the arguments, so that every answer tells which call it belongs to. */
 export function echo(request: CallRequest): Reply {
   return { kind: 'result', text: JSON.stringify({ content: [{ type: 'text', text: request.args.text }] }) };
+}
+
+/** Values of a state, in memory. */
+class FakeValues {
+  readonly #values = new Map<string, string>();
+  refresh(): undefined {}
+  get(space: string, key: string): string | undefined {
+    return this.#values.get(`${space} ${key}`);
+  }
+  swap(space: string, key: string, { from, to }: { readonly from?: string; readonly to: string }): boolean {
+    if (this.get(space, key) !== from) return false;
+    this.#values.set(`${space} ${key}`, to);
+    return true;
+  }
+  list(space: string): ReadonlyMap<string, string> {
+    const own = [...this.#values].filter(([key]) => key.startsWith(`${space} `));
+    return new Map(own.map(([key, value]) => [key.slice(space.length + 1), value]));
+  }
+  remove(space: string, key: string): void {
+    this.#values.delete(`${space} ${key}`);
+  }
 }
 
 export class FakeFacade implements Facade {
@@ -59,7 +82,21 @@ export class FakeFacade implements Facade {
     return this.onList(session, signal);
   }
 
-  onNotice(): void {}
+  policyRevision = 'policy-1';
+  revision(): string {
+    return this.policyRevision;
+  }
+
+  readonly seals: Seals = createSeals(new FakeValues(), Date.now);
+  headers: readonly HeaderArgument[] = [];
+  async headerArguments(): Promise<readonly HeaderArgument[]> {
+    return this.headers;
+  }
+
+  tell: (notice: ClientNotice, session?: Session) => void = () => undefined;
+  onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {
+    this.tell = listener;
+  }
 
   setLogLevel(session: Session, level: LogLevel): void {
     session.logLevel = level;

@@ -285,7 +285,7 @@ describe('the origin check of the listener', () => {
     const hello = await ask({ headers, body: initialize() });
     expect(hello.headers).toMatchObject({
       'access-control-allow-origin': 'https://app.example',
-      'access-control-expose-headers': 'mcp-session-id',
+      'access-control-expose-headers': 'mcp-session-id, www-authenticate',
     });
     expect(facade.opened[0]?.principal).toEqual({ ...ALICE, origin: 'https://app.example' });
   });

@@ -248,7 +248,7 @@ describe('a call', () => {
     controller.abort();
     expect(await aborted).toBe('CANCELLED');
     await sleep(200);
-    expect(JSON.parse(await textOf(server, callOf('seen')))).toEqual([4, 3]);
+    expect(JSON.parse(await textOf(server, callOf('seen')))).toEqual([5, 4]);
     expect(server.health()).toMatchObject({ state: 'healthy', badLines: 0 });
   });
 

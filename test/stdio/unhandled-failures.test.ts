@@ -37,8 +37,13 @@ class Unending implements Connection {
   }
 
   send(text: string): void {
+    const { id, method } = JSON.parse(text) as { readonly id?: number; readonly method: string };
+    if (id === undefined) return;
     const result = { text: '', exact: true, value: { protocolVersion: '2025-11-25', capabilities: {} } };
-    if (text.includes('"initialize"')) queueMicrotask(() => this.#events?.onMessage({ kind: 'result', id: 1, result }));
+    const error = { code: -32601, message: 'unknown method' };
+    queueMicrotask(() =>
+      this.#events?.onMessage(method === 'initialize' ? { kind: 'result', id, result } : { kind: 'error', id, error }),
+    );
   }
 
   backlog(): number {

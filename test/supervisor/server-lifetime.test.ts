@@ -84,7 +84,8 @@ describe('a keep-alive server', () => {
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/next attempt is possible in 5 s/);
     await bench.server.stop();
     await sleep(200);
-    expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(2);
+    // The first start is repeated at once with `initialize`, because the server may have ended at another first message.
+    expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(3);
   });
 
   it('keeps its connection although another server needs one', async () => {

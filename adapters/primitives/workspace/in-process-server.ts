@@ -1,5 +1,6 @@
 /** Internal servers that run in this process, and the kill switch for them. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { RawPrompt } from '../../../catalogs/tools/definition-schema.ts';
 import type { RawTool, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import {
   type Health,
@@ -16,20 +17,32 @@ export interface InProcessServerParts {
   readonly tools: readonly RawTool[];
   /** Answers one call. The arguments match the schema of the tool. Throws TollgateError. */
   readonly answer: (call: UpstreamCall) => Promise<InProcessAnswer> | InProcessAnswer;
+  /** The prompts of the server, and the messages of one of them. Absent: none. */
+  readonly prompts?: {
+    readonly list: () => readonly RawPrompt[];
+    readonly get: (params: Readonly<Record<string, unknown>>) => ToolResult;
+  };
   /** Releases resources. The server can be called again afterwards. */
   readonly close?: () => void;
 }
 
 /** Creates a server whose list of tools never changes. It is always healthy, because it has no process of its own. */
-export function createInProcessServer({ name, tools, answer, close }: InProcessServerParts): ServerAdapter {
+export function createInProcessServer({ name, tools, answer, prompts, close }: InProcessServerParts): ServerAdapter {
   const info: ServerInfo = { name: `tollgate-${name}`, version: '1', protocolVersion: '2025-11-25' };
   const health: Health = { state: 'healthy', restarts: 0, badLines: 0 };
   return {
     name,
     start: () => Promise.resolve(info),
     listTools: () => Promise.resolve(tools),
+    ...(prompts !== undefined && {
+      list: (async (kind) => (kind === 'prompts' ? prompts.list() : [])) as NonNullable<ServerAdapter['list']>,
+    }),
     call: async (call) => {
       if (call.signal.aborted) throw new TollgateError('CANCELLED');
+      if (prompts !== undefined && call.method === 'prompts/get') {
+        const value = prompts.get(call.args.value);
+        return { text: JSON.stringify(value), value, exact: true };
+      }
       const { text, ...facts } = await answer(call);
       const value: ToolResult = { content: [{ type: 'text', text }] };
       return { text: JSON.stringify(value), value, exact: true, ...facts };

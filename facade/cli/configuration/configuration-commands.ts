@@ -96,10 +96,14 @@ export const LOGIN: CommandDefinition = {
   usage: 'login',
   about: 'sign in to a remote server (OAuth)',
   arguments: [REMOTE_SERVER],
-  options: [new Option('--no-browser', 'open no browser, only print the address')],
+  options: [
+    new Option('--no-browser', 'open no browser, only print the address'),
+    new Option('--scope <scopes...>', 'request these rights, in addition to those that were granted'),
+  ],
   examples: `Examples:
   $ tollgate login linear
   $ tollgate login linear --no-browser
+  $ tollgate login linear --scope issues:write
 On a machine without a browser, forward the port of redirect_uri in the
 address to it, and open the address on a machine with a browser.`,
   load: async () => (await import('./login-actions.ts')).runLogin,

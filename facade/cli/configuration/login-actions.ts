@@ -23,7 +23,7 @@ type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'> & { readonly c
 
 /** Signs in and stores the tokens. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
 export async function runLogin(
-  options: Named & { readonly browser: boolean },
+  options: Named & { readonly browser: boolean; readonly scope?: readonly string[] },
   io: Io,
   { signIns, inspect }: LoginParts,
 ): Promise<number> {
@@ -40,9 +40,15 @@ export async function runLogin(
       if (opens) openBrowser(address, io);
     };
     const { consents, ...parts } = opened;
+    const addScopes = scopesIn(options.scope);
     const refusal = await consents.refuseProbe(parts.settings);
     if (refusal !== undefined) throw refusal;
-    const signedIn = await signIns.signIn({ ...parts, show, signal: stop.signal });
+    const signedIn = await signIns.signIn({
+      ...parts,
+      show,
+      signal: stop.signal,
+      ...(addScopes !== undefined && { addScopes }),
+    });
     const { expiresAt, ...facts } = signedIn;
     printResult(
       { io, options },
@@ -54,6 +60,16 @@ export async function runLogin(
       printable(signedInText(options.server, signedIn)),
     );
     return EXIT.ok;
+  });
+}
+
+/** Throws USAGE for a scope that RFC 6749 §3.3 does not allow. */
+function scopesIn(words: readonly string[] | undefined): readonly string[] | undefined {
+  const wrong = words?.find((word) => !/^[\x21\x23-\x5b\x5d-\x7e]{1,200}$/.test(word));
+  if (wrong === undefined) return words;
+  throw new TollgateError('USAGE', {
+    detail: `"${printable(wrong).slice(0, 64)}" is not a scope.`,
+    next: 'Write each scope as one word: --scope read write.',
   });
 }
 

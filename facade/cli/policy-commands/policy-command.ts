@@ -108,8 +108,11 @@ shadow (only records that), off.
     about: 'explain a decision, and show what would change it',
     shared: SHARED,
     as: 'the principal that calls',
-    examples: `The call is a tool with its arguments, the decision id of a recorded call, or \`last\`:
+    examples: `The call is a tool with its arguments, KIND:SERVER with a URI, a name or JSON,
+the decision id of a recorded call, or \`last\`:
   $ tollgate policy why read '{"path": ".env"}'
+  $ tollgate policy why resource:docs docs://manual/intro
+  $ tollgate policy why elicitation:docs '{"asks": {"mode": "url"}}'
   $ tollgate policy why last`,
     load: async () => (await import('./policy-why-command.ts')).runWhy,
   },

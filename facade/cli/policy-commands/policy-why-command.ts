@@ -23,7 +23,7 @@ import { auditText, explanationText } from './policy-why-view.ts';
 
 /** Options of `policy why`. */
 export interface WhyOptions extends CommonOptions {
-  /** The name of a tool, `last`, or a decision id, which may be short. */
+  /** The name of a tool, `KIND:SERVER` for another request, `last`, or a decision id, which may be short. */
   readonly call: string;
   readonly args?: string;
   readonly as?: string;
@@ -50,6 +50,7 @@ export async function runWhy(options: WhyOptions, io: Io, wiring: Wiring): Promi
   const run: WhyRun = { options, config, io, wiring, parts: policyParts(config, options) };
   const from: Recordings = { state: config.state, settings: config.recording, now: Date.now() };
   if (options.call === 'last') return whyRecorded(run, readLast(from));
+  if (options.call.includes(':')) return whyRequest(run);
   if (!ID.test(options.call)) return whyWritten(run);
   const recording = findRecording(from, options.call);
   return recording === undefined ? whyAudited(run) : whyRecorded(run, recording);
@@ -63,6 +64,21 @@ async function whyWritten(run: WhyRun): Promise<number> {
     const explanation = await wiring.authoring.explain(run.parts, input);
     return show(run, { call: options.call, explanation, remarks });
   });
+}
+
+/** Explains a request of another kind than a call. No server is needed: the facts are those that the user writes. */
+async function whyRequest(run: WhyRun): Promise<number> {
+  const { options, config, io, wiring, parts } = run;
+  const { call, args } = options;
+  const { effect, argsText } = await wiring.authoring.effectOf(parts, {
+    target: call,
+    ...(args === undefined ? {} : { detail: args }),
+  });
+  const principal = askedPrincipal(config, options, io);
+  const time = new Date().toISOString();
+  const input: CallInput = { principal, run: 'why', labels: [], time, effect, argsText };
+  const explanation = await wiring.authoring.explain(parts, input);
+  return show(run, { call, explanation, remarks: [] });
 }
 
 /** Lowers the call by the stages of a real call. A tool that is hidden from the principal is explained too. */

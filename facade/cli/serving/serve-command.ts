@@ -17,7 +17,7 @@ import { type Access, connectHelp, createAccess, openAccess } from './client-acc
 
 type StdioOptions = CommonOptions & { as?: string };
 type HttpOptions = CommonOptions & { port?: number };
-type ServingWiring = Pick<Wiring, 'assemble'>;
+type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys'>;
 
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
 export function runStdio(options: StdioOptions, io: Io, wiring: ServingWiring): Promise<number> {
@@ -61,7 +61,7 @@ async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWi
   );
 }
 
-async function listen(options: HttpOptions, io: Io, { assemble }: ServingWiring): Promise<number> {
+async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys }: ServingWiring): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
   const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
@@ -82,7 +82,7 @@ async function listen(options: HttpOptions, io: Io, { assemble }: ServingWiring)
     const server = await serveHttp({
       facade: gateway,
       listen: address,
-      authenticate: createAccess(() => assembled.config, address),
+      ...createAccess(() => assembled.config, address, issuerKeys),
       host,
       drainMs: config.limits.drainMs,
       onUrge: io.onUrge,

@@ -5,6 +5,15 @@ import { substitute, type Variables } from './variable-substitution.ts';
 /** The most characters of one text after variables were filled in. */
 const MAX_TEXT = 32_768;
 
+/** Secrets of the client of a sign-in. */
+const SIGN_IN_SECRETS: readonly Path[] = [
+  ['servers', '*', 'oauth', 'clientSecret'],
+  ['servers', '*', 'oauth', 'privateKey'],
+  ['servers', '*', 'oauth', 'enterprise', 'clientSecret'],
+  ['servers', '*', 'oauth', 'enterprise', 'privateKey'],
+  ['servers', '*', 'oauth', 'enterprise', 'idToken'],
+];
+
 /**
  * Paths of texts with variables; `*` is any one key, `**` everything below. Rules may contain none, because the same
  * text must have the same meaning in a separate rules file.
@@ -29,7 +38,8 @@ const WITH_VARIABLES: readonly Path[] = [
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
   ['servers', '*', 'oauth', 'clientId'],
-  ['servers', '*', 'oauth', 'clientSecret'],
+  ['servers', '*', 'oauth', 'enterprise', 'clientId'],
+  ...SIGN_IN_SECRETS,
   ['servers', '*', 'sandbox', 'filesystem', '*', '*'],
   ['servers', '*', 'sandbox', 'image'],
   ['bash', 'filesystem', '*', '*'],
@@ -43,14 +53,14 @@ const SECRET_VALUES: readonly Path[] = [
   ['policies', '*', 'token'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
-  ['servers', '*', 'oauth', 'clientSecret'],
+  ...SIGN_IN_SECRETS,
 ];
 
 /** Texts that may contain `${secret:NAME}`, which is filled in when a server is started or reached. */
 const SECRET_REFERENCES: readonly Path[] = [
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
-  ['servers', '*', 'oauth', 'clientSecret'],
+  ...SIGN_IN_SECRETS,
 ];
 
 /** What filling in needs. Values of variables in secret places are added to `secrets`. */

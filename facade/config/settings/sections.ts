@@ -3,6 +3,7 @@ import { wordInside } from '../../secrets/secret-program-place.ts';
 import type { Config, ListenConfig, SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenSecret } from '../written-config.ts';
+import { buildJwt } from './jwt-settings.ts';
 
 const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -28,7 +29,9 @@ export function buildSections(
 
 /** Returns the settings of the listener, and reports those that contradict each other. */
 export function buildListen(written: WrittenConfig['listen'], report: ProblemReport): ListenConfig {
-  const listen = { ...DEFAULTS.listen, hosts: [], origins: [], ...written };
+  const { jwt: writtenJwt, ...settings } = written ?? {};
+  const listen = { ...DEFAULTS.listen, hosts: [], origins: [], ...settings };
+  const jwt = buildJwt(writtenJwt, report);
   const { maxSessions, maxSessionsPerPrincipal } = listen;
   if (maxSessionsPerPrincipal > maxSessions && written?.maxSessionsPerPrincipal !== undefined)
     report.refuse(
@@ -49,7 +52,11 @@ export function buildListen(written: WrittenConfig['listen'], report: ProblemRep
       'auth none on an address that others can reach: anyone there could call every tool; write auth: token, ' +
         'or host: 127.0.0.1',
     );
-  return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
+  return {
+    ...listen,
+    maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal),
+    ...(jwt !== undefined && { jwt }),
+  };
 }
 
 /** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */

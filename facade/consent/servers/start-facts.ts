@@ -64,6 +64,9 @@ export interface StartFacts
   readonly mapping?: string;
 }
 
+/** Keys of `oauth` whose texts may be secret, at any depth. */
+const SIGN_IN_SECRETS: ReadonlySet<string> = new Set(['clientSecret', 'privateKey', 'idToken']);
+
 /**
  * Returns what a start would run now. A `${secret:NAME}` is kept as written: a new value of the secret makes no new
  * server.
@@ -115,10 +118,11 @@ export async function startFacts(
     secretSources,
     secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
     ...(oauth !== undefined && {
-      oauth: {
-        ...oauth,
-        ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }),
-      },
+      oauth: JSON.parse(
+        JSON.stringify(oauth, (key, value) =>
+          SIGN_IN_SECRETS.has(key) ? digest(`oauth\0${String(value)}`) : (value as unknown),
+        ),
+      ) as unknown,
     }),
     ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),

@@ -25,8 +25,8 @@ export interface ToolDrift {
 }
 
 /**
- * Returns the SHA-256 as hex, independent of the order of tools, prompts, templates and keys. It includes the name of the server,
- * so that it is not valid for another.
+ * Returns the SHA-256 as hex, independent of the order of tools, prompts, templates and keys. It includes the name of
+ * the server, so that it is not valid for another.
  */
 export function toolSetHash(server: string, { tools, instructions, prompts, templates, hints }: ToolSet): string {
   const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] =>

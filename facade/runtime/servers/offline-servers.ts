@@ -27,7 +27,7 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
   return {
     sync: (settings) => pool.sync(settings),
     workspace: (root) => createWorkspace({ root }),
-    shipped: (name) => shippedServer(name, () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE'))),
+    shipped: (name) => shippedServer(name, { answer: () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE')) }),
     mapped: createMappedBackend,
     warmUp: () => undefined,
     startAhead: (servers) => pool.warmUp(servers),
@@ -36,13 +36,11 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
 }
 
 /** Makes an internal server of catalogs/servers/shipped-servers.ts. */
-export function shippedServer(name: string, answer: InProcessServerParts['answer'], close?: () => void): ServerAdapter {
-  return createInProcessServer({
-    name,
-    tools: SHIPPED.get(name)?.tools ?? [],
-    answer,
-    ...(close === undefined ? {} : { close }),
-  });
+export function shippedServer(
+  name: string,
+  parts: Pick<InProcessServerParts, 'answer' | 'prompts' | 'close'>,
+): ServerAdapter {
+  return createInProcessServer({ name, tools: SHIPPED.get(name)?.tools ?? [], ...parts });
 }
 
 /** Returns adapters without processes, as `ServeOffline` of assembled-facade.ts says. */

@@ -3,6 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { jsonMembers, parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
 import { asTollgateError, ERRORS, type ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
 import type { ListenConfig } from '../../config/config.ts';
 import { EventStream } from '../http/client-event-stream.ts';
@@ -31,7 +32,7 @@ export interface HostEndpoint {
   /** Serves one request that passed the checks. `admit` returns its principal. Never rejects. */
   serve(
     request: Pick<EndpointRequest, 'request' | 'response'>,
-    admit: () => EndpointRequest['principal'],
+    admit: () => Awaitable<EndpointRequest['principal']>,
   ): Promise<void>;
   /** Call it every few seconds: it ends idle sessions. */
   tick(): void;
@@ -102,7 +103,7 @@ export function openHostEndpoint(
       const onProgress = (params: Readonly<Record<string, unknown>>): void =>
         void stream.send(JSON.stringify({ progress: params }));
       try {
-        const principal = admit();
+        const principal = await admit();
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
         checkOperationInput(operation, asked);
         if (isDraining) throw new TollgateError('SHUTTING_DOWN');

@@ -10,6 +10,7 @@ import { asTollgateError, ERRORS, TollgateError } from '../../../catalogs/errors
 import type { Principal } from '../../../policies/port.ts';
 import { CORRELATION_KEY } from '../../call/identify.ts';
 import { type Registration, readRegistrations } from '../../config/servers/registered-servers.ts';
+import { isSubject } from '../../config/settings/jwt-settings.ts';
 import { type NewGrant, requireOrigin, requireScope } from '../../consent/grants/grant.ts';
 import { checkGrants } from '../../consent/grants/grant-precondition.ts';
 import { type RefreshResult, refreshServer } from '../../runtime/servers/server-refresh.ts';
@@ -338,10 +339,13 @@ function actingAs({ config }: HostParts, principal: Principal, asked: OperationI
   if (origin === undefined && profile === undefined) return principal;
   requireOwner(principal);
   if (origin !== undefined) requireOrigin(origin);
+  const isOwn = profile === undefined || principal.profiles.includes(profile);
   const holders =
-    profile === undefined || principal.profiles.includes(profile)
-      ? config.principals.filter(({ id }) => id === principal.id)
-      : config.principals.filter(({ profiles }) => profiles.includes(profile));
+    isOwn && isSubject(principal)
+      ? [principal]
+      : config.principals
+          .filter(({ id, profiles }) => (isOwn ? id === principal.id : profiles.includes(profile)))
+          .map(asPrincipal);
   const [holder] = holders;
   if (holder === undefined || holders.length > 1) {
     const who = holder === undefined ? 'No principal has' : 'Several principals have';
@@ -350,7 +354,7 @@ function actingAs({ config }: HostParts, principal: Principal, asked: OperationI
       next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.',
     });
   }
-  return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
+  return Object.freeze({ ...holder, owner: false, ...(origin !== undefined && { origin }) });
 }
 
 /** Returns the session of a request. Throws as `actingAs`. */

@@ -17,6 +17,11 @@ export class EventStream {
     this.#response = response;
   }
 
+  /** A message was sent, and more may follow. */
+  get isOpen(): boolean {
+    return this.#response.headersSent && !this.#response.writableEnded;
+  }
+
   /** Sends only the headers. */
   open(): void {
     if (this.#response.headersSent || this.#response.destroyed) return;

@@ -1,12 +1,19 @@
 /** The HTTP listener of `tollgate serve`: origin check, token, routes. */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
+import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig } from '../../config/config.ts';
+import type { JwtConfig } from '../../config/settings/jwt-settings.ts';
 import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
 import { metricFamily } from '../../runtime/metrics/prometheus-text.ts';
 import { type Drain, drained } from '../drain.ts';
@@ -16,6 +23,7 @@ import { respond, respondEmpty, respondRefusal, respondWith } from './http-respo
 import { SessionTable } from './http-sessions.ts';
 import { type EndpointRequest, serveMcp } from './mcp-endpoint.ts';
 import { createOriginCheck, type OriginCheck, urlHost } from './origin-check.ts';
+import { authenticateHeader, resourceMetadata } from './protected-resource.ts';
 import { Sockets } from './sockets.ts';
 import { type Authenticate, bearerToken } from './token-authentication.ts';
 
@@ -24,6 +32,10 @@ export interface HttpOptions extends Drain {
   readonly facade: Facade;
   readonly listen: ListenConfig;
   readonly authenticate: Authenticate;
+  /** The issuer whose tokens are accepted now. Default: none. */
+  readonly issuer?: () => JwtConfig | undefined;
+  /** Whether a token of this principal is still valid. Default: always. */
+  readonly isCurrent?: (principal: Principal) => boolean;
   /** Serves paths under /host/v1/; absent: there are none. */
   readonly host?: HostEndpoint;
   /** Called with an unexpected error. */
@@ -54,9 +66,20 @@ const TICK_MS = 30_000;
 const PROBE_MS = 10_000;
 /** How long the last answers may take to leave after nothing runs any more. */
 const FLUSH_MS = 500;
+/** The headers of requests that a page of an allowed origin may send. */
+const PAGE_HEADERS = [
+  'authorization',
+  'content-type',
+  'mcp-session-id',
+  'mcp-protocol-version',
+  'mcp-method',
+  'mcp-name',
+  'last-event-id',
+];
+/** Headers that repeat arguments of tools have any name, so those that are asked for are allowed. */
+const ARGUMENT_HEADER = /^mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}$/;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, POST, DELETE',
-  'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id',
   'access-control-max-age': '600',
 };
 
@@ -95,6 +118,7 @@ class HttpFront {
       maxSessions: listen.maxSessions,
       maxPerPrincipal: listen.maxSessionsPerPrincipal,
       idleMs: listen.idleMs,
+      ...(options.isCurrent !== undefined && { isCurrent: options.isCurrent }),
       now,
       onFault,
     });
@@ -192,37 +216,44 @@ class HttpFront {
     if (origin !== undefined) allowPage(response, origin);
     // A client that keeps its connection would find it closed at its next request.
     if (this.#closed !== undefined) response.setHeader('connection', 'close');
-    if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, PREFLIGHT);
+    if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, preflightOf(request));
     return this.#route(path, request, response);
   }
 
   #route(path: string, request: IncomingMessage, response: ServerResponse): Awaitable<void> {
-    const { facade, listen } = this.#options;
+    const { listen } = this.#options;
     if (path === '/mcp')
-      return serveMcp(this.#visit(request, response), {
-        sessions: this.#sessions,
-        maxBodyBytes: listen.maxBodyBytes,
-        now: this.#now,
-        isDraining: this.#closed !== undefined,
-      });
+      return andThen(this.#visit(request, response), (visit) =>
+        serveMcp(visit, {
+          sessions: this.#sessions,
+          maxBodyBytes: listen.maxBodyBytes,
+          now: this.#now,
+          isDraining: this.#closed !== undefined,
+        }),
+      );
     if (this.#options.host !== undefined && path.startsWith(HOST_PATH))
-      return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
-    if (path !== '/healthz' && path !== '/metrics') return respondRefusal(response, new TollgateError('HTTP_PATH'));
+      return this.#options.host.serve({ request, response }, () =>
+        andThen(this.#visit(request, response), ({ principal }) => principal),
+      );
+    const issuer = this.#options.issuer?.();
+    const metadata = issuer === undefined ? undefined : resourceMetadata(path, issuer);
+    if (metadata === undefined && path !== '/healthz' && path !== '/metrics')
+      return respondRefusal(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET')
       return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
         headers: { allow: 'GET' },
       });
+    if (metadata !== undefined)
+      return respond(response, metadata, { 'content-type': 'application/json', 'cache-control': 'no-store' });
     // Without a token /healthz says no more than /readyz.
-    const principal =
-      path === '/healthz' && request.headers.authorization === undefined
-        ? undefined
-        : this.#visit(request, response).principal;
-    if (path === '/healthz' || principal === undefined)
-      return this.#answerReadiness(
-        response,
-        'ok',
-        principal === undefined ? {} : { servers: facade.health(principal) },
-      );
+    if (path === '/healthz' && request.headers.authorization === undefined)
+      return this.#answerReadiness(response, 'ok', {});
+    return andThen(this.#visit(request, response), ({ principal }) => this.#report(path, response, principal));
+  }
+
+  #report(path: string, response: ServerResponse, principal: Principal): Awaitable<void> {
+    const { facade } = this.#options;
+    if (path === '/healthz') return this.#answerReadiness(response, 'ok', { servers: facade.health(principal) });
     const shared =
       principal.owner === true
         ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n')
@@ -249,12 +280,17 @@ class HttpFront {
     return answerHealth(response, 200, { status, ...more });
   }
 
-  #visit(request: IncomingMessage, response: ServerResponse): EndpointRequest {
+  #visit(request: IncomingMessage, response: ServerResponse): Awaitable<EndpointRequest> {
     const { authorization, origin } = request.headers;
-    const principal = this.#options.authenticate(bearerToken(authorization));
-    if (principal === undefined) throw new TollgateError('HTTP_AUTH');
-    this.#sockets.vouch(request.socket);
-    return { request, response, principal: origin === undefined ? principal : this.#ofPage(principal, origin) };
+    return andThen(this.#options.authenticate(bearerToken(authorization)), (principal) => {
+      if (principal === undefined) {
+        const header = authenticateHeader(this.#options.issuer?.(), authorization !== undefined);
+        response.setHeader('www-authenticate', header);
+        throw new TollgateError('HTTP_AUTH');
+      }
+      this.#sockets.vouch(request.socket);
+      return { request, response, principal: origin === undefined ? principal : this.#ofPage(principal, origin) };
+    });
   }
 
   /**
@@ -309,8 +345,14 @@ function onlyHost({ rawHeaders, headers }: IncomingMessage): string | undefined 
 /** Lets the page of an allowed origin read the answer, by name and never by a wildcard. */
 function allowPage(response: ServerResponse, origin: string): void {
   response.setHeader('access-control-allow-origin', origin);
-  response.setHeader('access-control-expose-headers', 'mcp-session-id');
+  response.setHeader('access-control-expose-headers', 'mcp-session-id, www-authenticate');
   response.setHeader('vary', 'origin');
+}
+
+function preflightOf({ headers }: IncomingMessage): OutgoingHttpHeaders {
+  const asked = (headers['access-control-request-headers'] ?? '').toLowerCase().split(/ *, */);
+  const allowed = [...PAGE_HEADERS, ...asked.filter((name) => ARGUMENT_HEADER.test(name))];
+  return { ...PREFLIGHT, 'access-control-allow-headers': allowed.join(', ') };
 }
 
 /** Counts responses by status. */

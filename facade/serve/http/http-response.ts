@@ -25,6 +25,7 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   ...each(
     503,
     'HTTP_SESSIONS_FULL',
+    'ISSUER_UNAVAILABLE',
     'SHUTTING_DOWN',
     'STATE_FAILED',
     'AUDIT_FAILED',
@@ -42,7 +43,7 @@ function each(status: number, ...codes: readonly ErrorCode[]): Readonly<Partial<
 }
 
 const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
-  HTTP_AUTH: { 'www-authenticate': 'Bearer realm="tollgate"' },
+  ISSUER_UNAVAILABLE: { 'retry-after': '30' },
   HTTP_SESSIONS_FULL: { 'retry-after': '10' },
   HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
   SHUTTING_DOWN: { 'retry-after': '1' },

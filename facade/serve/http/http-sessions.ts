@@ -1,7 +1,12 @@
-/** The sessions of HTTP clients, with limits on their number and their idle time. Only its principal can use one. */
+/**
+ * The sessions of HTTP clients, with limits on their number and their idle time. Only its principal can use one.
+ * Stateless requests of a principal and origin share a virtual one.
+ */
 import type { ServerResponse } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
+import { isSubject } from '../../config/settings/jwt-settings.ts';
 import type { ClientNotice, Facade, Session } from '../facade-port.ts';
 import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
@@ -16,6 +21,8 @@ export interface SessionOptions {
   readonly maxPerPrincipal: number;
   /** A session with nothing running and no open stream ends after this time. */
   readonly idleMs: number;
+  /** Whether a token of this principal is still valid. Default: always. */
+  readonly isCurrent?: (principal: Principal) => boolean;
   /** Milliseconds, of any beginning. */
   readonly now: () => number;
   readonly onFault: (thrown: unknown) => void;
@@ -32,6 +39,8 @@ export class HttpSession {
   readonly holder: Principal;
   lastUsed: number;
   #stream: EventStream | undefined;
+  /** Open responses to stateless requests. */
+  readonly #responses = new Set<EventStream>();
   /** Notifications that no stream has carried yet. Of equal ones, one stands for all. */
   readonly #missed = new Set<string>();
 
@@ -68,10 +77,28 @@ export class HttpSession {
     this.#tellMissed();
   }
 
+  /** Notes the response to a stateless request until it is closed. */
+  hold(response: ServerResponse, now: () => number): EventStream {
+    const stream = new EventStream(response);
+    this.#responses.add(stream);
+    response.once('close', () => {
+      this.#responses.delete(stream);
+      this.lastUsed = now();
+    });
+    return stream;
+  }
+
   /** Called every few seconds: keeps proxies from closing a quiet stream, and finds dead ones. */
   keepAlive(): void {
     this.#stream?.comment('keep-alive');
+    for (const stream of this.#responses) if (stream.isOpen) stream.comment('keep-alive');
     this.#tellMissed();
+    this.dispatch.retell?.();
+  }
+
+  /** Ends the open stream, if there is one. The client opens another with a valid token. */
+  endStream(): void {
+    this.#stream?.end();
   }
 
   /** Answers each running call with `why`, and ends the session. */
@@ -102,6 +129,8 @@ const ENDED = 'The session ended while the call ran.';
 export class SessionTable {
   readonly #options: SessionOptions;
   readonly #sessions = new Map<string, HttpSession>();
+  /** The sessions of stateless requests, by principal. */
+  readonly #virtual = new Map<string, HttpSession>();
   /** Sessions that were ended to make room. */
   evicted = 0;
 
@@ -136,6 +165,27 @@ export class SessionTable {
   }
 
   /**
+   * Returns the session of all stateless requests of a principal and origin. The name of a run selects none: a new name
+   * would otherwise renew what counts by session. It ends after `idleMs` without a request, and never to make room.
+   * Throws HTTP_SESSIONS_FULL, and what opening a session throws.
+   */
+  virtual(principal: Principal): HttpSession {
+    const key = JSON.stringify(principal);
+    const known = this.#virtual.get(key);
+    if (known !== undefined && !this.#expired(known)) {
+      known.lastUsed = this.#options.now();
+      return known;
+    }
+    if (known !== undefined) this.#drop(known);
+    if (this.#virtual.size >= this.#options.maxSessions) this.#expire();
+    if (this.#virtual.size >= this.#options.maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
+    const session = this.#options.facade.openSession(principal, 'http');
+    const opened = new HttpSession('modern', { session, holder: principal }, this.#options);
+    this.#virtual.set(key, opened);
+    return opened;
+  }
+
+  /**
    * Returns the session with this id if this principal opened it in the same way. Another's session is as unknown as a
    * missing one (attack: session hijack). Grants belong to an origin, so a page, or a caller without a token, cannot
    * use a session of another origin of the same principal.
@@ -159,34 +209,45 @@ export class SessionTable {
 
   async end(session: HttpSession, why: string): Promise<void> {
     this.#sessions.delete(session.session.id);
+    for (const [key, one] of this.#virtual) if (one === session) this.#virtual.delete(key);
     await session.close(why);
   }
 
   /** No session takes a new request from now on. Resolves when nothing runs in any. */
   async drain(): Promise<void> {
-    await Promise.all([...this.#sessions.values()].map(({ dispatch }) => dispatch.drain()));
+    await Promise.all(this.#all().map(({ dispatch }) => dispatch.drain()));
   }
 
   async endAll(why: string): Promise<void> {
-    await Promise.all([...this.#sessions.values()].map((session) => this.end(session, why)));
+    await Promise.all(this.#all().map((session) => this.end(session, why)));
   }
 
   /** Notifies one session, or all. */
   toolsChanged(only?: Session): void {
-    const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
-    for (const session of concerned) session?.dispatch.toolsChanged();
+    for (const { dispatch } of this.#concerned(only)) dispatch.toolsChanged();
   }
 
   /** Sends a notification to one session, or to all. */
   notice(notice: ClientNotice, only?: Session): void {
-    const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
-    for (const session of concerned) session?.dispatch.notice(notice);
+    for (const { dispatch } of this.#concerned(only)) dispatch.notice(notice);
   }
 
-  /** Call it every few seconds: it ends idle sessions and keeps streams alive. */
+  /** Call it every few seconds: it ends idle sessions and streams whose token has expired, and keeps others alive. */
   tick(): void {
     this.#expire();
-    for (const session of this.#sessions.values()) session.keepAlive();
+    for (const session of this.#all())
+      if (this.#options.isCurrent?.(session.holder) === false) session.endStream();
+      else session.keepAlive();
+  }
+
+  #all(): readonly HttpSession[] {
+    return [...this.#sessions.values(), ...this.#virtual.values()];
+  }
+
+  #concerned(only: Session | undefined): readonly HttpSession[] {
+    if (only === undefined) return this.#all();
+    const named = this.#sessions.get(only.id);
+    return named === undefined ? [...this.#virtual.values()].filter(({ session }) => session === only) : [named];
   }
 
   /**
@@ -208,7 +269,7 @@ export class SessionTable {
   }
 
   #expire(): void {
-    for (const session of this.#sessions.values()) if (this.#expired(session)) this.#drop(session);
+    for (const session of this.#all()) if (this.#expired(session)) this.#drop(session);
   }
 
   #expired(session: HttpSession): boolean {
@@ -222,8 +283,12 @@ export class SessionTable {
   }
 }
 
-/** Returns whether a request of `principal` may use the session of `holder`. */
+/**
+ * Returns whether a request of `principal` may use the session of `holder`. The session has the rights of its first
+ * token, so another token of the same subject must give exactly these.
+ */
 function isHolder(principal: Principal, holder: Principal): boolean {
+  if (isSubject(principal)) return isDeepStrictEqual(principal, holder);
   return (
     principal.id === holder.id &&
     principal.origin === holder.origin &&

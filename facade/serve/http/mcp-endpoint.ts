@@ -1,15 +1,19 @@
-/** The MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, and the end of a session. */
+/**
+ * The MCP endpoint over HTTP (MCP 2025-11-25 and 2026-07-28, Streamable HTTP): messages, the stream, and the end of a
+ * session. Both eras use one URL.
+ */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { Cancellation } from '../../../adapters/rpc/cancellation.ts';
 import { readMessage, type WireMessage } from '../../../adapters/rpc/message-parser.ts';
 import type { WireText } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
 import type { Principal } from '../../../policies/port.ts';
-import { type Era, eraOf, MODERN_PROBE } from '../protocol-revisions.ts';
+import { type Era, eraOf, eraOfMessage } from '../protocol-revisions.ts';
 import { MAX_RUNNING } from '../session-dispatch.ts';
 import { EventStream } from './client-event-stream.ts';
-import { respond, respondEmpty, respondRefusal } from './http-response.ts';
+import { respond, respondEmpty, respondRefusal, respondWith, STATUS } from './http-response.ts';
 import type { HttpSession, SessionTable } from './http-sessions.ts';
 import { readBody } from './request-body.ts';
 
@@ -35,7 +39,10 @@ const JSON_HEADERS = { 'content-type': 'application/json' };
 
 /** Serves one request at the endpoint. Throws, or rejects with, TollgateError if nothing has been answered yet. */
 export function serveMcp(visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
-  switch (visit.request.method) {
+  const { method } = visit.request;
+  if (method !== 'POST' && eraOf(revisionOf(visit.request)) === 'modern')
+    return respondRefusal(visit.response, new TollgateError('HTTP_METHOD'), { headers: { allow: 'POST' } });
+  switch (method) {
     case 'POST':
       return post(visit, options);
     case 'GET':
@@ -81,6 +88,7 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
   if (message.kind === 'invalid') return respondRefusal(response, message.error, { id: message.id });
   const id = message.kind === 'request' ? message.id : null;
   try {
+    if (eraOfMessage(message, revisionOf(visit.request)) === 'modern') return serveStateless(message, visit, options);
     if (options.isDraining && message.kind === 'request') throw new TollgateError('SHUTTING_DOWN');
     const session = sessionFor(visit, message, options.sessions);
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
@@ -98,6 +106,42 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
   }
 }
 
+/**
+ * Serves a message without a session id. A client that disconnects cancels its request (MCP 2026-07-28, transports,
+ * cancellation). Throws HTTP_METHOD, RATE_LIMITED, and what opening a session throws.
+ */
+function serveStateless(message: WireMessage, visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
+  const { request, response, principal } = visit;
+  if (message.kind === 'notification') return respondEmpty(response, 202);
+  if (message.kind !== 'request')
+    throw new TollgateError('HTTP_METHOD', {
+      detail: 'The body is a response.',
+      next: 'Send answers to questions of servers in inputResponses.',
+    });
+  if (message.method === 'subscriptions/listen' && !accepts(request, STREAM_RANGES))
+    return respondRefusal(response, noStream(), { id: message.id, status: 406 });
+  if (options.isDraining) throw new TollgateError('SHUTTING_DOWN');
+  const session = options.sessions.virtual(principal);
+  if (session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
+  const stream = session.hold(response, options.now);
+  const closed = new Cancellation();
+  let status = 200;
+  response.once('close', () => {
+    if (!response.writableFinished) closed.abort(new TollgateError('CANCELLED'));
+  });
+  return andThen(
+    session.dispatch.handle(message, (text) => accepts(request, STREAM_RANGES) && stream.send(text), {
+      headers: request.headers,
+      closed,
+      onRefused: ({ code }) => (status = code === 'WIRE_METHOD' ? 404 : (STATUS[code] ?? 400)),
+    }),
+    (reply) => {
+      if (response.headersSent || reply === undefined) return stream.end(reply);
+      respondWith(response, { status, body: reply, headers: JSON_HEADERS });
+    },
+  );
+}
+
 /** Returns false if the message was not sent. */
 function sendOnStream({ request, response }: EndpointRequest, text: string): boolean {
   return accepts(request, STREAM_RANGES) && new EventStream(response).send(text);
@@ -112,14 +156,12 @@ function answer(response: ServerResponse, reply: WireText | undefined, headers: 
 
 /**
  * Returns the session of a message; the first message opens it. Throws NOT_INITIALIZED, HTTP_SESSION,
- * HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, WIRE_VERSION, WIRE_METHOD.
+ * HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, WIRE_VERSION.
  */
 function sessionFor(visit: EndpointRequest, message: WireMessage, sessions: SessionTable): HttpSession {
   const method = message.kind === 'request' ? message.method : undefined;
-  if (visit.request.headers['mcp-session-id'] !== undefined) return namedSession(visit, sessions);
-  // Checked before the revision: the probe names one that is not supported here, and must be told to fall back.
-  if (method === MODERN_PROBE) throw new TollgateError('WIRE_METHOD');
-  if (method !== 'initialize') return namedSession(visit, sessions);
+  if (visit.request.headers['mcp-session-id'] !== undefined || method !== 'initialize')
+    return namedSession(visit, sessions);
   return sessions.open(spokenEra(visit.request), visit.principal);
 }
 
@@ -137,10 +179,15 @@ function namedSession({ request, principal }: EndpointRequest, sessions: Session
   return session;
 }
 
+function revisionOf({ headers }: IncomingMessage): string | undefined {
+  const revision = headers['mcp-protocol-version'];
+  return Array.isArray(revision) ? revision.join() : revision;
+}
+
+/** A session has a revision that begins with `initialize`. */
 function spokenEra(request: IncomingMessage): Era {
-  const revision = request.headers['mcp-protocol-version'];
-  const era = eraOf(Array.isArray(revision) ? revision.join() : revision);
-  if (era === undefined)
+  const era = eraOf(revisionOf(request));
+  if (era !== 'legacy')
     throw new TollgateError('WIRE_VERSION', {
       detail: 'MCP-Protocol-Version names a revision that is not supported.',
       next: 'Name the revision that initialize agreed on.',
@@ -151,12 +198,7 @@ function spokenEra(request: IncomingMessage): Era {
 function openStream(visit: EndpointRequest, { sessions, now, isDraining }: EndpointOptions): void {
   const { request, response } = visit;
   if (isDraining) throw new TollgateError('SHUTTING_DOWN');
-  if (!accepts(request, STREAM_RANGES))
-    return respondRefusal(
-      response,
-      new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }),
-      { status: 406 },
-    );
+  if (!accepts(request, STREAM_RANGES)) return respondRefusal(response, noStream(), { status: 406 });
   const session = namedSession(visit, sessions);
   if (session.streaming)
     return respondRefusal(
@@ -168,6 +210,10 @@ function openStream(visit: EndpointRequest, { sessions, now, isDraining }: Endpo
       { status: 409 },
     );
   session.attach(response, now);
+}
+
+function noStream(): TollgateError {
+  return new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' });
 }
 
 async function endSession(visit: EndpointRequest, { sessions }: EndpointOptions): Promise<void> {

@@ -9,6 +9,8 @@ export type Body = Buffer | 'too-large' | 'gone';
 /** Reads at most `maxBytes` (attack: unbounded body, CVE-2026-39313). Never rejects. */
 export function readBody(request: IncomingMessage, maxBytes: number): Promise<Body> {
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) return Promise.resolve('too-large');
+  // The client may disconnect while its token is checked.
+  if (request.closed) return Promise.resolve('gone');
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
     let bytes = 0;

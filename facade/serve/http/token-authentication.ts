@@ -1,12 +1,14 @@
 /** Finds the principal of a bearer token, in a time that reveals nothing. Unknown tokens are refused. */
 import { hash as digest, timingSafeEqual } from 'node:crypto';
+import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig, PrincipalConfig } from '../../config/config.ts';
 
 /**
- * Returns the principal of a request's bearer token (`undefined`: none was sent); undefined if the token is unknown.
+ * Returns the principal of a request's bearer token (`undefined`: none was sent); undefined if the token is unknown. A
+ * token of an issuer may have to wait for its keys. Throws ISSUER_UNAVAILABLE.
  */
-export type Authenticate = (token: string | undefined) => Principal | undefined;
+export type Authenticate = (token: string | undefined) => Awaitable<Principal | undefined>;
 
 /** What tokens are compared with. */
 export interface AuthSources {
@@ -36,7 +38,7 @@ export function asPrincipal(config: PrincipalConfig): Principal {
  * otherwise everyone who reaches the port, including a page of an allowed origin, could grant itself everything. A
  * wrong token is still refused.
  */
-export function createAuthenticator(sources: AuthSources): Authenticate {
+export function createAuthenticator(sources: AuthSources): (token: string | undefined) => Principal | undefined {
   const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) =>
     config.tokenHash === undefined
       ? []

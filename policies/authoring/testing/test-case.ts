@@ -1,11 +1,11 @@
 /** Makes the input of the policy from a written case. Reports unknown principals and calls at their place. */
 
 import { type ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { readUrl } from '../../../catalogs/readers/urls.ts';
 import { definedFields } from '../../../catalogs/text/collections.ts';
 import type { CallInput, ListTool, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
 import { isVerdict, type SuiteCase, type SuitePrincipal } from './test-suite.ts';
+import { completeEffect } from './written-effect.ts';
 
 /** A case that can be run: about a call, or about a tool in a list. */
 export type DraftedCase = { readonly written: SuiteCase } & (
@@ -26,12 +26,13 @@ const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = {
 };
 
 /** Returns the case with its facts, or its problem. */
-export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | PolicyProblem {
+export function draftCase(written: SuiteCase, draft: Drafting, workspace: string): DraftedCase | PolicyProblem {
   try {
     const principal = principalOf(written.as, draft);
+    const own = written.effect === undefined ? undefined : completeEffect(written.effect, workspace);
     if (isVerdict(written.expect))
-      return { written, principal, tools: draft.tools(principal, written.call?.tool ?? '') };
-    const { effect, argsText } = effectOf(written, principal, draft);
+      return { written, principal, tools: own ? [own.effect] : draft.tools(principal, written.call?.tool ?? '') };
+    const { effect, argsText } = own ?? callOf(written, principal, draft);
     const { run = 'run', labels = [], time = DEFAULT_CASE_TIME, plan } = written;
     const at = new Date(time).toISOString();
     return { written, input: { principal, run, effect, argsText, labels, time: at, ...definedFields({ plan }) } };
@@ -52,16 +53,8 @@ function principalOf(as: SuitePrincipal | undefined, draft: Drafting): Principal
   return { id, role, groups, profiles, origin, owner };
 }
 
-function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): ReturnType<Drafting['call']> {
-  const { call, effect } = written;
-  if (effect === undefined)
-    return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {}, labels: written.labels ?? [] });
-  const { args = {}, paths = [], urls = [], ...rest } = effect;
-  const named = {
-    paths: paths.map((fact) => ({ argument: '', ...fact })),
-    urls: urls.map((fact) => ({ argument: '', scheme: readUrl(fact.url).scheme, ...fact })),
-  };
-  return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
+function callOf({ call, labels = [] }: SuiteCase, principal: Principal, draft: Drafting): ReturnType<Drafting['call']> {
+  return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {}, labels });
 }
 
 /**

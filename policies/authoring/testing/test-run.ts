@@ -63,7 +63,7 @@ export async function runTests(request: TestRequest): Promise<TestReport> {
   const search = searchOpa(parts, { isNeeded: sources.length > 0 || files.rego.length > 0 });
   search.catch(() => undefined);
   const suites = await readSuites(files.suites, parts.readYaml);
-  const drafted = suites.cases.map((one) => draftCase(one, request.draft));
+  const drafted = suites.cases.map((one) => draftCase(one, request.draft, parts.workspace));
   refuseProblems([...suites.problems, ...drafted.flatMap((one) => ('message' in one ? [one] : []))]);
   const cases = drafted.filter((one): one is DraftedCase => !('message' in one));
   const found = await search;

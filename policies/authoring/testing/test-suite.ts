@@ -9,6 +9,7 @@ import { type PolicyProblem, problemAt } from '../../rules/policy-problems.ts';
 import type { YamlDocument } from '../../rules/rule-compiler.ts';
 import { schemaCheck } from '../../rules/rule-schema.ts';
 import type { TestFile } from './test-files.ts';
+import { effectFault, readWrittenRequest, type WrittenEffect, type WrittenRequest } from './written-effect.ts';
 
 const findShapeFaults = schemaCheck(new URL('../../schemas/suite.json', import.meta.url));
 
@@ -23,11 +24,7 @@ interface WrittenCase {
   readonly name: string;
   readonly as?: SuitePrincipal;
   readonly call?: { readonly tool: string; readonly args?: Readonly<Record<string, unknown>> };
-  readonly effect?: Omit<CallInput['effect'], 'paths' | 'urls'> & {
-    readonly paths?: readonly { readonly argument?: string; readonly path: string; readonly inside: boolean }[];
-    readonly urls?: readonly { readonly argument?: string; readonly url: string; readonly host: string }[];
-    readonly args?: Readonly<Record<string, unknown>>;
-  };
+  readonly effect?: WrittenEffect;
   readonly labels?: readonly string[];
   readonly plan?: 'none' | 'pending' | 'approved';
   readonly run?: string;
@@ -92,6 +89,16 @@ function casesOf(value: unknown, file: string, document: YamlDocument): readonly
   );
 }
 
+/** Returns the effect of a request that is not in a suite. Throws USAGE. */
+export function readRequest(
+  { workspace }: PolicyParts,
+  request: WrittenRequest,
+): Pick<CallInput, 'effect' | 'argsText'> {
+  const findFaults = (effect: unknown): readonly string[] =>
+    findShapeFaults({ cases: [{ name: 'request', effect, expect: 'allow' }] }).map(({ message }) => message);
+  return readWrittenRequest(request, { workspace, findFaults });
+}
+
 /** Checks what the schema cannot express. */
 function findFaults(one: SuiteCase): readonly PolicyProblem[] {
   const { call, effect, expect, obligations } = one;
@@ -100,8 +107,10 @@ function findFaults(one: SuiteCase): readonly PolicyProblem[] {
     void faults.push({ ...one.placeOf(path), message: text });
   if ((call === undefined) === (effect === undefined))
     refuse([], 'a case has either `call` or `effect`; write one of them.');
-  if (effect !== undefined && isVerdict(expect))
+  if (effect !== undefined && (effect.kind ?? 'tool') === 'tool' && isVerdict(expect))
     refuse(['expect'], `"${expect}" is a verdict of a list; write \`call\`, or expect allow, ask or deny.`);
+  const fault = effect === undefined ? undefined : effectFault(effect);
+  if (fault !== undefined) refuse(['effect', fault.key], fault.message);
   if (obligations !== undefined && expect !== 'allow' && expect !== 'ask')
     refuse(['obligations'], 'only allow and ask have obligations; remove the obligations.');
   return [...faults, ...findTextFaults(one)];

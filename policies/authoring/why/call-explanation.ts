@@ -117,14 +117,19 @@ async function evaluateRules(
 ): Promise<readonly EvaluatedRule[]> {
   const library = await startPolicy({ ...compiled, wasm: readLibrary().wasm, foreign: false });
   const { rules: evaluated } = (await library.explain(input)) as unknown as {
-    readonly rules: readonly { readonly id: string; readonly mode: Mode; readonly failed: FailedConditions }[];
+    readonly rules: readonly {
+      readonly id: string;
+      readonly mode: Mode;
+      readonly isOfKind: boolean;
+      readonly failed: FailedConditions;
+    }[];
   };
   const data = new Map(compiled.rules.list.map((rule) => [rule.reason.id, rule]));
   const located = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
-  return evaluated.flatMap(({ id, mode, failed }): readonly EvaluatedRule[] => {
+  return evaluated.flatMap(({ id, mode, isOfKind, failed }): readonly EvaluatedRule[] => {
     const [rule, where] = [data.get(id), located.get(id)];
     if (rule === undefined || where === undefined || mode === 'off') return [];
-    const groups = conditionGroups(where, rule, { failed, workspace });
+    const groups = conditionGroups(where, rule, { failed, workspace, isOfKind });
     const conditions = groups.map(({ field, written, line, holds }) => ({
       field,
       written,
@@ -132,14 +137,14 @@ async function evaluateRules(
       holds,
       facts: factsOfField(field, input),
     }));
-    const fired = failed.principal.length + failed.target.length + failed.call.length === 0;
+    const fired = isOfKind && failed.principal.length + failed.target.length + failed.call.length === 0;
     const { message, file, line } = rule.reason;
     return [{ groups, rule: { id, outcome: where.rule.outcome, mode, message, file, line, fired, conditions } }];
   });
 }
 
-/** Conditions that make a rule be about other tools. */
-const TOOL_FIELDS: ReadonlySet<string> = new Set(['tools', 'servers', 'trust']);
+/** Conditions that make a rule be about other tools or kinds. */
+const TOOL_FIELDS: ReadonlySet<string> = new Set(['kind', 'tools', 'servers', 'trust']);
 
 /**
  * Sorts by failed conditions, fewest first. Rules that cannot change the outcome, and rules about other tools, come

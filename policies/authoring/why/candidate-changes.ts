@@ -5,7 +5,7 @@
 
 import type { CallInput, Principal } from '../../port.ts';
 import type { ArgumentTests } from '../../rules/argument-tests.ts';
-import type { RuleOutcome, When } from '../../rules/rule-conditions.ts';
+import { oneOrMore, type RuleOutcome, type When } from '../../rules/rule-conditions.ts';
 import { compileTime, readClocks, type TimeWindow } from '../../rules/time-windows.ts';
 import {
   type CallEdit,
@@ -51,6 +51,7 @@ export function candidateChanges(when: When, goal: Goal): readonly CandidateChan
     ...targetChanges(when, goal),
     ...pathChanges(when, goal),
     ...urlChanges(when, goal),
+    ...uriChanges(when, goal),
     ...commandChanges(when, goal),
     ...labelChanges(when, goal),
     ...(when.time === undefined ? [] : timeChanges(when.time, goal)),
@@ -193,6 +194,23 @@ function urlChanges(when: When, { input, hold }: Goal): readonly CandidateChange
       return URL.canParse(url) ? [at(url, `the URL matched ${pattern}`)] : [];
     }),
   ];
+}
+
+/** The arguments stay as they are: the server gets the URI, and rules that read arguments are about other values. */
+function uriChanges({ uri }: When, { input, hold }: Goal): readonly CandidateChange[] {
+  const from = input.effect.uri;
+  if (uri === undefined || from === undefined) return [];
+  const at = (to: string, text: string): CandidateChange => ({
+    fact: 'uri',
+    from,
+    to,
+    text,
+    apply: withEffect({ uri: to }),
+  });
+  const patterns = oneOrMore(uri);
+  return hold
+    ? patterns.map((pattern) => at(sample(pattern), `the URI matched ${pattern}`))
+    : [at(`${OTHER}:${OTHER}`, `the URI did not match ${some(patterns)}`)];
 }
 
 function commandChanges(

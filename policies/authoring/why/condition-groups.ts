@@ -30,10 +30,22 @@ const PARTS = ['principal', 'target', 'call'] as const;
 export function conditionGroups(
   { rule, at }: Pick<LocatedRule, 'rule' | 'at'>,
   data: RuleData,
-  { failed, workspace }: { readonly failed: FailedConditions; readonly workspace: string },
+  {
+    failed,
+    workspace,
+    isOfKind,
+  }: { readonly failed: FailedConditions; readonly workspace: string; readonly isOfKind: boolean },
 ): readonly ConditionGroup[] {
   const failedSet = new Set(PARTS.flatMap((part) => failed[part].map((number) => JSON.stringify(data[part][number]))));
-  return split(rule.when).map(({ field, path, when, written }) => {
+  // A rule that allows and names no kind is about tools.
+  const ofTools: ConditionGroup = {
+    field: 'kind',
+    when: { kind: 'tool' },
+    written: 'tool',
+    line: at([]).line,
+    holds: false,
+  };
+  const groups = split(rule.when).map(({ field, path, when, written }) => {
     const compiled = compileWhen(when, { outcome: rule.outcome, workspace, refuse: () => undefined });
     const conditions: readonly RuleCondition[] = PARTS.flatMap((part) => compiled[part]);
     return {
@@ -44,6 +56,7 @@ export function conditionGroups(
       holds: !conditions.some((one) => failedSet.has(JSON.stringify(one))),
     };
   });
+  return isOfKind ? groups : [ofTools, ...groups];
 }
 
 interface Part {
@@ -72,6 +85,7 @@ function split(when: When): readonly Part[] {
 
 /** The facts that each field of `when` reads, by the names of policies/schemas/input.json. */
 const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = new Map([
+  ['kind', ({ effect }) => [{ name: 'kind', value: effect.kind ?? 'tool' }]],
   ['tools', ({ effect }) => [{ name: 'tool', value: `${effect.server}.${effect.tool}` }]],
   ['servers', ({ effect }) => [{ name: 'server', value: effect.server }]],
   ['trust', ({ effect }) => [{ name: 'server', value: effect.server }]],
@@ -87,6 +101,8 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = ne
   ['schemes', ({ effect }) => effect.urls.map(({ scheme }) => ({ name: 'scheme', value: scheme }))],
   ['hosts', ({ effect }) => effect.urls.map(({ host }) => ({ name: 'host', value: host }))],
   ['urls', ({ effect }) => effect.urls.map(({ url }) => ({ name: 'url', value: url }))],
+  ['uri', ({ effect }) => (effect.uri === undefined ? [] : [{ name: 'uri', value: effect.uri }])],
+  ['asks', ({ effect }) => Object.entries(effect.asks ?? {}).map(([name, value]) => ({ name: `asks.${name}`, value }))],
   ['commands', commandsOf],
   ['exceptCommands', commandsOf],
   [
@@ -136,6 +152,8 @@ export function factNames(when: When): readonly string[] {
       paths: [{ argument: '', path: '', inside: true }],
       urls: [{ argument: '', url: '', host: '' }],
       command: { text: '', opaque: false, words: [[]] },
+      uri: '',
+      asks: { mode: 'form', fields: [], maxTokens: 0 },
     },
   };
   return [...new Set(split(when).flatMap(({ field }) => factsOfField(field, blank).map(({ name }) => name)))];

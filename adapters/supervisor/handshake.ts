@@ -1,0 +1,148 @@
+/**
+ * The beginning of a connection to a server: which protocol revision both sides speak, and what the server offers. No
+ * setting is needed, because the server is asked.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type ServerInfo, UpstreamError } from '../port.ts';
+import { type Connection, STATELESS_REVISION } from '../rpc/connection.ts';
+import { isObject, type JsonObject } from '../rpc/message-parser.ts';
+import type { Peer } from '../rpc/peer.ts';
+import { type Discovered, StatelessRevision } from '../stateless/stateless-revision.ts';
+
+/** What a handshake found out. */
+export interface Handshake {
+  readonly info: ServerInfo;
+  /** The capabilities that the server declared. */
+  readonly offers: JsonObject;
+  readonly instructions: string | undefined;
+  /** Present if the server speaks a revision without sessions. */
+  readonly stateless: StatelessRevision | undefined;
+}
+
+/** What is known of a server from earlier handshakes. */
+export interface HandshakeMemory {
+  /** True if the server ended when it was asked for a revision without sessions. `initialize` comes first then. */
+  sessionFirst: boolean;
+}
+
+/** What a handshake needs. */
+export interface HandshakeParts {
+  readonly name: string;
+  readonly connection: Connection;
+  readonly peer: Peer;
+  /** Returns the capabilities of clients that Tollgate declares. */
+  readonly capabilities: () => JsonObject;
+  readonly memory: Readonly<HandshakeMemory>;
+  /** Called when the server has answered the question for a revision that it does not offer. */
+  readonly onRefused: () => void;
+  /** Returns INIT_FAILED. `why` completes "Server x …". */
+  readonly fail: (why: string) => TollgateError;
+}
+
+const NEWEST = '2025-11-25';
+const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
+const CLIENT = { name: 'tollgate', version: '0.1.0' };
+/**
+ * Milliseconds for the answer to `server/discover`, before `initialize` is sent too. Servers that do not know the
+ * method answer with an error at once. Others may still be starting, and then answer both.
+ */
+const DISCOVER_MS = 2000;
+/** Milliseconds after which no answer to `server/discover` is expected any more. */
+const DISCOVER_LATE_MS = 30_000;
+
+/**
+ * Asks the server for the revision without sessions, and begins a session if it does not offer that. Has no deadline of
+ * its own. Throws what a request throws, and what `fail` returns.
+ */
+export async function shakeHands(parts: HandshakeParts): Promise<Handshake> {
+  if (parts.connection.overHttp === 'sse') return beginSession(parts);
+  if (parts.memory.sessionFirst) return beginSessionFirst(parts);
+  const discovering = discover(parts);
+  const early = await Promise.race([discovering, sleep(DISCOVER_MS, 'silent' as const, { ref: false })]);
+  if (early !== undefined && early !== 'silent') return early;
+  parts.connection.useProtocolVersion(undefined);
+  if (early === undefined) parts.onRefused();
+  try {
+    return await beginSession(parts);
+  } catch (thrown) {
+    const late = early === 'silent' && thrown instanceof UpstreamError ? await discovering : undefined;
+    if (late === undefined) throw thrown;
+    parts.connection.useProtocolVersion(STATELESS_REVISION);
+    return late;
+  }
+}
+
+/** Returns undefined if the server does not offer the revision without sessions. */
+async function discover({ name, connection, peer, capabilities }: HandshakeParts): Promise<Handshake | undefined> {
+  connection.useProtocolVersion(STATELESS_REVISION);
+  const hasHeaders = connection.overHttp === 'streamable';
+  const stateless = new StatelessRevision({ peer, clientInfo: CLIENT, capabilities, hasHeaders });
+  let discovered: Discovered | undefined;
+  try {
+    discovered = await stateless.discover(DISCOVER_LATE_MS);
+  } catch (thrown) {
+    if (isUnusable(thrown, peer)) throw thrown;
+  }
+  if (discovered === undefined) return undefined;
+  const { capabilities: offers, instructions, serverInfo } = discovered;
+  return {
+    info: { ...identityOf(serverInfo, name), protocolVersion: STATELESS_REVISION },
+    offers,
+    instructions: typeof instructions === 'string' ? instructions : undefined,
+    stateless,
+  };
+}
+
+/** Returns true if another request would fail in the same way: the server is gone, or refuses the sign-in. */
+function isUnusable(thrown: unknown, { hasEnded }: Peer): boolean {
+  if (thrown instanceof UpstreamError) return false;
+  const { cause } = asTollgateError(thrown);
+  const { code } = (cause ?? {}) as { readonly code?: unknown };
+  return hasEnded || code === 401 || code === 403;
+}
+
+async function beginSessionFirst(parts: HandshakeParts): Promise<Handshake> {
+  try {
+    return await beginSession(parts);
+  } catch (thrown) {
+    const found = thrown instanceof UpstreamError ? await discover(parts) : undefined;
+    if (found === undefined) throw thrown;
+    return found;
+  }
+}
+
+/** Begins a session (MCP 2025-11-25 and older, lifecycle). */
+async function beginSession({ name, connection, peer, capabilities, fail }: HandshakeParts): Promise<Handshake> {
+  const params = JSON.stringify({ protocolVersion: NEWEST, capabilities: capabilities(), clientInfo: CLIENT });
+  const { value } = await peer.request({
+    method: 'initialize',
+    params: () => params,
+    timeoutMs: Infinity,
+    hardTimeoutMs: Infinity,
+  });
+  const { protocolVersion, instructions, capabilities: offers, serverInfo } = value;
+  if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
+    const answered = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
+    const accepted = [STATELESS_REVISION, ...ACCEPTED].join(', ');
+    throw fail(`answered with protocol revision ${answered}; accepted are ${accepted}`);
+  }
+  connection.useProtocolVersion(protocolVersion);
+  // Over HTTP, the first call could overtake this message if it were not awaited.
+  await peer.notify('notifications/initialized');
+  return {
+    info: { ...identityOf(serverInfo, name), protocolVersion },
+    offers: isObject(offers) ? offers : {},
+    instructions: typeof instructions === 'string' ? instructions : undefined,
+    stateless: undefined,
+  };
+}
+
+function identityOf(info: unknown, name: string): Omit<ServerInfo, 'protocolVersion'> {
+  const said = isObject(info) ? info : {};
+  return { name: textOr(said.name, name), version: textOr(said.version, '') };
+}
+
+function textOr(value: unknown, fallback: string): string {
+  return typeof value === 'string' ? value.slice(0, 256) : fallback;
+}

@@ -1,0 +1,76 @@
+/**
+ * Seals short texts that a client keeps and sends back. Every process of a state folder can open them; no client can
+ * read, change or make one.
+ */
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import type { State } from './state-port.ts';
+
+/** Seals and opens texts. */
+export interface Seals {
+  /** Returns the text sealed. It opens only with the same `bound`. Throws STATE_FAILED. */
+  seal(text: string, bound: string): Promise<string>;
+  /** Returns undefined for anything that was not sealed with this `bound` in the last day. Throws STATE_FAILED. */
+  open(sealed: string, bound: string): Promise<string | undefined>;
+}
+
+const SPACE = 'seal-keys';
+const DAY_MS = 86_400_000;
+const [KEY_BYTES, DAY_BYTES, NONCE_BYTES, TAG_BYTES] = [32, 4, 12, 16];
+const HEAD_BYTES = DAY_BYTES + NONCE_BYTES + TAG_BYTES;
+const FORM = /^[A-Za-z0-9_-]+$/;
+
+/**
+ * Seals with AES-256-GCM and a random nonce (NIST SP 800-38D). The key is in the state, a new one for each day; that of
+ * the day before still opens. `now` in ms since 1970.
+ */
+export function createSeals(
+  state: Pick<State, 'get' | 'swap' | 'list' | 'remove' | 'refresh'>,
+  now: () => number,
+): Seals {
+  const today = (): number => Math.floor(now() / DAY_MS);
+  const keyOf = async (day: number): Promise<Buffer | undefined> => {
+    const known = state.get(SPACE, String(day));
+    if (known === undefined) await state.refresh();
+    const text = known ?? state.get(SPACE, String(day));
+    return text === undefined ? undefined : Buffer.from(text, 'hex');
+  };
+  const makeKey = async (day: number): Promise<Buffer> => {
+    // Processes that make one at the same time use the one that was first.
+    await state.swap(SPACE, String(day), { to: randomBytes(KEY_BYTES).toString('hex') });
+    for (const old of state.list(SPACE).keys()) if (Number(old) < day - 1) await state.remove(SPACE, old);
+    return (await keyOf(day)) ?? makeKey(day);
+  };
+  return {
+    seal: async (text, bound) => {
+      const day = today();
+      const key = (await keyOf(day)) ?? (await makeKey(day));
+      const nonce = randomBytes(NONCE_BYTES);
+      const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(bound));
+      const body = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
+      const head = Buffer.alloc(DAY_BYTES);
+      head.writeUInt32BE(day);
+      return Buffer.concat([head, nonce, cipher.getAuthTag(), body]).toString('base64url');
+    },
+    open: async (sealed, bound) => {
+      if (!FORM.test(sealed)) return undefined;
+      const bytes = Buffer.from(sealed, 'base64url');
+      // Another spelling of the same bytes is another text.
+      if (bytes.length < HEAD_BYTES || bytes.toString('base64url') !== sealed) return undefined;
+      const day = bytes.readUInt32BE();
+      if (day > today() || day < today() - 1) return undefined;
+      const key = await keyOf(day);
+      return key === undefined ? undefined : decrypt(bytes, { key, bound });
+    },
+  };
+}
+
+function decrypt(bytes: Buffer, { key, bound }: { readonly key: Buffer; readonly bound: string }): string | undefined {
+  const nonce = bytes.subarray(DAY_BYTES, DAY_BYTES + NONCE_BYTES);
+  const decipher = createDecipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
+  decipher.setAAD(Buffer.from(bound)).setAuthTag(bytes.subarray(DAY_BYTES + NONCE_BYTES, HEAD_BYTES));
+  try {
+    return Buffer.concat([decipher.update(bytes.subarray(HEAD_BYTES)), decipher.final()]).toString('utf8');
+  } catch {
+    return undefined;
+  }
+}
