@@ -105,8 +105,9 @@ function otherAnswers(direct: ScenarioRun, through: ScenarioRun): readonly strin
 function differ(got: string, expected: string): string {
   const plain = (text: string): string => text.replace(/(?: \S+=| )[0-9a-f]{8}\b/g, '');
   if (plain(got) !== plain(expected)) return `${plain(got)}, directly ${plain(expected)}`;
-  const [here, there] = [got, expected].map((text) => text.match(/\S+=[0-9a-f]{8}/g) ?? []) as [string[], string[]];
-  const others = [...here.filter((one) => !there.includes(one)), ...there.filter((one) => !here.includes(one))];
+  const membersOf = (text: string): ReadonlySet<string> => new Set(text.match(/\S+=[0-9a-f]{8}/g));
+  const [here, there] = [membersOf(got), membersOf(expected)];
+  const others = [...[...here].filter((one) => !there.has(one)), ...[...there].filter((one) => !here.has(one))];
   const names = [...new Set(others.map((one) => one.split('=')[0]))];
   return `${plain(got)} with another ${names.length === 0 ? 'list of names' : names.join(' and ')}`;
 }
