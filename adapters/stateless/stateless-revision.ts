@@ -75,8 +75,8 @@ export class StatelessRevision {
   }
 
   /**
-   * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`: a
-   * server that offers tasks may answer with one (extension io.modelcontextprotocol/tasks).
+   * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`:
+   * a server that offers tasks may answer with one (extension io.modelcontextprotocol/tasks).
    */
   envelope(logLevel?: string, mayBeTask = false): JsonObject {
     const { extensions } = this.#offers;

@@ -255,7 +255,7 @@ export class UpstreamSession {
     const result = takesInputRequired === true || answer === undefined ? first : await answerInput(first, send, answer);
     if (method !== 'tools/call' || !isStatelessTask(result)) return result;
     const request = taskRequests(this.peer, callRequest(call, running), (about, asked) => ({
-      params: withMembers(asked, [`"_meta":${JSON.stringify(envelope)}`]),
+      params: appendMembers(asked, [`"_meta":${JSON.stringify(envelope)}`]),
       headers: stateless.headers(about, JSON.parse(asked) as JsonObject),
     }));
     return followStatelessTask(result, call, { request, answer, deadline });

@@ -37,6 +37,8 @@ const CANCEL_MS = 5_000;
 /** How often a task may wait for input. */
 const MAX_ROUNDS = 10;
 const MAX_ID = 1024;
+/** Milliseconds by which a timer may be early. */
+const TIMER_MS = 20;
 /** Milliseconds for which a server keeps a task after the deadline of its call. */
 const KEPT_MS = 60_000;
 const STATUSES: readonly unknown[] = ['working', 'input_required', 'completed', 'failed', 'cancelled'];
@@ -152,8 +154,13 @@ class FollowedTask {
       }
     } catch (thrown) {
       if (state.status === 'working' || state.status === 'input_required') this.#cancel(first);
-      throw asLost(thrown);
+      throw this.#isLate(thrown) ? this.#late() : asLost(thrown);
     }
+  }
+
+  /** A request that was cut short by the deadline has a timeout of its own, which says nothing about the call. */
+  #isLate(thrown: unknown): boolean {
+    return thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT' && left(this.#link) <= TIMER_MS;
   }
 
   /** Waits until the next look, at most until the deadline. Throws the reason of the caller, and TOOL_TIMEOUT. */

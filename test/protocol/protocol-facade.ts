@@ -60,6 +60,8 @@ export interface ProtocolFacade extends TestFacade {
     readonly capabilities?: unknown;
     readonly answers?: ClientAnswers;
   }): Promise<WireClient & { readonly hello: Json }>;
+  /** Connects a client of revision 2026-07-28, which has no handshake: these capabilities go with each request. */
+  connectStateless(capabilities: unknown): Pick<WireClient, 'request' | 'received'>;
 }
 
 /** A resource server: what most tests need. */
@@ -132,6 +134,16 @@ export async function startProtocol(
       });
       client.notify('notifications/initialized');
       return { ...client, hello: hello.result as Json };
+    },
+    connectStateless: (capabilities) => {
+      const client = connectPipes(facade, 'me', {});
+      clients.push(client);
+      const key = 'io.modelcontextprotocol/';
+      const _meta = { [`${key}protocolVersion`]: '2026-07-28', [`${key}clientCapabilities`]: capabilities };
+      return {
+        received: client.received,
+        request: (method, params = {}) => client.request(method, { ...(params as Json), _meta }),
+      };
     },
     close: async () => {
       await Promise.all(clients.map((client) => client.close()));
