@@ -4,6 +4,7 @@ import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalog
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import {
+  type AnswerServer,
   type LogLevel,
   type ServerInfo,
   type ServerLists,
