@@ -17,6 +17,7 @@ import { type HeaderArgument, headerArgumentsOf } from '../exposure/header-argum
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
+import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
 import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
@@ -158,7 +159,8 @@ export class Gateway implements Facade {
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
-    const operation = operationOf(request.method);
+    const row = operationOf(request.method);
+    const operation = request.isContinued === true ? decidedOnly(row) : row;
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
   }
 

@@ -97,6 +97,8 @@ export interface CallRequest {
   readonly envelope?: ResultEnvelope;
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
+  /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
+  readonly isContinued?: true;
   /** The decision id of the call during which a server made this request. */
   readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */

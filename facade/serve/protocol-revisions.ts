@@ -40,9 +40,9 @@ export function eraOf(revision: string | undefined): Era | undefined {
 export function eraOfMessage(message: WireMessage, header?: string): Era {
   if (message.kind !== 'request') return eraOf(header) ?? 'legacy';
   const { method, params } = message;
-  if (method === 'initialize') return 'legacy';
   const meta = params?.value._meta;
   const isModern = (isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method);
+  if (method === 'initialize' && !isModern) return 'legacy';
   return isModern ? 'modern' : (eraOf(header) ?? 'legacy');
 }
 
