@@ -19,7 +19,7 @@ import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
-import { type StatelessRevision, withMembers } from '../stateless/stateless-revision.ts';
+import { type StatelessRevision, appendMembers } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
@@ -426,7 +426,7 @@ function callParams({ method, tool, args, retry, ...call }: UpstreamCall, id: nu
     ...(retry === undefined ? [] : [retry]),
     ...(meta === undefined ? [] : [`"_meta":${JSON.stringify(meta)}`]),
   ];
-  return withMembers(own, more);
+  return appendMembers(own, more);
 }
 
 /** Waits for an answer of a client, at most until the deadline of the call. */

@@ -9,8 +9,11 @@ export interface SchemaProfile {
   readonly keywords: readonly string[];
   /** Keywords that the root may have. */
   readonly rootKeywords: readonly string[];
-  /** `words`: constraints move into descriptions; `keep`: they stay, and only the root is cleaned. */
-  readonly constraints: 'words' | 'keep';
+  /**
+   * `words`: constraints move into descriptions; `keep`: they stay, and only the root is cleaned; `none`: the schema is
+   * shown as the server sent it. The other fields then apply only to a schema whose root is not an object.
+   */
+  readonly constraints: 'words' | 'keep' | 'none';
   /** `keep`: nested anyOf; `merge`: no union at all. */
   readonly unions: 'keep' | 'merge';
   /** How null is shown: not at all, as a list of types, or by OpenAPI's keyword. */
@@ -66,7 +69,7 @@ function read(name: string): Record<string, unknown> {
   } catch (cause) {
     throw new TollgateError('CONFIG_INVALID', {
       detail: `There is no schema profile "${name.slice(0, 40)}".`,
-      next: 'Use portable, flat, openai, gemini-legacy, nova, depth5 or faithful.',
+      next: 'Use portable, flat, openai, gemini-legacy, nova, depth5, faithful or exact.',
       cause,
     });
   }

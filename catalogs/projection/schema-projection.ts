@@ -23,6 +23,8 @@ export interface Projection {
   readonly log: readonly TransformLogEntry[];
   /** Rules of the root in words, for the description of the tool. They come first. */
   readonly hints: readonly string[];
+  /** True: the schema is shown as the server sent it. */
+  readonly isExact?: true;
   /** Undoes renames and encodings. Returns the same object if nothing changed. */
   lift(args: Record<string, unknown>): { readonly args: Record<string, unknown>; readonly changed: boolean };
 }
@@ -56,10 +58,11 @@ export function projectSchema(
   try {
     const canonical = canonicalize(inputSchema);
     if ('quarantined' in canonical) return canonical;
+    if (profile.constraints === 'none' && inputSchema.type === 'object') return unchanged(inputSchema);
     const log: TransformLog = [...canonical.log];
     const inlined = inlineReferences(canonical.schema, log);
     const tree =
-      profile.constraints === 'keep' ? preservedRoot(inlined, log) : rootObject(simplifySchema(inlined, '', log));
+      profile.constraints === 'words' ? rootObject(simplifySchema(inlined, '', log)) : preservedRoot(inlined, log);
     const written = fit(tree, profile, log);
     return profileViolations(written.schema, profile).length === 0 ? projection(written, log) : fallback(profile, log);
   } catch (error) {
@@ -87,12 +90,16 @@ function fit(tree: JsonSchema, profile: SchemaProfile, log: TransformLog): Writt
       maxDescription: Math.min(detail.maxDescription, profile.maxDescription),
       maxDepth: Math.min(detail.maxDepth, profile.maxDepth),
     };
-    written = profile.constraints === 'keep' ? emitPreserved(tree, rendering) : emitRoot(tree, rendering);
+    written = profile.constraints === 'words' ? emitRoot(tree, rendering) : emitPreserved(tree, rendering);
     size = Buffer.byteLength(JSON.stringify(written.schema));
-    if (size <= profile.maxBytes || (profile.constraints === 'keep' && detail.maxDescription < 300)) break;
+    if (size <= profile.maxBytes || (profile.constraints !== 'words' && detail.maxDescription < 300)) break;
   }
   log.push(...entries);
   return written as Written;
+}
+
+function unchanged(schema: Record<string, unknown>): Projection {
+  return { schema, log: [], hints: [], isExact: true, lift: (args) => ({ args, changed: false }) };
 }
 
 function projection(written: Written, log: TransformLog): Projection {

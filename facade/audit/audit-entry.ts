@@ -287,6 +287,8 @@ export interface ConsentEntry {
    */
   readonly call?: string;
   readonly differs?: readonly string[];
+  /** The person at the caller's client decided in a form, and did this with it. `none`: no answer, or no valid one. */
+  readonly form?: 'accept' | 'decline' | 'cancel' | 'none';
   /** Why a request was withdrawn: the code of the refusal that its call got. */
   readonly code?: string;
   /** For a grant. */

@@ -220,12 +220,16 @@ function pin({ operation, decision, args, exposed, request, isAgain }: Pinning):
   return operation.bind(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
 }
 
+type WaitingPart = 'signal' | 'drained' | 'onProgress' | 'ask' | 'client';
+
 /** Returns the parts of a request that a wait for a person needs. */
-function waiting({ signal, drained, onWait }: CallRequest): Pick<CallToApprove, 'signal' | 'drained' | 'onProgress'> {
+function waiting({ signal, drained, onWait, ask, client }: CallRequest): Pick<CallToApprove, WaitingPart> {
   return {
     signal: abortSignalOf(signal),
     ...(drained !== undefined && { drained }),
     ...(onWait !== undefined && { onProgress: onWait }),
+    ...(ask !== undefined && { ask }),
+    ...(client !== undefined && { client }),
   };
 }
 

@@ -1,6 +1,9 @@
 /** Prints tables, JSON and colour. No name from outside can control the terminal. */
 import { styleText } from 'node:util';
+import { DECEIVING, printable } from '../../catalogs/text/readable-text.ts';
 import type { Io } from './command-io.ts';
+
+export { plural, printable } from '../../catalogs/text/readable-text.ts';
 
 /** Where a command prints. `isTTY`: a person reads it, so it has colour. */
 export type CliIo = Pick<Io, 'stdout' | 'stderr' | 'isTTY'>;
@@ -17,34 +20,7 @@ const MAX_CELL = 300;
 /** The least columns to which a table narrows a column. */
 const MIN_COLUMN = 12;
 
-/**
- * Characters that a terminal or a reader would not show as they are: control characters, half code points, invisible
- * characters, spaces other than the ASCII one.
- */
-const INVISIBLE = String.raw`\p{C}\p{DI}\p{Zl}\p{Zp}\u2800\u{a0}\u{1680}\u2000-\u200a\u202f\u205f\u3000`;
-/** Blocks of right-to-left letters. One such letter reverses the text next to it. */
-const RIGHT_TO_LEFT = String.raw`\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}`;
-/** Marks that stand on no letter, enclose a letter, or are so many that they cover the rows above and below. */
-const MARKS = String.raw`\p{Me}|(?<![\p{L}\p{M}])\p{M}+|\p{M}{3,}`;
-const DECEIVING = new RegExp(`[${INVISIBLE}${RIGHT_TO_LEFT}]|${MARKS}`, 'gu');
 const DECEIVING_JSON = new RegExp(`(?!\n)(?:${DECEIVING.source})`, 'gu');
-
-/**
- * Escapes each character that a terminal or a reader would not show as it is, or would show in another place, as
- * `\u{…}`.
- */
-export function printable(text: string): string {
-  return /^[\x20-\x7e]*$/.test(text)
-    ? text
-    : text.replace(DECEIVING, (found) =>
-        [...found].map((letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`).join(''),
-      );
-}
-
-/** A count with its noun: `1 rule`, `2 rules`. */
-export function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`;
-}
 
 /** Returns the arguments as a line that a shell splits into the same arguments. */
 export function commandLine(words: readonly string[]): string {

@@ -98,6 +98,8 @@ export interface ProfileConfig {
   readonly plan: boolean;
   /** `required`: nothing without a grant; one profile of several suffices. */
   readonly grants: 'optional' | 'required';
+  /** `caller`: the person at the client may answer a rule that asks; all of several profiles must say so. */
+  readonly approvals: 'owner' | 'caller';
   readonly host: boolean;
 }
 

@@ -138,6 +138,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     plan: stacked.some(({ plan }) => plan),
     host: stacked.some(({ host }) => host),
     grants: stacked.some(({ grants }) => grants === 'required') ? 'required' : 'optional',
+    approvals: stacked.every(({ approvals }) => approvals === 'caller') ? 'caller' : 'owner',
   };
 }
 

@@ -733,6 +733,11 @@ export interface WrittenProfile {
    * enough if one of several profiles says so.
    */
   readonly grants?: 'optional' | 'required';
+  /**
+   * caller: a rule that asks about a call that only reads or writes also asks the person at the client, in a
+   * form, if the client supports forms. All of several profiles must say so. owner: only owners decide.
+   */
+  readonly approvals?: 'owner' | 'caller';
 }
 /** What the agent sees. A profile with its own `expose` does not use that of the file. */
 export interface WrittenExpose {
@@ -886,5 +891,5 @@ export const DEFAULTS = {
     process: 'shared',
   },
   principal: { role: 'user', owner: false },
-  profile: { host: false, plan: false, grants: 'optional' },
+  profile: { host: false, plan: false, grants: 'optional', approvals: 'owner' },
 } as const;

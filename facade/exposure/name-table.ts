@@ -34,7 +34,7 @@ import {
   type ToolCandidate,
   withoutOwnWords,
 } from './tool-candidates.ts';
-import { describeTool } from './tool-description.ts';
+import { describeExactly, describeTool } from './tool-description.ts';
 
 /** The tools of one principal under one policy and one state of the catalog. */
 export interface NameTable {
@@ -192,9 +192,11 @@ function exposeServerTool(one: ShownTool, name: string, { maxBytes }: NameTableP
   const text = JSON.stringify({
     ...withoutOwnWords(entry.tool),
     name,
-    description: describeTool(one, entry.tool, projection.hints),
+    ...(projection.isExact
+      ? describeExactly(one, entry.tool)
+      : { description: describeTool(one, entry.tool, projection.hints) }),
     inputSchema: withoutPinned(projection.schema, Object.keys(exposure.pins)),
-    ...(output !== undefined && { outputSchema: clientSchema(output) }),
+    ...(output !== undefined && { outputSchema: projection.isExact ? output : clientSchema(output) }),
   });
   const { pins } = exposure;
   const args = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins, maxBytes };

@@ -6,6 +6,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { ServerLists } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawResourceTemplate } from '../../catalogs/tools/definition-schema.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import type { ListDecision, ListTool, Policy, Principal, Reason } from '../../policies/port.ts';
@@ -83,11 +84,15 @@ export class ResourceTables {
    * Finds the resource of a URI. Throws UNKNOWN_RESOURCE for a URI of no server that the principal may read,
    * POLICY_FAILED, and the refusal of a precondition.
    */
-  async resolve(principal: Principal, uri: string, from: RequestSession): Promise<ExposedTool> {
-    await this.#parts.refresh();
-    const view = this.#parts.view(principal, from);
-    if (view.off !== undefined) throw view.off;
-    const { exposed, hidden } = await this.#tableOf(principal, view);
+  resolve(principal: Principal, uri: string, from: RequestSession): Awaitable<ExposedTool> {
+    return andThen(this.#parts.refresh(), () => {
+      const view = this.#parts.view(principal, from);
+      if (view.off !== undefined) throw view.off;
+      return andThen(this.#tableOf(principal, view), (table) => this.#find(principal, uri, table));
+    });
+  }
+
+  #find(principal: Principal, uri: string, { exposed, hidden }: ResourceTable): ExposedTool {
     const name = PREFIXED.exec(uri)?.[1] ?? '';
     const found = exposed.get(name);
     if (found?.server.uri === 'prefixed') return found;
@@ -144,10 +149,18 @@ export class ResourceTables {
     return form === 'own' && ((name !== undefined && this.#parts.catalog.servers.has(name)) || /^spill:/i.test(uri));
   }
 
-  async #tableOf(principal: Principal, view: PreconditionView): Promise<ResourceTable> {
+  #tableOf(principal: Principal, view: PreconditionView): Awaitable<ResourceTable> {
     const policy = this.#parts.policy();
     const cached = this.#tables.get(principal);
-    if (cached?.policy === policy.revision && cached.view === view.revision) return cached;
+    return cached?.policy === policy.revision && cached.view === view.revision
+      ? cached
+      : this.#makeTable(principal, { policy, view });
+  }
+
+  async #makeTable(
+    principal: Principal,
+    { policy, view }: { readonly policy: Policy; readonly view: PreconditionView },
+  ): Promise<ResourceTable> {
     const { catalog, serversOf, maxArgBytes } = this.#parts;
     const tools = serversOf(principal)
       .filter((name) => catalog.servers.get(name)?.adapter.list !== undefined)

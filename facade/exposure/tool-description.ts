@@ -1,6 +1,7 @@
 /** Builds the description of a tool for the model: risks, what the policy decides, then the tool's own text. */
 import { boundWords } from '../../catalogs/projection/argument-bounds.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
+import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Exposure, ListDecision } from '../../policies/port.ts';
 
@@ -29,9 +30,7 @@ export function describeTool(
   tool: RawTool,
   hints: readonly string[],
 ): string {
-  const risks = (exposure.risk ?? []).map((risk) => RISK_WORDS[risk]);
-  const prefix = risks.length === 0 ? '' : `[${risks.join('; ')}] `;
-  const before = prefix + (decision.verdict === 'maybe' ? condition(decision) : '');
+  const before = riskWords(exposure) + (decision.verdict === 'maybe' ? `(${condition(decision)}) ` : '');
   const description = exposure.description ?? tool.description;
   return (
     before +
@@ -40,6 +39,27 @@ export function describeTool(
       DESCRIPTION_CHARS - before.length,
     )
   );
+}
+
+/**
+ * Returns the members that describe a tool whose definition is shown as its server sent it: the description, if there
+ * is one, with the words of the owner, and `_meta` with what the policy decides.
+ */
+export function describeExactly(
+  { decision, exposure }: { readonly decision: ListDecision; readonly exposure: Exposure },
+  tool: RawTool,
+): Partial<Pick<RawTool, 'description' | '_meta'>> {
+  const { description = tool.description } = exposure;
+  const risk = riskWords(exposure);
+  const { _meta } = withoutOwnKeys({ _meta: tool._meta });
+  return {
+    ...((description !== undefined || risk !== '') && { description: risk + (description ?? '') }),
+    ...(decision.verdict === 'maybe' && { _meta: { ..._meta, 'tollgate/policy': condition(decision) } }),
+  };
+}
+
+function riskWords({ risk = [] }: Exposure): string {
+  return risk.length === 0 ? '' : `[${risk.map((one) => RISK_WORDS[one]).join('; ')}] `;
 }
 
 /**
@@ -52,6 +72,6 @@ function condition({ says = [], bounds = [] }: ListDecision): string {
     ...says.map(({ outcome, say }) => (say === '' ? EACH_CALL[outcome] : `${OUTCOME_WORDS[outcome]} ${say}`)),
   ];
   const whole = phrases.filter((_, at) => phrases.slice(0, at + 1).join('; ').length <= CONDITION_CHARS);
-  if (whole.length === 0) return '(Policy judges each call by its arguments.) ';
-  return `(Policy: ${whole.join('; ')}${whole.length < phrases.length ? '; and more' : ''}.) `;
+  if (whole.length === 0) return 'Policy judges each call by its arguments.';
+  return `Policy: ${whole.join('; ')}${whole.length < phrases.length ? '; and more' : ''}.`;
 }

@@ -56,7 +56,7 @@ export class ToolEntry {
    * quarantined.
    */
   projection(profile: string, bounds: readonly ArgumentBound[] = []): Projection | undefined {
-    if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
+    if (bounds.length > 0) return this.#bounded(profile, bounds);
     const known = this.#projections.get(profile);
     if (known !== undefined) return known;
     const made = projectSchema(this.tool.inputSchema as Record<string, unknown>, loadSchemaProfile(profile));
@@ -68,9 +68,12 @@ export class ToolEntry {
     return made;
   }
 
-  /** Applies bounds. Bounds that allow no value are only described in words. */
+  /**
+   * Applies bounds. They are only described in words if they allow no value, or if the schema is shown as the server
+   * sent it.
+   */
   #bounded(profile: string, bounds: readonly ArgumentBound[]): Projection | undefined {
     const made = projectSchema(tightenSchema(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
-    return 'quarantined' in made ? undefined : made;
+    return 'quarantined' in made || made.isExact ? this.projection(profile) : made;
   }
 }

@@ -19,6 +19,7 @@ import type { OwnLimits } from '../call/lowering/lowered-call.ts';
 import type { ShapeStep } from '../call/shape.ts';
 import { bindArguments } from '../call/validate.ts';
 import { isSecretName } from '../config/servers/secret-shapes.ts';
+import type { WrittenPrompt } from '../config/written-config.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
@@ -26,6 +27,7 @@ import type { Redactor } from '../output/redactor.ts';
 import { mapStrings } from '../output/result-cleaning.ts';
 import type { AskClient } from '../serve/facade-port.ts';
 import type { Operation } from './operation.ts';
+import { matchesTemplate, textMessage } from './prompt-template.ts';
 
 /** A request of a server to the client, and the channel to the client. */
 export interface ServerRequest {
@@ -39,6 +41,8 @@ export interface ServerRequest {
   readonly key?: string | undefined;
   readonly maxBytes: number;
   readonly redactor: Redactor;
+  /** What the messages of a sampling request must match. Absent: any messages pass. */
+  readonly template?: WrittenPrompt | undefined;
 }
 
 type Kind = 'sampling' | 'elicitation' | 'roots';
@@ -83,7 +87,7 @@ function refused(detail: string): TollgateError {
 }
 
 /** The texts of the server are cleaned before they are decided, so that what was decided is what the client gets. */
-function askedItem({ server, method, maxBytes, redactor }: ServerRequest): ExposedTool {
+function askedItem({ server, method, maxBytes, redactor, template }: ServerRequest): ExposedTool {
   const clean = (text: string): string => escapeHostile(redactor.redact(text).value).text;
   return {
     name: method,
@@ -93,7 +97,8 @@ function askedItem({ server, method, maxBytes, redactor }: ServerRequest): Expos
       validator: VALIDATOR,
       lift: (args) => {
         const safe = mapStrings(withoutOwnKeys(args), clean) as typeof args;
-        return { args: safe, changed: safe !== args };
+        const checked = template === undefined ? safe : withDeclaredMessages(safe, template);
+        return { args: checked, changed: checked !== args };
       },
       pins: {},
       maxBytes,
@@ -101,6 +106,17 @@ function askedItem({ server, method, maxBytes, redactor }: ServerRequest): Expos
     pin: method,
     text: '',
   };
+}
+
+/**
+ * A server shapes the prompt of the client's model by sampling, so an owner may declare what its messages are (CY-28).
+ * The fallback replaces others. Throws PROMPT_INVALID if there is none.
+ */
+function withDeclaredMessages(params: JsonObject, { template, fallback }: WrittenPrompt): JsonObject {
+  if (params.systemPrompt === undefined && matchesTemplate(template, {}, params.messages)) return params;
+  if (fallback === undefined) throw new TollgateError('PROMPT_INVALID');
+  const { systemPrompt: _, ...rest } = params;
+  return { ...rest, messages: [textMessage(fallback)] };
 }
 
 function lowerTo(asked: ServerRequest, kind: Kind): LowerStep {

@@ -19,11 +19,14 @@ import { Spills } from '../output/spills.ts';
 import type { Operation } from './operation.ts';
 
 /** Finds the server of the URI. */
-const resolveResource: ResolveStep = async ({ resources }, { principal, session }, { args, signal }) => {
+const resolveResource: ResolveStep = ({ resources }, { principal, session }, { args, signal }) => {
   const { uri } = (args.value ?? {}) as { readonly uri?: unknown };
   if (typeof uri !== 'string' || uri === '')
     throw new TollgateError('WIRE_PARAMS', { detail: 'params.uri is not a URI.' });
-  return { table: EMPTY_TABLE, exposed: await abortable(resources.resolve(principal, uri, session), signal) };
+  return andThen(abortable(resources.resolve(principal, uri, session), signal), (exposed) => ({
+    table: EMPTY_TABLE,
+    exposed,
+  }));
 };
 
 /** Only the URI is sent, as the server itself names it. */

@@ -72,7 +72,9 @@ export class ServerRequests implements ServerRequestAnswers {
       const { signal } = request;
       const maxBytes = capsOf(caller.principal).argBytes;
       const client = request.client ?? session.client;
-      const operation = clientOperation({ server, method, ask, signal, client, key, maxBytes, redactor });
+      const template = this.#deps.promptTemplate(`${server.name}.${method}`);
+      const asked = { server, method, ask, signal, client, key, maxBytes, redactor, template };
+      const operation = clientOperation(asked);
       const run = request.meta?.['tollgate/run'];
       const reply = await perform(
         this.#deps,

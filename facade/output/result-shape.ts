@@ -221,7 +221,7 @@ export function withMeta(doc: JsonText<ToolResult>, meta: string): WireText {
 /** Returns the text of an object with further members at its beginning. `members`: JSON without braces. */
 export function withMembers(text: WireText, members: string): WireText {
   if (typeof text === 'string') return `{${members}${text === '{}' ? '' : ','}${text.slice(1)}`;
-  const [first = '', ...rest] = text;
+  const [first = '', ...rest] = text.filter((part) => part.length > 0);
   return [`{${members},`, typeof first === 'string' ? first.slice(1) : first.subarray(1), ...rest];
 }
 

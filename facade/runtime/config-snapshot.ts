@@ -350,6 +350,7 @@ function openApprovals(
         consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseProbe(server) : undefined)
       );
     },
+    asksCaller: ({ profiles }) => mergeProfiles(config, profiles).approvals === 'caller',
     onAsked: createApprovalNotice(tell, Date.now),
     onWaiting: (change) => metrics.onWaiting(change),
   });

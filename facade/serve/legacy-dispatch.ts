@@ -94,25 +94,30 @@ export class LegacyDispatch implements Dispatch {
   }
 
   async #close(why: string): Promise<void> {
+    await this.stop(why);
+    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+  }
+
+  /** Does the same as `close`, but the session stays open. */
+  async stop(why: string): Promise<void> {
     const idle = this.drain();
     this.#running.cancelAll(interruptionError(why));
     this.#requests.end(interruptionError(why));
     await idle;
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
   #answer(request: RequestMessage, send: SendMessage): Awaitable<WireText | undefined> {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
-      if (method === 'ping') return resultText(id, '{}');
-      if (!this.#initialized) throw new TollgateError('NOT_INITIALIZED');
+      if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
       // Two running requests with one id could not be told apart, neither their answers nor a cancellation.
       if (this.#running.has(id))
         throw new TollgateError('WIRE_ID', {
           detail: 'A request with this id is still running.',
           next: 'Use each id once.',
         });
+      if (method === 'ping') return resultText(id, '{}');
       if (method === 'logging/setLevel') return resultText(id, this.#setLevel(request));
       if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
       return this.#run(request, send);
@@ -265,6 +270,8 @@ export interface Dispatch {
   notice(notice: ClientNotice): void;
   /** Sends again what slow clients have missed. */
   retell?(): void;
+  /** Ends streams of notifications. Their clients may open others. */
+  endStreams?(): void;
   /**
    * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
    */

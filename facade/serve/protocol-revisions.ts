@@ -1,4 +1,5 @@
 /** The supported protocol revisions, and the era of each. */
+import { STATELESS_REVISION } from '../../adapters/rpc/connection.ts';
 import { isObject, type WireMessage } from '../../adapters/rpc/wire-message.ts';
 
 /**
@@ -9,9 +10,6 @@ export type Era = 'legacy' | 'modern';
 
 /** The revision that Tollgate offers to a client that begins with `initialize`, if it does not know the requested one. */
 const OURS = '2025-11-25';
-
-/** The revision of requests without a session. */
-export const STATELESS_REVISION = '2026-07-28';
 
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
   [STATELESS_REVISION, 'modern'],

@@ -29,7 +29,11 @@ class DualDispatch implements Dispatch {
   readonly #legacy: LegacyDispatch;
   readonly #modern: ModernDispatch;
 
+  readonly #options: DispatchOptions;
+  #closed: Promise<void> | undefined;
+
   constructor(options: DispatchOptions) {
+    this.#options = options;
     this.#legacy = new LegacyDispatch(options);
     this.#modern = new ModernDispatch(options);
   }
@@ -63,7 +67,13 @@ class DualDispatch implements Dispatch {
     await Promise.all([this.#legacy.drain(), this.#modern.drain()]);
   }
 
-  async close(why: string): Promise<void> {
-    await Promise.all([this.#legacy.close(why), this.#modern.close(why)]);
+  close(why: string): Promise<void> {
+    return (this.#closed ??= this.#close(why));
+  }
+
+  async #close(why: string): Promise<void> {
+    await Promise.all([this.#legacy.stop(why), this.#modern.stop(why)]);
+    const { facade, session, onFault } = this.#options;
+    await facade.closeSession(session).catch(onFault);
   }
 }

@@ -212,6 +212,7 @@ describe('the approval queue', () => {
       pinOf: () => undefined,
       setOf: () => '',
       refusalOf: async () => undefined,
+      asksCaller: () => false,
       onAsked: () => undefined,
       onWaiting: () => undefined,
     });

@@ -106,6 +106,7 @@ export async function askFor(
     pinOf: () => undefined,
     setOf: () => 'set',
     refusalOf: async () => undefined,
+    asksCaller: () => false,
     onAsked: () => undefined,
     onWaiting: () => undefined,
   });

@@ -1,8 +1,12 @@
 /** Tests suites and `policy why` with requests of other kinds than calls of tools. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { openRecorder } from '../../facade/audit/recording/recorder.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { type CallOf, callOf, policyOf, profile, settings } from '../engine/policy-fixture.ts';
+import { endedCall } from '../recording/recording-setup.ts';
 import { verifies } from '../verifies.ts';
 
 const RULES = `rules:
@@ -65,6 +69,42 @@ describe('a case about a request', () => {
   ])('is refused: %s', async (one, message) => {
     const { code, err } = await suite([one]);
     expect([code, err.replace(/\s+/g, ' ')]).toEqual([EXIT.usage, expect.stringMatching(message)]);
+  });
+});
+
+describe('policy inputs', () => {
+  it('writes recorded requests as cases that pass' + verifies('PR-P12'), async () => {
+    const config = project.config(`${CONFIG}recording: {mode: on}\n`);
+    const recorder = openRecorder({
+      state: config.state,
+      settings: config.recording,
+      now: () => Date.now(),
+      onFault: (error) => expect.fail(error.message),
+    });
+    const policy = await policyOf((parse(RULES) as { rules: unknown[] }).rules, {
+      settings: settings({ servers: [{ name: 'docs' }], profiles: [profile({ servers: ['docs'] })] }),
+    });
+    const effects: readonly CallOf[] = [
+      { kind: 'resource', tool: 'resources/read', uri: 'docs://manual/intro' },
+      { kind: 'resource', tool: 'resources/read', uri: 'file:///srv/.env' },
+      { kind: 'elicitation', tool: 'elicitation/create', verb: 'write', asks: { mode: 'form', fields: ['password'] } },
+    ];
+    for (const [at, effect] of effects.entries()) {
+      const input = callOf({ server: 'docs', ...effect });
+      const ended = endedCall(`id-${at}`);
+      recorder?.note({ ...ended, judged: { input, decision: await policy.call(input) } } as typeof ended);
+    }
+    await recorder?.close();
+    policy.close();
+    const { out } = await cli(project, ['policy', 'inputs', '--sample', '9']);
+    expect((parse(out) as { cases: { effect: object }[] }).cases.map(({ effect }) => effect)).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ kind: 'resource', uri: 'file:///srv/.env', paths: [], urls: [] }),
+        expect.objectContaining({ kind: 'elicitation', asks: { mode: 'form', fields: ['password'] } }),
+      ]),
+    );
+    project.write('x_suite.yaml', out.replaceAll('profiles:\n        - work', 'profiles:\n        - default'));
+    expect((await cli(project, ['policy', 'test', 'x_suite.yaml'])).out).toMatch(/^3 passed, 0 failed/);
   });
 });
 

@@ -102,6 +102,7 @@ profiles:
     starts: {web: eager}
     schemaProfile: flat
     plan: true
+    approvals: caller
     grants: required
   plain: {servers: [web]}
   desk: {servers: [clicks], host: true, expose: {primitives: {}}}

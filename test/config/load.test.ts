@@ -153,6 +153,7 @@ describe('the loader', () => {
           starts: {},
           plan: false,
           grants: 'optional',
+          approvals: 'owner',
           host: false,
         });
       });

@@ -37,6 +37,19 @@ describe('profiles', () => {
     },
   );
 
+  it('let the person at the client approve only if all stacked profiles say so' + verifies('PR-T05'), () => {
+    withProject((project) => {
+      const config = project.config('profiles: {a: {approvals: caller}, b: {approvals: caller}, c: {}}');
+      const merged = (...names: readonly string[]): string => mergeProfiles(config, names).approvals;
+      expect([merged('a'), merged('a', 'b'), merged('a', 'c'), merged()]).toEqual([
+        'caller',
+        'caller',
+        'owner',
+        'owner',
+      ]);
+    });
+  });
+
   it('use the expose of the file by default, without the tools of servers that they do not reach', () => {
     withProject((project) => {
       const { profiles } = project.config(YAML);
@@ -97,6 +110,7 @@ describe('profiles', () => {
         schemaProfile: 'flat',
         plan: true,
         grants: 'optional',
+        approvals: 'owner',
         host: false,
       });
       expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));

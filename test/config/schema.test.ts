@@ -197,6 +197,7 @@ describe('the published schema', () => {
         'profiles.*.expose.primitives': 'workspace',
         'profiles.*.plan': config.profiles.get('default')?.plan,
         'profiles.*.grants': config.profiles.get('default')?.grants,
+        'profiles.*.approvals': config.profiles.get('default')?.approvals,
         'profiles.*.host': config.profiles.get('default')?.host,
       };
       const named = keys.filter(({ schema }) => schema.default !== undefined);

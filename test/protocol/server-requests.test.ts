@@ -159,6 +159,30 @@ describe('a request of a server to the client', () => {
     expect(JSON.stringify(facade.got('s'))).not.toContain(secret);
   });
 
+  it('must match the template of its server, or gets the fallback' + verifies('CY-28', 'PR-23'), async () => {
+    const answers = { 'sampling/createMessage': { result: SAMPLED } };
+    const rest = (prompt: object) => ({
+      profiles: PROFILES,
+      rules: [TOOLS, ASKS],
+      prompts: { 's.sampling/createMessage': prompt },
+    });
+    const ask = async (prompt: object) => {
+      facade = await startProtocol({ s: server({ ask: [SAMPLE] }) }, rest(prompt));
+      const client = await facade.connect({ capabilities: CLIENT, answers });
+      const said = text(await client.request('tools/call', CALL));
+      const records = facade.records();
+      await facade.close();
+      facade = undefined;
+      return { said, records, received: client.received };
+    };
+    expect((await ask({ template: 'Say {{*}}.' })).received).toMatchObject([{ params: SAMPLE.params }]);
+    const replaced = await ask({ template: 'Sum up {{*}}.', fallback: 'Sum up.' });
+    expect(replaced.received).toMatchObject([{ params: { messages: [{ content: { text: 'Sum up.' } }] } }]);
+    const refused = await ask({ template: 'Sum up {{*}}.' });
+    expect(refused.received).toEqual([]);
+    expect(refused.records.find(({ kind }) => kind === 'sampling')).toMatchObject({ code: 'PROMPT_INVALID' });
+  });
+
   it('does not let the wait for a person count as silence of the server' + verifies('PR-15'), async () => {
     facade = await open(
       { ask: [FORM] },

@@ -364,7 +364,7 @@ describe('the commands for recordings', () => {
     expect(documents).toHaveLength(6);
     expect(
       JSON.parse(readFileSync(path.join(project.folder, 'fixtures', 'inputs', documents[0] ?? ''), 'utf8')),
-    ).toMatchObject({ version: 1, phase: 'call', principal: { id: 'dev' } });
+    ).toMatchObject({ version: 2, phase: 'call', principal: { id: 'dev' } });
     expect((await run('policy', 'inputs', '--sample', '0')).code).toBe(2);
     expect((await run('policy', 'inputs', '--sample', '1', '--out', 'tollgate.yaml')).code).toBe(2);
   }, 60_000);

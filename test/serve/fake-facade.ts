@@ -21,7 +21,7 @@ export function echo(request: CallRequest): Reply {
 }
 
 /** Values of a state, in memory. */
-class FakeValues {
+export class FakeValues {
   readonly #values = new Map<string, string>();
   refresh(): undefined {}
   get(space: string, key: string): string | undefined {

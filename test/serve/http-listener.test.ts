@@ -119,7 +119,7 @@ describe('an HTTP session', () => {
     ['POST', { jsonrpc: '2.0', method: 'notifications/initialized' }, undefined, 400, 'NOT_INITIALIZED'],
     ['POST', request(4, 'tools/list'), 'f'.repeat(32), 404, 'HTTP_SESSION'],
     ['POST', initialize(4), 'f'.repeat(32), 404, 'HTTP_SESSION'],
-    ['POST', request(4, 'server/discover'), undefined, 400, 'WIRE_METHOD'],
+    ['POST', request(4, 'server/discover'), undefined, 400, 'WIRE_PARAMS'],
     ['GET', undefined, undefined, 400, 'NOT_INITIALIZED'],
     ['GET', undefined, '__proto__', 404, 'HTTP_SESSION'],
     ['DELETE', undefined, undefined, 400, 'NOT_INITIALIZED'],
@@ -133,18 +133,14 @@ describe('an HTTP session', () => {
     });
   });
 
-  it('lets a probe of the stateless era fall back, whatever revision its header names', async () => {
+  it('opens after a request of the modern era, which has none', async () => {
     const { ask } = await start();
-    const reply = await ask({
-      headers: { 'mcp-protocol-version': '2026-07-28' },
-      body: request('p', 'server/discover'),
-    });
-    expect(reply.status).toBe(400);
-    expect(JSON.parse(reply.text)).toMatchObject({ id: 'p', error: { code: -32601 } });
     expect((await ask({ body: initialize(1, '2026-07-28') })).status).toBe(200);
+    const headers = { 'mcp-protocol-version': '2026-07-28' };
+    expect(code(await ask({ headers, body: initialize() }))).toBe('WIRE_VERSION');
   });
 
-  it.each(['2026-07-28', '1.0', '2024-10-07'])('refuses the revision %s in the header', async (revision) => {
+  it.each(['1.0', '2024-10-07'])('refuses the revision %s in the header', async (revision) => {
     const { ask, session } = await start();
     const headers = { 'mcp-protocol-version': revision };
     expect((await ask({ headers, body: initialize() })).status).toBe(400);
@@ -157,8 +153,9 @@ describe('an HTTP session', () => {
 
   it('answers errors of the protocol inside a session with 200', async () => {
     const { ask, session } = await start();
-    const reply = await ask({ headers: { 'mcp-session-id': await session() }, body: request(1, 'nope') });
-    expect([reply.status, code(reply)]).toEqual([200, 'WIRE_METHOD']);
+    const body = request(1, 'tools/list', { cursor: 'x' });
+    const reply = await ask({ headers: { 'mcp-session-id': await session() }, body });
+    expect([reply.status, code(reply)]).toEqual([200, 'WIRE_PARAMS']);
   });
 
   it('answers 500 and reports the error if the facade cannot open one', async () => {

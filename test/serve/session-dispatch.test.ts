@@ -12,6 +12,7 @@ import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { eraOf, negotiate } from '../../facade/serve/protocol-revisions.ts';
 import { notificationText, refusalText, resultText } from '../../facade/serve/reply-text.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { metaOf } from '../modern/stateless-bench.ts';
 import { verifies } from '../verifies.ts';
 import {
   ALICE,
@@ -42,13 +43,13 @@ interface Answer {
   readonly error?: { readonly code: number; readonly message: string; readonly data: Record<string, unknown> };
 }
 
-function bench(): Bench {
+function bench(era: 'legacy' | 'both' = 'legacy'): Bench {
   const facade = new FakeFacade();
   const notified: string[] = [];
   const sent: string[] = [];
   const faults: unknown[] = [];
   const session = facade.openSession(ALICE, 'stdio');
-  const dispatch = openDispatch('legacy', {
+  const dispatch = openDispatch(era, {
     facade,
     session,
     notify: (text) => notified.push(text),
@@ -103,14 +104,27 @@ describe('initialize', () => {
     expect(await ask(request('b', 'initialize'))).not.toHaveProperty('result.instructions');
   });
 
-  it('may follow a probe of the stateless era, which gets -32601', async () => {
-    const { ask } = bench();
-    expect(await ask(request('server-discover-probe-1', 'server/discover'))).toMatchObject({
+  it('may follow a probe of the modern era on the same connection' + verifies('PR-M01'), async () => {
+    const { ask } = bench('both');
+    const modern = metaOf({});
+    expect(await ask(request('server-discover-probe-1', 'server/discover', { _meta: modern }))).toMatchObject({
       id: 'server-discover-probe-1',
-      error: { code: -32601, data: { code: 'WIRE_METHOD' } },
+      result: { resultType: 'complete', supportedVersions: expect.arrayContaining(['2026-07-28', '2025-11-25']) },
     });
-    expect(await ask(initialize())).toHaveProperty('result');
-    expect(await ask(request(1, 'tools/list'))).toHaveProperty('result.tools');
+    expect(await ask(request(1, 'tools/list'))).toMatchObject({ error: { data: { code: 'NOT_INITIALIZED' } } });
+    expect((await ask(initialize()))?.result).not.toHaveProperty('resultType');
+    expect((await ask(request(2, 'tools/list')))?.result).not.toHaveProperty('resultType');
+    expect((await ask(request(3, 'tools/list', { _meta: modern })))?.result).toHaveProperty('resultType', 'complete');
+  });
+
+  it('and modern requests of one connection share one session, which ends once' + verifies('PR-M08'), async () => {
+    const { ask, facade, dispatch } = bench('both');
+    await ask(initialize());
+    await ask(request(1, 'tools/call', { name: 'read' }));
+    await ask(request(2, 'tools/call', { name: 'read', _meta: metaOf({}) }));
+    expect(new Set(facade.calls.map(({ session }) => session.id)).size).toBe(1);
+    await Promise.all([dispatch.close('It ended.'), dispatch.close('It ended.')]);
+    expect(facade.closed).toHaveLength(1);
   });
 
   it('answers INTERNAL and reports the error if the facade throws', async () => {
@@ -140,36 +154,49 @@ describe('a session before initialize', () => {
 });
 
 describe('the methods of a session', () => {
-  it.each([
-    ['ping', '{}'],
-    ['logging/setLevel', '{}'],
-    ['resources/list', '{"resources":[]}'],
-    ['resources/templates/list', '{"resourceTemplates":[]}'],
-    ['prompts/list', '{"prompts":[]}'],
-  ])('answer %s with %s', async (method, result) => {
-    expect(await (await ready()).text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${result}}`);
+  it('answer ping and a level of log messages', async () => {
+    const { text, facade } = await ready();
+    expect(await text(request('x', 'ping'))).toBe('{"jsonrpc":"2.0","id":"x","result":{}}');
+    expect(await text(request('x', 'logging/setLevel', { level: 'error' }))).toBe(
+      '{"jsonrpc":"2.0","id":"x","result":{}}',
+    );
+    expect(facade.opened[0]?.logLevel).toBe('error');
+    expect(await text(request('x', 'logging/setLevel', { level: 'loud' }))).toContain('WIRE_PARAMS');
+  });
+
+  it.each(['resources/list', 'resources/templates/list', 'prompts/list'])('pass %s to the facade', async (method) => {
+    const { text } = await ready();
+    expect(await text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${LIST_TEXT}}`);
   });
 
   it.each([
     'resources/read',
-    'prompts/get',
     'completion/complete',
     'sampling/createMessage',
     'elicitation/create',
     'roots/list',
-    'tasks/list',
     'TOOLS/CALL',
     'tools/call ',
     'tools/call\0',
     '__proto__',
     'constructor',
-  ])('refuse %j with a clear code', async (method) => {
+  ])('pass %j to the facade by its method, with all of its params', async (method) => {
     const { ask, facade } = await ready();
-    expect(await ask(request(3, method))).toMatchObject({
-      id: 3,
-      error: { code: -32601, data: { code: 'WIRE_METHOD', retryable: false } },
+    await ask(request(3, method, { uri: 'x' }));
+    expect(facade.calls.map((call) => call.request)).toMatchObject([
+      { method, name: method, args: { text: '{"uri":"x"}' } },
+    ]);
+  });
+
+  it('pass a prompt by its name', async () => {
+    const { ask, facade } = await ready();
+    await ask(request(3, 'prompts/get', { name: 'sum', arguments: { a: 'b' } }));
+    expect(facade.calls[0]?.request).toMatchObject({
+      method: 'prompts/get',
+      name: 'sum',
+      args: { text: '{"a":"b"}' },
     });
-    expect(facade.calls).toHaveLength(0);
+    expect(await ask(request(4, 'prompts/get', {}))).toMatchObject({ error: { data: { code: 'WIRE_PARAMS' } } });
   });
 
   it.each([
@@ -183,7 +210,7 @@ describe('the methods of a session', () => {
     expect(await text({ jsonrpc: '2.0', method, params: { requestId: {} } })).toBeUndefined();
   });
 
-  it('ignore responses, because Tollgate sends no requests', async () => {
+  it('ignore responses to requests that were not sent', async () => {
     const { text } = await ready();
     expect(await text({ jsonrpc: '2.0', id: 1, result: {} })).toBeUndefined();
     expect(await text({ jsonrpc: '2.0', id: 1, error: { code: 1, message: 'x' } })).toBeUndefined();
@@ -505,7 +532,7 @@ describe('the texts of messages', () => {
     expect([eraOf(undefined), eraOf('2025-06-18'), eraOf('2026-07-28'), eraOf('')]).toEqual([
       'legacy',
       'legacy',
-      undefined,
+      'modern',
       undefined,
     ]);
     expect(negotiate('2025-03-26')).toBe('2025-03-26');

@@ -6,6 +6,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ApprovalScope } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
 import type { Config } from '../../config/config.ts';
+import { approvalText } from '../../consent/approvals/approval-text.ts';
 import { approveRequest, type Decider, denyRequest, refuseOver } from '../../consent/approvals/approval-verdict.ts';
 import { awaitedRequests } from '../../consent/approvals/approval-wait.ts';
 import {
@@ -24,7 +25,7 @@ import { withDecisions } from '../command-state.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
-import { APPROVAL_COLUMNS, approvalData, approvalRow, approvalText } from './approval-view.ts';
+import { APPROVAL_COLUMNS, approvalData, approvalRow } from './approval-view.ts';
 
 /** The least number of digits of the binding that `--yes` must name. */
 const MIN_HASH = 12;

@@ -100,7 +100,9 @@ async function withoutChanged(
 /** Writes the facts of the effect, because a later version may lower the same call differently. */
 function caseOf({ recording, input }: Fixture): Readonly<Record<string, unknown>> {
   const { principal, labels, time, run, plan, effect, argsText } = input;
-  const { verb, server, tool, paths, urls, command, spill } = effect;
+  const { kind = 'tool', verb, server, tool, paths, urls, command, spill, uri, asks } = effect;
+  // A suite takes paths and URLs from a URI unless they are written.
+  const isRequest = kind !== 'tool';
   const { outcome, reasons } = recording.decision;
   const rule = reasons[0]?.id;
   return {
@@ -111,15 +113,18 @@ function caseOf({ recording, input }: Fixture): Readonly<Record<string, unknown>
     ...(labels.length > 0 && { labels }),
     ...(plan !== undefined && plan !== 'none' && { plan }),
     effect: {
+      ...(isRequest && { kind }),
       verb,
       server,
       tool,
-      ...(paths.length > 0 && { paths }),
-      ...(urls.length > 0 && { urls: urls.map(({ argument, url, host }) => ({ argument, url, host })) }),
+      ...((isRequest || paths.length > 0) && { paths }),
+      ...((isRequest || urls.length > 0) && { urls: urls.map(({ argument, url, host }) => ({ argument, url, host })) }),
       ...(command !== undefined && {
         command: { text: command.text, opaque: command.opaque, words: command.words },
       }),
       ...(spill === true && { spill }),
+      ...(uri !== undefined && { uri }),
+      ...(asks !== undefined && { asks }),
       args: JSON.parse(argsText) as unknown,
     },
     expect: outcome,

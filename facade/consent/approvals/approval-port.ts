@@ -1,6 +1,8 @@
 /** The port to the people who approve calls, whatever asks them. It also formats the reasons of the rules that ask. */
+import type { JsonObject } from '../../../adapters/rpc/wire-message.ts';
 import type { CallDecision, Effect, Reason } from '../../../policies/port.ts';
 import type { Caller } from '../../call/identify.ts';
+import type { AskClient } from '../../serve/facade-port.ts';
 
 /** A call that the policy asks a person about. */
 export interface CallToApprove {
@@ -18,6 +20,9 @@ export interface CallToApprove {
   /** See `CallRequest`. */
   readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  readonly ask?: AskClient;
+  /** The capabilities that the client declared with this request. Default: those of the session. */
+  readonly client?: JsonObject;
   /** Throws if a precondition refuses the call now (see facade/consent/preconditions.ts). */
   readonly recheck: () => unknown;
 }

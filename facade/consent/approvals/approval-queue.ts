@@ -4,13 +4,14 @@
  */
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
-import type { Effect } from '../../../policies/port.ts';
+import type { Effect, Principal } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
 import type { OpenSession } from '../../call/identify.ts';
 import type { ApprovalsConfig } from '../../config/config.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import type { State } from '../../state/state-port.ts';
 import type { Approvals, CallToApprove } from './approval-port.ts';
+import { ApprovalQuestion, mayAskCaller } from './approval-question.ts';
 import { deniedBy, findNearestApproval, refuseFullQueue, refusePending, refuseWithdrawn } from './approval-refusals.ts';
 import { type ApprovalRequest, bindApprovalRequest } from './approval-request.ts';
 import { WaitProgress, waitUntilAborted, whileRequestWaits } from './approval-wait.ts';
@@ -35,6 +36,8 @@ export interface ApprovalQueueParts {
    * run.
    */
   readonly refusalOf: (server: string, before: 'asking' | 'waiting') => Promise<TollgateError | undefined>;
+  /** Returns true if the person at the client of this principal may decide, see `profiles.*.approvals`. */
+  readonly asksCaller: (principal: Principal) => boolean;
   /** Called with each new request, for a person. */
   readonly onAsked: (item: Approval) => void;
   /** Called with the change in the number of waiting calls. */
@@ -56,6 +59,8 @@ export class ApprovalQueue implements Approvals {
   readonly #store: ApprovalStore;
   readonly #waiting = new WeakMap<OpenSession, number>();
   readonly #over = new AbortController();
+  /** The open questions to persons at clients, by the hash of the request. */
+  readonly #questions = new Map<string, ApprovalQuestion>();
 
   constructor(parts: ApprovalQueueParts) {
     this.#parts = parts;
@@ -78,7 +83,7 @@ export class ApprovalQueue implements Approvals {
     try {
       const open = known ?? (await this.#ask(request));
       await whileRequestWaits(this.#parts.state, { id: open.item.id, call: call.caller.decision }, () =>
-        this.#wait(request, open),
+        this.#waitAsking(request, open),
       );
       return undefined;
     } finally {
@@ -90,13 +95,39 @@ export class ApprovalQueue implements Approvals {
   /** Ends the queue because a new configuration is in force. The waiting callers must call again. */
   end(): void {
     this.#over.abort();
+    // An answer to the old policy has no effect from now on.
+    for (const question of this.#questions.values()) question.end();
+  }
+
+  /** Waits as `#wait` does, and asks the person at the client meanwhile, if the configuration lets them decide. */
+  async #waitAsking(request: ApprovalRequest, known: StoredApproval): Promise<void> {
+    const { call, hash } = request;
+    const { ask, caller } = call;
+    const waitMs = this.#endOf(call) - this.#parts.now();
+    const isAsked =
+      waitMs > 0 && this.#parts.asksCaller(caller.principal) && mayAskCaller(call) && !this.#questions.has(hash);
+    if (!isAsked || ask === undefined) return this.#wait(request, known);
+    const parts = { ...this.#parts, store: this.#store };
+    const question = ApprovalQuestion.ask(parts, known, { ask, call: caller.decision, waitMs });
+    if (question === undefined) return this.#wait(request, known);
+    this.#questions.set(hash, question);
+    try {
+      await this.#wait(request, known, question);
+    } finally {
+      question.end();
+      this.#questions.delete(hash);
+    }
+  }
+
+  #endOf({ caller }: CallToApprove): number {
+    return caller.startedAt + this.#parts.settings.waitMs;
   }
 
   /** Waits until a person has decided. Throws if the wait ends. */
-  async #wait(request: ApprovalRequest, known: StoredApproval): Promise<void> {
+  async #wait(request: ApprovalRequest, known: StoredApproval, question?: ApprovalQuestion): Promise<void> {
     const { call } = request;
     const { settings, now } = this.#parts;
-    const until = call.caller.startedAt + settings.waitMs;
+    const until = this.#endOf(call);
     const progress = new WaitProgress(call.onProgress, settings.waitMs);
     const patience = [
       call.signal,
@@ -107,9 +138,12 @@ export class ApprovalQueue implements Approvals {
     do {
       const left = until - now();
       refuseWithdrawn(call);
+      if (question?.failure !== undefined) throw question.failure;
+      const isOpen = question?.over.aborted === false;
+      if (left <= 0 && isOpen) return question.expire();
       if (left <= 0 || patience.some(({ aborted }) => aborted)) throw await this.#refuse(request, known);
       progress.report(left, known.item.id);
-      await waitUntilAborted(Math.min(left, POLL_MS), patience);
+      await waitUntilAborted(Math.min(left, POLL_MS), isOpen ? [...patience, question.over] : patience);
       await this.#mayRun(request, 'waiting');
     } while (!(await this.#isDecided(request, known)));
   }

@@ -5,13 +5,23 @@
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
-import { type Approval, type ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
+import {
+  type Approval,
+  type ApprovalForm,
+  type ApprovalStore,
+  approvalEntry,
+  type StoredApproval,
+} from './call-approval.ts';
 
-/** The owner, the time (ms since 1970), and `record`, which is called before the decision takes effect. */
+/**
+ * Who decides, the time (ms since 1970), and `record`, which is called before the decision takes effect. `form`: the
+ * person at the caller's client decides.
+ */
 export interface Decider {
   readonly by: string;
   readonly now: number;
   readonly reason?: string;
+  readonly form?: ApprovalForm;
   readonly record: (entry: ConsentEntry) => Promise<void> | void;
 }
 
@@ -88,8 +98,8 @@ async function storeWider(store: ApprovalStore, key: string, approved: Approval)
   return (await store.add(key, approved)) !== undefined;
 }
 
-function decidedBy({ by, now, reason }: Decider): NonNullable<Approval['decided']> {
-  return { by, at: now, ...(reason === undefined ? {} : { reason }) };
+function decidedBy({ by, now, reason, form }: Decider): NonNullable<Approval['decided']> {
+  return { by, at: now, ...(reason === undefined ? {} : { reason }), ...(form === undefined ? {} : { form }) };
 }
 
 function changed({ id }: Approval): never {

@@ -30,9 +30,18 @@ export interface Approval {
   readonly call: string;
   readonly asked: number;
   readonly expires: number;
-  readonly decided?: { readonly by: string; readonly at: number; readonly reason?: string };
+  readonly decided?: {
+    readonly by: string;
+    readonly at: number;
+    readonly reason?: string;
+    /** The person at the caller's client decided in a form. */
+    readonly form?: ApprovalForm;
+  };
   readonly uses: number;
 }
+
+/** What the person at the client did with the form of a request. `none`: no answer in time, or no valid one. */
+export type ApprovalForm = 'accept' | 'decline' | 'cancel' | 'none';
 
 /** A request with its stored text. It is replaced or removed only while the stored text is this one. */
 export interface StoredApproval {
@@ -96,12 +105,14 @@ export class ApprovalStore {
 /** Returns the record of an event of a request. `of` adds the event's own fields. */
 export function approvalEntry(
   item: Approval,
-  event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn',
+  event: 'asked' | 'questioned' | 'unanswered' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn',
   of: Partial<ConsentEntry> = {},
 ): ConsentEntry {
   const { principal, effect } = item.binding;
   const { id, role, profiles, origin } = principal;
-  const outcome = event === 'asked' ? 'ask' : event === 'approved' || event === 'used' ? 'allow' : 'deny';
+  const isOpen = event === 'asked' || event === 'questioned' || event === 'unanswered';
+  const outcome = isOpen ? 'ask' : event === 'approved' || event === 'used' ? 'allow' : 'deny';
+  const form = item.decided?.form;
   return {
     type: 'approval',
     event,
@@ -112,6 +123,7 @@ export function approvalEntry(
     tool: effect.tool,
     covers: item.scope,
     binding: shortHash(item),
+    ...(form !== undefined && { form }),
     ...of,
   };
 }

@@ -96,9 +96,10 @@ export class HttpSession {
     this.dispatch.retell?.();
   }
 
-  /** Ends the open stream, if there is one. The client opens another with a valid token. */
-  endStream(): void {
+  /** Ends open streams. The client opens others with a valid token. */
+  endStreams(): void {
     this.#stream?.end();
+    this.dispatch.endStreams?.();
   }
 
   /** Answers each running call with `why`, and ends the session. */
@@ -236,7 +237,7 @@ export class SessionTable {
   tick(): void {
     this.#expire();
     for (const session of this.#all())
-      if (this.#options.isCurrent?.(session.holder) === false) session.endStream();
+      if (this.#options.isCurrent?.(session.holder) === false) session.endStreams();
       else session.keepAlive();
   }
 

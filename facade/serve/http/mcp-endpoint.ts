@@ -108,16 +108,20 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
 
 /**
  * Serves a message without a session id. A client that disconnects cancels its request (MCP 2026-07-28, transports,
- * cancellation). Throws HTTP_METHOD, RATE_LIMITED, and what opening a session throws.
+ * cancellation). Throws SHUTTING_DOWN, RATE_LIMITED, and what opening a session throws.
  */
 function serveStateless(message: WireMessage, visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
   const { request, response, principal } = visit;
   if (message.kind === 'notification') return respondEmpty(response, 202);
   if (message.kind !== 'request')
-    throw new TollgateError('HTTP_METHOD', {
-      detail: 'The body is a response.',
-      next: 'Send answers to questions of servers in inputResponses.',
-    });
+    return respondRefusal(
+      response,
+      new TollgateError('HTTP_METHOD', {
+        detail: 'The body is a response.',
+        next: 'Send answers to questions of servers in inputResponses.',
+      }),
+      { status: 400 },
+    );
   if (message.method === 'subscriptions/listen' && !accepts(request, STREAM_RANGES))
     return respondRefusal(response, noStream(), { id: message.id, status: 406 });
   if (options.isDraining) throw new TollgateError('SHUTTING_DOWN');

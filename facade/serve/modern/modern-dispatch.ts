@@ -97,6 +97,10 @@ export class ModernDispatch implements Dispatch {
     this.#streams.retell();
   }
 
+  endStreams(): void {
+    this.#streams.endOpen();
+  }
+
   async drain(): Promise<void> {
     this.#drained.abort();
     this.#streams.end();
@@ -109,10 +113,15 @@ export class ModernDispatch implements Dispatch {
   }
 
   async #close(why: string): Promise<void> {
+    await this.stop(why);
+    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+  }
+
+  /** Does the same as `close`, but the session stays open. */
+  async stop(why: string): Promise<void> {
     const idle = this.drain();
     this.#running.cancelAll(interruptionError(why));
     await idle;
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
   #answer(message: RequestMessage, send: SendMessage, http: HttpSide | undefined): Awaitable<WireText | undefined> {

@@ -88,10 +88,15 @@ export class NotificationStreams {
     for (const stream of this.#streams) tellMissed(stream);
   }
 
+  /** Ends all streams. */
+  endOpen(): void {
+    for (const { end } of this.#streams) end();
+  }
+
   /** Ends all streams, and opens no more. */
   end(): void {
     this.#isClosed = true;
-    for (const { end } of this.#streams) end();
+    this.endOpen();
   }
 
   /** The acknowledgement is the first message, so the stream gets no notification before. */
