@@ -19,7 +19,7 @@ import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
-import { type StatelessRevision, appendMembers } from '../stateless/stateless-revision.ts';
+import { appendMembers, type StatelessRevision } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
