@@ -4,7 +4,7 @@
  */
 import type { AuditRecord } from './gateway.ts';
 import type { Check, Revision, Side } from './official-suite.ts';
-import type { Exchange } from './recording-injector.ts';
+import { type Exchange, STREAM } from './recording-injector.ts';
 
 /** One scenario on one target. `records`: what the audit log got meanwhile; none for the fixture itself. */
 export interface ScenarioRun {
@@ -100,9 +100,12 @@ export const CLIENT_ERROR = 'error';
 function otherAnswers(direct: ScenarioRun, through: ScenarioRun): readonly string[] {
   const expected = new Map<string, string[]>();
   const write = ({ answer, asks }: Exchange): string => [answer, ...asks.map((ask) => `asks ${ask}`)].join(', ');
-  for (const one of direct.exchanges) expected.set(one.request, [...(expected.get(one.request) ?? []), write(one)]);
+  // How many streams the suite opens, and when it ends them, depends on time.
+  const compared = ({ answer }: Exchange): boolean => answer !== STREAM;
+  for (const one of direct.exchanges.filter(compared))
+    expected.set(one.request, [...(expected.get(one.request) ?? []), write(one)]);
   const found: string[] = [];
-  for (const one of through.exchanges) {
+  for (const one of through.exchanges.filter(compared)) {
     const answers = expected.get(one.request) ?? [];
     // The client of the SDK refuses results that Tollgate accepts.
     if (answers[0] === CLIENT_ERROR && one.succeeded) answers[0] = write(one);
