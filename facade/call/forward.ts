@@ -123,6 +123,7 @@ function send(
     confinement,
     identity,
     onProgress: request.onProgress,
+    clientCapabilities: channel.clientCapabilities,
     onRequest: channel.onRequest,
     onLog: channel.onLog,
     logLevel: channel.logLevel,

@@ -15,7 +15,9 @@ export interface Session {
   readonly transport: 'stdio' | 'http';
   /** The capabilities that the client declared at its handshake, or with its last requests; empty before. */
   client: JsonObject;
-  /** The least severe log level that the client wants. Absent: no log messages. */
+  /** True if the client speaks a revision without sessions. Set by its first message. */
+  isStateless?: boolean;
+  /** The least severe log level that the client wants. Absent: `info`. */
   logLevel?: LogLevel;
   /** Aborted when the session ends. */
   readonly closed: AbortSignal;
