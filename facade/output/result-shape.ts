@@ -97,7 +97,7 @@ function finish(
   const meta = metaOf(request.meta, done, cutting);
   const changed = cutting?.result ?? result;
   const made = changed === undefined ? withMeta(doc, meta) : serialise(doc, changed, meta);
-  const whole = request.envelope === undefined ? made : withMembers(made, request.envelope.members);
+  const whole = request.envelope === undefined ? made : withFirstMembers(made, request.envelope.members);
   const text = doc.exact ? whole : restoreExactNumbers(joinText(whole));
   return {
     text,
@@ -219,7 +219,7 @@ export function withMeta(doc: JsonText<ToolResult>, meta: string): WireText {
 }
 
 /** Returns the text of an object with further members at its beginning. `members`: JSON without braces. */
-export function withMembers(text: WireText, members: string): WireText {
+export function withFirstMembers(text: WireText, members: string): WireText {
   if (typeof text === 'string') return `{${members}${text === '{}' ? '' : ','}${text.slice(1)}`;
   const [first = '', ...rest] = text.filter((part) => part.length > 0);
   return [`{${members},`, typeof first === 'string' ? first.slice(1) : first.subarray(1), ...rest];

@@ -7,14 +7,14 @@ import { isObject, type WireMessage } from '../../adapters/rpc/wire-message.ts';
  */
 export type Era = 'legacy' | 'modern';
 
-/** The revision that Tollgate offers to a client that begins with `initialize`, if it does not know the requested one. */
+/** The revision that Tollgate offers for `initialize`, if it does not know the requested one. */
 const OURS = '2025-11-25';
 
 /** The revision of requests without a session. */
-export const STATELESS_REVISION = '2026-07-28';
+export const MODERN_REVISION = '2026-07-28';
 
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
-  [STATELESS_REVISION, 'modern'],
+  [MODERN_REVISION, 'modern'],
   [OURS, 'legacy'],
   ['2025-06-18', 'legacy'],
   ['2025-03-26', 'legacy'],
@@ -27,7 +27,7 @@ export const SUPPORTED_REVISIONS: readonly string[] = [...REVISIONS.keys()];
 /** The key of `_meta` with which a request names its revision. */
 export const REVISION_KEY = 'io.modelcontextprotocol/protocolVersion';
 
-/** Methods that only the modern era has. A request without its `_meta` is refused there, and not taken for a legacy one. */
+/** Methods that only the modern era has. Without its `_meta`, such a request is refused there. */
 const MODERN_METHODS: ReadonlySet<string> = new Set(['server/discover', 'subscriptions/listen']);
 
 /** Returns the era of a revision that a client names; a client that names none is legacy. Undefined: not supported. */

@@ -5,10 +5,11 @@ import path from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ServerNotice } from '../../adapters/port.ts';
-import { headerValue, mirroredArguments } from '../../adapters/stateless/mirrored-headers.ts';
+import { headerValue } from '../../adapters/stateless/mirrored-headers.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { type Bench, callOf, chaos, codeOf, refusalOf, serve, textOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
 
