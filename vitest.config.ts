@@ -4,7 +4,7 @@ import { LongestFirst } from './test/order.ts';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    exclude: ['test/corpora/**', 'test/servers/**', 'node_modules/**', 'dist/**'],
+    exclude: ['test/conformance/clients/**', 'test/corpora/**', 'test/servers/**', 'node_modules/**', 'dist/**'],
     globalSetup: ['test/setup.ts'],
     setupFiles: ['test/properties/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],

@@ -52,6 +52,7 @@ const DATA_FOLDERS = new Set(['policies/lib', 'policies/starter', 'catalogs/serv
 /** Folders of tests that belong to no room: whole programs, attacks, properties, and what tests start. */
 const SUITES = new Set([
   'bench',
+  'conformance',
   'corpora',
   'demo',
   'docs',

@@ -46,7 +46,7 @@ async function answersTo(result: JsonText<JsonObject>, answer: AnswerServer): Pr
     const name: unknown = JSON.parse(method ?? 'null');
     if (typeof name !== 'string') throw invalid('asked for input without a method');
     const doc = params === undefined ? undefined : (parseJsonDoc(params) as JsonDoc<JsonObject>);
-    answers.push(`${JSON.stringify(key)}:${await answer(name, doc)}`);
+    answers.push(`${JSON.stringify(key)}:${await answer(name, doc, key)}`);
   }
   const responses = answers.length === 0 ? [] : [`"inputResponses":{${answers.join(',')}}`];
   return [...responses, ...(state === undefined ? [] : [`"requestState":${state}`])].join(',');

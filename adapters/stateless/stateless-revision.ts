@@ -93,7 +93,7 @@ export class StatelessRevision {
     if (method === 'ping') return this.request('server/discover', '{}', timeoutMs);
     const replaced = this.replace(method, params);
     if (replaced !== undefined) return replaced;
-    const text = withMembers(params, [`"_meta":${JSON.stringify(this.envelope())}`]);
+    const text = appendMembers(params, [`"_meta":${JSON.stringify(this.envelope())}`]);
     return this.#parts.peer.request({
       method,
       params: () => text,
@@ -194,7 +194,7 @@ export class StatelessRevision {
 }
 
 /** Returns the text of an object with further members, which are texts too. */
-export function withMembers(object: string, members: readonly string[]): string {
+export function appendMembers(object: string, members: readonly string[]): string {
   const body = object.trimEnd().slice(0, -1);
   const parts = body.trim() === '{' ? members : ['', ...members];
   return `${body}${parts.join(',')}}`;

@@ -19,7 +19,7 @@ import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
-import { type StatelessRevision, withMembers } from '../stateless/stateless-revision.ts';
+import { appendMembers, type StatelessRevision } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
@@ -246,7 +246,9 @@ export class UpstreamSession {
     };
     const result = await send();
     if (takesInputRequired === true || onRequest === undefined) return result;
-    return answerInput(result, send, (asked, about) => withinDeadline(onRequest(asked, about), call.signal, deadline));
+    return answerInput(result, send, (asked, about, key) =>
+      withinDeadline(onRequest(asked, about, key), call.signal, deadline),
+    );
   }
 
   /** An error that asks the client to open URLs passes only to a caller that can decide about it. */
@@ -426,7 +428,7 @@ function callParams({ method, tool, args, retry, ...call }: UpstreamCall, id: nu
     ...(retry === undefined ? [] : [retry]),
     ...(meta === undefined ? [] : [`"_meta":${JSON.stringify(meta)}`]),
   ];
-  return withMembers(own, more);
+  return appendMembers(own, more);
 }
 
 /** Waits for an answer of a client, at most until the deadline of the call. */

@@ -58,8 +58,9 @@ export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTo
 }
 
 /**
- * Returns the arguments that clients repeat in HTTP headers, as the schema says that the client sees. Clients must not use a tool whose marks break the rules of the
- * revision, so none is expected of it. Takes linear time, once for each definition.
+ * Returns the arguments that clients repeat in HTTP headers, as the schema says that the client sees. Clients must not
+ * use a tool whose marks break the rules of the revision, so none is expected of it. Takes linear time, once for each
+ * definition.
  */
 export const headerArgumentsOf = memoize(({ text }: ExposedTool): readonly MirroredArgument[] => {
   if (!text.includes('x-mcp-header')) return [];

@@ -110,14 +110,14 @@ export class LegacyDispatch implements Dispatch {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
-      if (method === 'ping') return resultText(id, '{}');
-      if (!this.#initialized) throw new TollgateError('NOT_INITIALIZED');
+      if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
       // Two running requests with one id could not be told apart, neither their answers nor a cancellation.
       if (this.#running.has(id))
         throw new TollgateError('WIRE_ID', {
           detail: 'A request with this id is still running.',
           next: 'Use each id once.',
         });
+      if (method === 'ping') return resultText(id, '{}');
       if (method === 'logging/setLevel') return resultText(id, this.#setLevel(request));
       if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
       return this.#run(request, send);

@@ -1,4 +1,5 @@
 /** The supported protocol revisions, and the era of each. */
+import { STATELESS_REVISION } from '../../adapters/rpc/connection.ts';
 import { isObject, type WireMessage } from '../../adapters/rpc/wire-message.ts';
 
 /**
@@ -10,11 +11,8 @@ export type Era = 'legacy' | 'modern';
 /** The revision that Tollgate offers for `initialize`, if it does not know the requested one. */
 const OURS = '2025-11-25';
 
-/** The revision of requests without a session. */
-export const MODERN_REVISION = '2026-07-28';
-
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
-  [MODERN_REVISION, 'modern'],
+  [STATELESS_REVISION, 'modern'],
   [OURS, 'legacy'],
   ['2025-06-18', 'legacy'],
   ['2025-03-26', 'legacy'],

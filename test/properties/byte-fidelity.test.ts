@@ -3,13 +3,12 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jsonMembers, readMessage } from '../../adapters/rpc/message-parser.ts';
 import { joinText } from '../../adapters/rpc/wire-message.ts';
-import { isOwnKey } from '../../catalogs/tools/own-meta-keys.ts';
 import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { objectText, valueText } from './json-text.ts';
-import { ACT, memberOf, type RawFacade, startRaw, tool } from './raw-facade.ts';
+import { ACT, memberOf, type RawFacade, startRaw, theirMeta, tool, without } from './raw-facade.ts';
 
 let facade: RawFacade;
 let wire: Dispatch;
@@ -189,20 +188,3 @@ describe('a result passes byte for byte', () => {
     );
   }, 60_000);
 });
-
-/** Returns the members of a result except `_meta`, each with its text. */
-function without(text: string): readonly (readonly [string, string])[] {
-  return jsonMembers(text)
-    .filter(({ key }) => key !== '_meta')
-    .map(({ key, start, end }) => [key, text.slice(start, end)]);
-}
-
-/** Returns the members of `_meta` that are not Tollgate's. A value that is not an object counts as empty. */
-function theirMeta(text: string): readonly (readonly [string, string])[] {
-  const meta = memberOf(text, '_meta');
-  return meta.startsWith('{')
-    ? jsonMembers(meta)
-        .filter(({ key }) => !isOwnKey(key))
-        .map(({ key, start, end }) => [key, meta.slice(start, end)])
-    : [];
-}

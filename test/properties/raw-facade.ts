@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
+import { isOwnKey } from '../../catalogs/tools/own-meta-keys.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { type StartOptions, startFacade, type TestFacade } from '../stories/facade.ts';
 
@@ -132,6 +133,23 @@ function callIn(line: string): readonly Got[] {
 export function memberOf(text: string, key: string): string {
   const found = jsonMembers(text).find((member) => member.key === key);
   return found === undefined ? '' : text.slice(found.start, found.end);
+}
+
+/** Returns the members of a result except `_meta`, each with its text. */
+export function without(text: string): readonly (readonly [string, string])[] {
+  return jsonMembers(text)
+    .filter(({ key }) => key !== '_meta')
+    .map(({ key, start, end }) => [key, text.slice(start, end)]);
+}
+
+/** Returns the members of `_meta` that are not Tollgate's. A value that is not an object counts as empty. */
+export function theirMeta(text: string): readonly (readonly [string, string])[] {
+  const meta = memberOf(text, '_meta');
+  return meta.startsWith('{')
+    ? jsonMembers(meta)
+        .filter(({ key }) => !isOwnKey(key))
+        .map(({ key, start, end }) => [key, meta.slice(start, end)])
+    : [];
 }
 
 function mostOpen(log: readonly string[]): number {

@@ -153,8 +153,9 @@ describe('an HTTP session', () => {
 
   it('answers errors of the protocol inside a session with 200', async () => {
     const { ask, session } = await start();
-    const reply = await ask({ headers: { 'mcp-session-id': await session() }, body: request(1, 'nope') });
-    expect([reply.status, code(reply)]).toEqual([200, 'WIRE_METHOD']);
+    const body = request(1, 'tools/list', { cursor: 'x' });
+    const reply = await ask({ headers: { 'mcp-session-id': await session() }, body });
+    expect([reply.status, code(reply)]).toEqual([200, 'WIRE_PARAMS']);
   });
 
   it('answers 500 and reports the error if the facade cannot open one', async () => {

@@ -154,36 +154,49 @@ describe('a session before initialize', () => {
 });
 
 describe('the methods of a session', () => {
-  it.each([
-    ['ping', '{}'],
-    ['logging/setLevel', '{}'],
-    ['resources/list', '{"resources":[]}'],
-    ['resources/templates/list', '{"resourceTemplates":[]}'],
-    ['prompts/list', '{"prompts":[]}'],
-  ])('answer %s with %s', async (method, result) => {
-    expect(await (await ready()).text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${result}}`);
+  it('answer ping and a level of log messages', async () => {
+    const { text, facade } = await ready();
+    expect(await text(request('x', 'ping'))).toBe('{"jsonrpc":"2.0","id":"x","result":{}}');
+    expect(await text(request('x', 'logging/setLevel', { level: 'error' }))).toBe(
+      '{"jsonrpc":"2.0","id":"x","result":{}}',
+    );
+    expect(facade.opened[0]?.logLevel).toBe('error');
+    expect(await text(request('x', 'logging/setLevel', { level: 'loud' }))).toContain('WIRE_PARAMS');
+  });
+
+  it.each(['resources/list', 'resources/templates/list', 'prompts/list'])('pass %s to the facade', async (method) => {
+    const { text } = await ready();
+    expect(await text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${LIST_TEXT}}`);
   });
 
   it.each([
     'resources/read',
-    'prompts/get',
     'completion/complete',
     'sampling/createMessage',
     'elicitation/create',
     'roots/list',
-    'tasks/list',
     'TOOLS/CALL',
     'tools/call ',
     'tools/call\0',
     '__proto__',
     'constructor',
-  ])('refuse %j with a clear code', async (method) => {
+  ])('pass %j to the facade by its method, with all of its params', async (method) => {
     const { ask, facade } = await ready();
-    expect(await ask(request(3, method))).toMatchObject({
-      id: 3,
-      error: { code: -32601, data: { code: 'WIRE_METHOD', retryable: false } },
+    await ask(request(3, method, { uri: 'x' }));
+    expect(facade.calls.map((call) => call.request)).toMatchObject([
+      { method, name: method, args: { text: '{"uri":"x"}' } },
+    ]);
+  });
+
+  it('pass a prompt by its name', async () => {
+    const { ask, facade } = await ready();
+    await ask(request(3, 'prompts/get', { name: 'sum', arguments: { a: 'b' } }));
+    expect(facade.calls[0]?.request).toMatchObject({
+      method: 'prompts/get',
+      name: 'sum',
+      args: { text: '{"a":"b"}' },
     });
-    expect(facade.calls).toHaveLength(0);
+    expect(await ask(request(4, 'prompts/get', {}))).toMatchObject({ error: { data: { code: 'WIRE_PARAMS' } } });
   });
 
   it.each([
@@ -197,7 +210,7 @@ describe('the methods of a session', () => {
     expect(await text({ jsonrpc: '2.0', method, params: { requestId: {} } })).toBeUndefined();
   });
 
-  it('ignore responses, because Tollgate sends no requests', async () => {
+  it('ignore responses to requests that were not sent', async () => {
     const { text } = await ready();
     expect(await text({ jsonrpc: '2.0', id: 1, result: {} })).toBeUndefined();
     expect(await text({ jsonrpc: '2.0', id: 1, error: { code: 1, message: 'x' } })).toBeUndefined();
