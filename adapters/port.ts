@@ -133,6 +133,8 @@ export interface UpstreamCall {
    * result then passes as it is. Otherwise `onRequest` answers, and the request is sent again.
    */
   readonly takesInputRequired?: boolean | undefined;
+  /** The capabilities of the client that are open to the server during this call. Default: those of its handshake. */
+  readonly capabilities?: JsonObject | undefined;
   /** The text of further members of the params: `inputResponses` and `requestState` of a request sent again. */
   readonly retry?: string | undefined;
   /** The lowest level of log messages that the caller wants, for servers that each request must tell. */

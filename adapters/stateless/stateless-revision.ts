@@ -75,12 +75,15 @@ export class StatelessRevision {
     };
   }
 
-  /** Returns the members of `_meta` that each request must have. Without a level, the server must not log. */
-  envelope(logLevel?: string): JsonObject {
+  /**
+   * Returns the members of `_meta` that each request must have. Without a level, the server must not log.
+   * `capabilities`: by default those of all clients.
+   */
+  envelope(logLevel?: string, capabilities = this.#parts.capabilities()): JsonObject {
     return {
       [`${KEY}protocolVersion`]: STATELESS_REVISION,
       [`${KEY}clientInfo`]: this.#parts.clientInfo,
-      [`${KEY}clientCapabilities`]: this.#parts.capabilities(),
+      [`${KEY}clientCapabilities`]: capabilities,
       ...(logLevel !== undefined && { [`${KEY}logLevel`]: logLevel }),
     };
   }

@@ -240,7 +240,7 @@ export class UpstreamSession {
     const headers = stateless.headers(method, params);
     const deadline = performance.now() + call.hardTimeoutMs;
     const send = (retry = call.retry): Promise<JsonDoc<JsonObject>> => {
-      const meta = { ...call.meta, ...stateless.envelope(call.logLevel) };
+      const meta = { ...call.meta, ...stateless.envelope(call.logLevel, call.capabilities) };
       const hardTimeoutMs = Math.max(1, deadline - performance.now());
       return this.peer.request({ ...callRequest({ ...call, meta, retry, hardTimeoutMs }, running), headers });
     };

@@ -64,17 +64,19 @@ interface Cleaned {
  */
 const PROTOCOL_MEMBERS = ['resultType', 'inputRequests', 'requestState', 'ttlMs', 'cacheScope'];
 
-function withoutProtocolMembers(doc: JsonText<ToolResult>): ToolResult | undefined {
-  if (PROTOCOL_MEMBERS.every((key) => doc.member(key) === undefined)) return undefined;
+/** Without an envelope, only a result of a revision that has these members loses them. */
+function withoutProtocolMembers(doc: JsonText<ToolResult>, { envelope }: ShapeRequest): ToolResult | undefined {
+  const telling = envelope === undefined ? PROTOCOL_MEMBERS.slice(0, 1) : PROTOCOL_MEMBERS;
+  if (telling.every((key) => doc.member(key) === undefined)) return undefined;
   return Object.fromEntries(Object.entries(doc.value).filter(([key]) => !PROTOCOL_MEMBERS.includes(key)));
 }
 
 function clean(doc: JsonText<ToolResult>, request: ShapeRequest): Cleaned {
-  const { form, notes, envelope } = request;
+  const { form, notes } = request;
   const content = doc.member(form.key);
   if (content !== undefined && !content.hasOnlyObjects)
     throw new TollgateError('UPSTREAM_INVALID', { detail: `The ${form.key} of the result is no list of objects.` });
-  const own = envelope === undefined ? undefined : withoutProtocolMembers(doc);
+  const own = withoutProtocolMembers(doc, request);
   const theirs = doc.strings.hasNestedMeta ? withoutForged(own ?? doc.value) : own;
   const { result = theirs, done } = cleanResult(doc, theirs, request);
   const changed = result === undefined || result === doc.value ? undefined : result;

@@ -34,16 +34,16 @@ export function eraOf(revision: string | undefined): Era | undefined {
 }
 
 /**
- * Returns the era of one message. `initialize` is legacy, also after modern requests on the same connection: some
- * clients send it after `server/discover`. `header`: the value of MCP-Protocol-Version, over HTTP.
+ * Returns the era of one message. `initialize` begins a session, also after modern requests on the same connection:
+ * some clients send it after `server/discover`. With the `_meta` of the modern era it is an unknown method. `header`:
+ * the value of MCP-Protocol-Version, over HTTP.
  */
 export function eraOfMessage(message: WireMessage, header?: string): Era {
   if (message.kind !== 'request') return eraOf(header) ?? 'legacy';
   const { method, params } = message;
-  if (method === 'initialize') return 'legacy';
   const meta = params?.value._meta;
-  const isModern = (isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method);
-  return isModern ? 'modern' : (eraOf(header) ?? 'legacy');
+  if ((isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method)) return 'modern';
+  return method === 'initialize' ? 'legacy' : (eraOf(header) ?? 'legacy');
 }
 
 /**

@@ -95,6 +95,8 @@ describe.each([
       [`${KEY}clientCapabilities`]: { elicitation: {} },
       [`${KEY}logLevel`]: 'warning',
     });
+    const own = await textOf(server, callOf('echo', args, { capabilities: { roots: {} } }));
+    expect((JSON.parse(own) as Sent).params._meta[`${KEY}clientCapabilities`]).toEqual({ roots: {} });
     const logs: unknown[] = [];
     const onLog = ({ value }: { readonly value: unknown }): unknown => logs.push(value);
     await server.call(callOf('log', {}, { onLog }));
