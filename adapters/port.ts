@@ -126,6 +126,8 @@ export interface UpstreamCall {
   readonly identity?: CallerIdentity | undefined;
   /** Present if the client asked for progress. Gets the params of the server's notification without its token. */
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  /** What the client of this call supports of `onRequest`, for servers that are told with each request. */
+  readonly clientCapabilities?: JsonObject | undefined;
   /** Answers requests of the server to the client. Absent: they are refused. */
   readonly onRequest?: AnswerServer | undefined;
   /**
@@ -133,8 +135,6 @@ export interface UpstreamCall {
    * result then passes as it is. Otherwise `onRequest` answers, and the request is sent again.
    */
   readonly takesInputRequired?: boolean | undefined;
-  /** The capabilities of the client that are open to the server during this call. Default: those of its handshake. */
-  readonly capabilities?: JsonObject | undefined;
   /** The text of further members of the params: `inputResponses` and `requestState` of a request sent again. */
   readonly retry?: string | undefined;
   /** The lowest level of log messages that the caller wants, for servers that each request must tell. */

@@ -4,6 +4,7 @@ import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalog
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import {
+  type AnswerServer,
   type LogLevel,
   type ServerInfo,
   type ServerLists,
@@ -19,7 +20,7 @@ import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
-import { appendMembers, type StatelessRevision } from '../stateless/stateless-revision.ts';
+import { appendMembers, type StatelessRevision, withoutEnvelope } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
@@ -36,6 +37,8 @@ export interface SessionEvents {
   onNotice?(notice: ServerNotice): void;
   /** What earlier sessions found out. Changed by this one. */
   readonly memory?: HandshakeMemory;
+  /** Returns true if a session with the server comes first. Absent: a revision without sessions. */
+  prefersSession?(): boolean;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -240,15 +243,16 @@ export class UpstreamSession {
     const headers = stateless.headers(method, params);
     const deadline = performance.now() + call.hardTimeoutMs;
     const send = (retry = call.retry): Promise<JsonDoc<JsonObject>> => {
-      const meta = { ...call.meta, ...stateless.envelope(call.logLevel, call.capabilities) };
+      const meta = { ...call.meta, ...stateless.envelope(call) };
       const hardTimeoutMs = Math.max(1, deadline - performance.now());
       return this.peer.request({ ...callRequest({ ...call, meta, retry, hardTimeoutMs }, running), headers });
     };
     const result = await send();
-    if (takesInputRequired === true || onRequest === undefined) return result;
-    return answerInput(result, send, (asked, about, key) =>
-      withinDeadline(onRequest(asked, about, key), call.signal, deadline),
-    );
+    if (takesInputRequired === true || onRequest === undefined)
+      return asksForInput(result) ? result : withoutEnvelope(result);
+    const answer: AnswerServer = (asked, about, key) =>
+      withinDeadline(onRequest(asked, about, key), call.signal, deadline);
+    return withoutEnvelope(await answerInput(result, send, answer));
   }
 
   /** An error that asks the client to open URLs passes only to a caller that can decide about it. */
@@ -361,16 +365,17 @@ export class UpstreamSession {
     });
     // The server can end before `start` returns. This error says why, and a request would only say that it is gone.
     if (lost !== undefined) throw lost;
+    const sessionFirst = this.memory.sessionFirst || this.events.prefersSession?.() === true;
     const parts = {
       name: this.name,
       connection: this.connection,
       peer,
       capabilities: () => events.capabilities?.() ?? {},
-      memory: this.memory,
+      memory: { sessionFirst },
       onRefused: () => void (isAsked = false),
       fail: (why: string) => this.initFailed(why),
     };
-    isAsked = !this.memory.sessionFirst;
+    isAsked = !sessionFirst;
     try {
       return await shakeHands(parts);
     } catch (thrown) {

@@ -1,6 +1,6 @@
 /** Stage 6, forward: sends the call to its server, and finds out whether it ran. */
 import { type CallerIdentity, type ServerAnswer, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
-import { type JsonObject, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
+import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { whileInPlace } from '../../catalogs/readers/path-handles.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
@@ -10,7 +10,6 @@ import type { Policy } from '../../policies/port.ts';
 import type { OutcomeEntry } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
-import type { ServedServer } from '../exposure/served-server.ts';
 import type { Identify } from '../internal-servers/caller-identity.ts';
 import { markExactNumbers } from '../output/exact-numbers.ts';
 import type { LogCounts } from '../output/server-messages.ts';
@@ -104,7 +103,7 @@ function send(
   { mayRead, confinement, outsideFolders }: ReadScope,
   { identity, channel }: { readonly identity: CallerIdentity | undefined; readonly channel: ServerChannel },
 ): Promise<ServerAnswer> {
-  const { destination, pathHandles, effect, exposed } = lowered;
+  const { destination, pathHandles, effect } = lowered;
   if (destination.kind === 'own') return destination.answer(limits);
   const call: UpstreamCall = {
     method: destination.method,
@@ -124,20 +123,14 @@ function send(
     confinement,
     identity,
     onProgress: request.onProgress,
+    clientCapabilities: channel.clientCapabilities,
     onRequest: channel.onRequest,
     onLog: channel.onLog,
     logLevel: channel.logLevel,
-    capabilities: openedTo(exposed.server, request.client),
   };
   return destination.kind === 'backend'
     ? destination.server.call(call)
     : whileInPlace(pathHandles, effect.verb, () => destination.server.call(call));
-}
-
-/** Returns what the client declared with its request, as far as the configuration opens it to the server. */
-function openedTo({ asks }: ServedServer, client: JsonObject | undefined): JsonObject | undefined {
-  if (client === undefined) return undefined;
-  return Object.fromEntries(asks.flatMap((kind) => (client[kind] === undefined ? [] : [[kind, client[kind]]])));
 }
 
 function executedAfter(failure: unknown, isSent: boolean): ForwardedCall['executed'] {

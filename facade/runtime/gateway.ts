@@ -18,6 +18,7 @@ import { facadeInstructions, serverInstructions } from '../exposure/facade-instr
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
+import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
 import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
@@ -159,7 +160,8 @@ export class Gateway implements Facade {
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
-    const operation = operationOf(request.method);
+    const row = operationOf(request.method);
+    const operation = request.isContinued === true ? decidedOnly(row) : row;
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
   }
 

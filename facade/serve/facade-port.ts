@@ -15,7 +15,9 @@ export interface Session {
   readonly transport: 'stdio' | 'http';
   /** The capabilities that the client declared at its handshake, or with its last requests; empty before. */
   client: JsonObject;
-  /** The least severe log level that the client wants. Absent: no log messages. */
+  /** True if the client speaks a revision without sessions. Set by its first message. */
+  isStateless?: boolean;
+  /** The least severe log level that the client wants. Absent: `info`. */
   logLevel?: LogLevel;
   /** Aborted when the session ends. */
   readonly closed: AbortSignal;
@@ -95,6 +97,8 @@ export interface CallRequest {
   readonly envelope?: ResultEnvelope;
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
+  /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
+  readonly isContinued?: true;
   /** The decision id of the call during which a server made this request. */
   readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */

@@ -42,8 +42,9 @@ export function eraOfMessage(message: WireMessage, header?: string): Era {
   if (message.kind !== 'request') return eraOf(header) ?? 'legacy';
   const { method, params } = message;
   const meta = params?.value._meta;
-  if ((isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method)) return 'modern';
-  return method === 'initialize' ? 'legacy' : (eraOf(header) ?? 'legacy');
+  const isModern = (isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method);
+  if (method === 'initialize' && !isModern) return 'legacy';
+  return isModern ? 'modern' : (eraOf(header) ?? 'legacy');
 }
 
 /**

@@ -21,7 +21,10 @@ export interface Exchange {
   readonly asks: readonly string[];
 }
 
-/** A running injector. */
+/** The answer of a stream that lasts until the suite ends it. */
+export const STREAM = 'stream';
+
+/** A running injector. Every request is recorded when it has closed. */
 export interface Injector {
   readonly url: string;
   readonly exchanges: readonly Exchange[];
@@ -56,7 +59,7 @@ export async function startInjector(settings: InjectorSettings): Promise<Injecto
     exchanges,
     close: () =>
       new Promise((resolve) => {
-        server.close(() => resolve());
+        server.close(() => setImmediate(resolve));
         server.closeAllConnections();
       }),
   };
@@ -73,6 +76,7 @@ function forward(request: IncomingMessage, response: ServerResponse, { settings,
   const target = new URL(settings.target);
   const sent: Buffer[] = [];
   const got: Buffer[] = [];
+  let status = 0;
   const upstream = http.request(
     {
       host: '127.0.0.1',
@@ -82,17 +86,19 @@ function forward(request: IncomingMessage, response: ServerResponse, { settings,
       headers: headersFor(request, { own, target: target.port, token: settings.token }),
     },
     (answer) => {
-      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      status = answer.statusCode ?? 502;
+      response.writeHead(status, answer.headers);
       response.flushHeaders();
       answer.on('data', (chunk: Buffer) => got.push(chunk));
       answer.pipe(response);
-      response.on('close', () => done(seenIn(request, sent, { status: answer.statusCode ?? 0, got })));
     },
   );
   upstream.on('error', () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
   request.on('data', (chunk: Buffer) => sent.push(chunk));
   request.pipe(upstream);
+  // A stream ends when the suite closes it.
   response.on('close', () => {
+    done(seenIn(request, sent, { status, got }));
     if (!response.writableFinished) upstream.destroy();
   });
 }
@@ -132,12 +138,18 @@ function seenIn(
   const [asked] = messagesIn(Buffer.concat(sent).toString('utf8'));
   const answers = messagesIn(Buffer.concat(got).toString('utf8'));
   const reply = answers.find((one) => one.method === undefined && (one.result ?? one.error) !== undefined);
+  const isStream = request.method === 'GET' || asked?.method === 'subscriptions/listen';
   const { name, uri, ref } = asked?.params ?? {};
   const about = name ?? uri ?? (ref === undefined ? undefined : JSON.stringify(ref));
   return {
     method: asked?.method ?? '',
     request: [asked?.method ?? (asked === undefined ? request.method : 'response'), about].filter(Boolean).join(' '),
-    answer: reply === undefined ? `${Math.floor(status / 100)}xx` : `${status} ${kindOf(reply, asked)}`,
+    answer:
+      isStream && status < 300
+        ? STREAM
+        : reply === undefined
+          ? `${Math.floor(status / 100)}xx`
+          : `${status} ${kindOf(reply, asked)}`,
     succeeded: reply?.result !== undefined,
     asks: [
       ...answers.flatMap(({ id, method }) => (id !== undefined && method !== undefined ? [method] : [])),

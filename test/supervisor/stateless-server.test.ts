@@ -95,7 +95,7 @@ describe.each([
       [`${KEY}clientCapabilities`]: { elicitation: {} },
       [`${KEY}logLevel`]: 'warning',
     });
-    const own = await textOf(server, callOf('echo', args, { capabilities: { roots: {} } }));
+    const own = await textOf(server, callOf('echo', args, { clientCapabilities: { roots: {} } }));
     expect((JSON.parse(own) as Sent).params._meta[`${KEY}clientCapabilities`]).toEqual({ roots: {} });
     const logs: unknown[] = [];
     const onLog = ({ value }: { readonly value: unknown }): unknown => logs.push(value);

@@ -77,7 +77,10 @@ export class ModernDispatch implements Dispatch {
   }
 
   handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined> {
-    if (message.kind === 'request') return this.#answer(message, send, http);
+    if (message.kind === 'request') {
+      this.#session.isStateless ??= true;
+      return this.#answer(message, send, http);
+    }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     // Over HTTP, a client cancels by closing the response.
     if (message.kind === 'notification' && message.method === 'notifications/cancelled' && http === undefined)
