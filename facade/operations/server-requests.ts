@@ -10,9 +10,9 @@ import type { AskClient } from '../serve/facade-port.ts';
 import { clientOperation, isSupported } from './client-operations.ts';
 import { filePathOf } from './resource-operation.ts';
 
-/** Requests that one call may make in all, and at once: one of each kind. */
+/** Requests that one call may make in all, and at once. */
 const MAX_ROUNDS = 10;
-const MAX_OPEN = 3;
+const MAX_OPEN = 2;
 const NO_PARAMS: JsonDoc<JsonObject> = { text: '{}', value: {}, exact: true };
 
 /** The requests of one call. */

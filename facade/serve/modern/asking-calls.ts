@@ -6,7 +6,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { NO_CONTENT } from '../../operations/operation.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade-port.ts';
 import { PARK_MS, type ParkedCall, ParkedCalls, type RequestChannel } from './parked-calls.ts';
-import { openState, type StateParts, sealState } from './request-states.ts';
+import { openRequestState, type StateParts, sealRequestState } from './request-states.ts';
 import { inputRequiredText } from './result-envelope.ts';
 import type { StatelessRequest } from './stateless-request.ts';
 
@@ -48,7 +48,7 @@ export class AskingCalls {
   /** Continues a call with the answers of the client. A state that is not accepted is refused and recorded. */
   async resume(request: StatelessRequest, asked: CallRequest, channel: RequestChannel): Promise<CallTurn> {
     const { params } = request.message;
-    const state = await openState(this.#states, params?.value.requestState, request);
+    const state = await openRequestState(this.#states, params?.value.requestState, request);
     const call = state === undefined ? undefined : this.#calls.find(state.call);
     // With a channel, the call is no longer parked, so no other request can use the state.
     const isNext = call?.isParked === true && call.round === state?.round && call.server === state.server;
@@ -85,7 +85,7 @@ export class AskingCalls {
       if (turn.kind === 'questions')
         return {
           kind: 'questions',
-          text: inputRequiredText(turn.requests, await sealState(this.#states, call, request)),
+          text: inputRequiredText(turn.requests, await sealRequestState(this.#states, call, request)),
         };
       this.#calls.close(call);
       return turn;
