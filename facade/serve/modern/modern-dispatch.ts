@@ -1,6 +1,6 @@
 /**
  * The protocol of revision 2026-07-28. A request says everything about itself, so there is no handshake. What counts by
- * session counts by a virtual one ([decision 87](docs/decisions/0087-virtual-sessions.md)).
+ * session counts by a virtual one ([decision 83](docs/decisions/0083-virtual-sessions.md)).
  */
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
