@@ -133,6 +133,8 @@ export interface UpstreamCall {
   readonly identity?: CallerIdentity | undefined;
   /** Present if the client asked for progress. Gets the params of the server's notification without its token. */
   readonly onProgress?: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  /** What the client of this call supports of `onRequest`, for servers that are told with each request. */
+  readonly clientCapabilities?: JsonObject | undefined;
   /** Answers requests of the server to the client. Absent: they are refused. */
   readonly onRequest?: AnswerServer | undefined;
   /**

@@ -66,6 +66,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       host: launchHost(current, shared),
       ...supervision.options(),
       capabilities: (server, scope) => shared.clients.capabilities(server, scope),
+      prefersSession: (server, scope) => !shared.clients.areStateless(server, scope),
       onNotice: (server, notice, scope) => shared.clients.note(server, notice, scope),
     });
     pools.add(pool);

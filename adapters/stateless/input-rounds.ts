@@ -46,16 +46,16 @@ export async function answersTo(
   const [asked, state] = [textOf(result, 'inputRequests') ?? '{}', textOf(result, 'requestState')];
   const requests = membersOf(asked);
   if (requests.length > MAX_ASKED) throw invalid(`asked for more than ${MAX_ASKED} inputs at once`);
-  const answers: string[] = [];
-  // One after the other, because a person may have to answer each.
-  for (const { key, text } of requests.filter((one) => !answered.has(one.key))) {
-    answered.add(key);
+  const open = requests.filter(({ key }) => !answered.has(key));
+  for (const { key } of open) answered.add(key);
+  const asking = open.map(async ({ key, text }) => {
     const { method, params } = Object.fromEntries(membersOf(text).map((member) => [member.key, member.text]));
     const name: unknown = JSON.parse(method ?? 'null');
     if (typeof name !== 'string') throw invalid('asked for input without a method');
     const doc = params === undefined ? undefined : (parseJsonDoc(params) as JsonDoc<JsonObject>);
-    answers.push(`${JSON.stringify(key)}:${await answer(name, doc)}`);
-  }
+    return `${JSON.stringify(key)}:${await answer(name, doc, key)}`;
+  });
+  const answers = await Promise.all(asking);
   const responses = answers.length === 0 ? [] : [`"inputResponses":{${answers.join(',')}}`];
   return [...responses, ...(state === undefined ? [] : [`"requestState":${state}`])].join(',');
 }

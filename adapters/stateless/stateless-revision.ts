@@ -2,12 +2,16 @@
  * A server of revision 2026-07-28, which has no sessions: each request says who sends it, and one long request carries
  * the notifications of the server.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type InvalidDefinition, UpstreamError } from '../port.ts';
+import { type MirroredArgument, mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
+import { type InvalidDefinition, type UpstreamCall, UpstreamError } from '../port.ts';
 import { STATELESS_REVISION } from '../rpc/connection.ts';
+import { scanJson } from '../rpc/json-scan.ts';
+import { jsonMembers } from '../rpc/message-parser.ts';
 import type { Peer } from '../rpc/peer.ts';
 import { isObject, type JsonDoc, type JsonObject, JsonText } from '../rpc/wire-message.ts';
-import { type MirroredArgument, mirrorArguments, mirroredArguments, mirrorMethod } from './mirrored-headers.ts';
+import { mirrorArguments, mirrorMethod } from './mirrored-headers.ts';
 
 /** What a server said about itself in its answer to `server/discover`. */
 export interface Discovered {
@@ -26,6 +30,8 @@ export interface StatelessParts {
   readonly hasHeaders: boolean;
 }
 
+/** What a call says in its envelope besides what all requests say. */
+type EnvelopeParts = Partial<Pick<UpstreamCall, 'logLevel' | 'clientCapabilities'>>;
 type Headers = Readonly<Record<string, string>>;
 type Tool = { readonly name: string; readonly inputSchema?: unknown };
 
@@ -78,13 +84,14 @@ export class StatelessRevision {
    * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`:
    * a server that offers tasks may answer with one (extension io.modelcontextprotocol/tasks).
    */
-  envelope(logLevel?: string, mayBeTask = false): JsonObject {
+  envelope({ logLevel, clientCapabilities }: EnvelopeParts = {}, mayBeTask = false): JsonObject {
     const { extensions } = this.#offers;
     const isTask = mayBeTask && isObject(extensions) && isObject(extensions[TASKS]);
+    const capabilities = clientCapabilities ?? this.#parts.capabilities();
     return {
       [`${KEY}protocolVersion`]: STATELESS_REVISION,
       [`${KEY}clientInfo`]: this.#parts.clientInfo,
-      [`${KEY}clientCapabilities`]: { ...this.#parts.capabilities(), ...(isTask && { extensions: { [TASKS]: {} } }) },
+      [`${KEY}clientCapabilities`]: { ...capabilities, ...(isTask && { extensions: { [TASKS]: {} } }) },
       ...(logLevel !== undefined && { [`${KEY}logLevel`]: logLevel }),
     };
   }
@@ -195,6 +202,36 @@ export class StatelessRevision {
     this.listen();
     return JsonText.of({ text: '{}', value: {}, exact: true });
   }
+}
+
+/**
+ * Returns a result without the members that only this revision has, because a client may speak another one. Its own
+ * members keep their text.
+ */
+export function withoutEnvelope<T>(result: JsonDoc<T>): JsonDoc<T> {
+  const doc = JsonText.of(result);
+  if (doc.member('resultType') === undefined && doc.member('_meta') === undefined) return result;
+  const text = doc.slice(0);
+  const parts = jsonMembers(text).flatMap(({ key, start, end }) => {
+    if (ENVELOPE.has(key)) return [];
+    const value = key === '_meta' ? withoutIdentity(text.slice(start, end)) : text.slice(start, end);
+    return value === undefined ? [] : [`${JSON.stringify(key)}:${value}`];
+  });
+  const stripped = `{${parts.join(',')}}`;
+  const bytes = Buffer.from(stripped);
+  return JsonText.ofScan<T>(stripped, bytes, { ...scanJson(bytes), exact: doc.exact });
+}
+
+const ENVELOPE: ReadonlySet<string> = new Set(['resultType', 'ttlMs', 'cacheScope']);
+
+/** Returns undefined if nothing is left of `_meta`. */
+function withoutIdentity(meta: string): string | undefined {
+  if (!meta.startsWith('{')) return meta;
+  const members = jsonMembers(meta);
+  const kept = members.filter(({ key }) => key !== `${KEY}serverInfo`);
+  if (kept.length === members.length) return meta;
+  const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${meta.slice(start, end)}`);
+  return parts.length === 0 ? undefined : `{${parts.join(',')}}`;
 }
 
 /** Returns the text of an object with further members, which are texts too. */

@@ -28,6 +28,7 @@ export interface ConnectorParts {
   readonly onNotice: (notice: ServerNotice) => void;
   /** Returns the capabilities of clients that a handshake declares now. */
   readonly capabilities: () => JsonObject;
+  readonly prefersSession: () => boolean;
   readonly report: (event: ServerEventDetails, id: string) => void;
   /** The connection ended by itself, or could not be opened. `why` is one public line. */
   readonly onLost: (id: string, loss: LossCause & { readonly why: string; readonly wasReady: boolean }) => void;
@@ -200,6 +201,7 @@ export class Connector implements SlotHolder {
       onToolsChanged,
       onNotice,
       memory: this.memory,
+      prefersSession: this.parts.prefersSession,
       capabilities,
       onBad: () => this.badLines++,
       onRefused: (event) => this.parts.report(event, session.id),

@@ -34,6 +34,11 @@ export interface AdapterOptions extends ProcessConnectionOptions {
    * process it is; absent if sessions share the server.
    */
   readonly capabilities?: (name: string, scope?: string) => JsonObject;
+  /**
+   * Returns true if a session with the server comes first. Absent: a revision without sessions, if the server offers
+   * one. `scope` as above.
+   */
+  readonly prefersSession?: (name: string, scope?: string) => boolean;
   /** Called with what a server says without a request, unless it belongs to one call. `scope` as above. */
   readonly onNotice?: (name: string, notice: ServerNotice, scope?: string) => void;
   /** Absent: the connection limit applies to this process alone. */

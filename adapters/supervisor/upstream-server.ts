@@ -75,6 +75,7 @@ export class UpstreamServer implements ServerAdapter {
       crashAttribution: this.crashAttribution,
       report: (event, id) => this.report(event, id),
       capabilities: () => options.capabilities?.(settings.name, scope) ?? {},
+      prefersSession: () => options.prefersSession?.(settings.name, scope) ?? false,
       onNotice: (notice) => this.passNotice(notice),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),

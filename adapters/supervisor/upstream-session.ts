@@ -20,7 +20,7 @@ import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
 import { answerInput, asksForInput } from '../stateless/input-rounds.ts';
-import { appendMembers, type StatelessRevision } from '../stateless/stateless-revision.ts';
+import { appendMembers, type StatelessRevision, withoutEnvelope } from '../stateless/stateless-revision.ts';
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
@@ -38,6 +38,8 @@ export interface SessionEvents {
   onNotice?(notice: ServerNotice): void;
   /** What earlier sessions found out. Changed by this one. */
   readonly memory?: HandshakeMemory;
+  /** Returns true if a session with the server comes first. Absent: a revision without sessions. */
+  prefersSession?(): boolean;
   /**
    * The server ended by itself. Calls in flight have already failed. `why` completes "Server x …"; `refusal` is that
    * of ConnectionEvents.
@@ -243,22 +245,23 @@ export class UpstreamSession {
     const params = method === 'tools/call' ? { name: call.tool, arguments: call.args.value } : call.args.value;
     const headers = stateless.headers(method, params);
     const deadline = performance.now() + call.hardTimeoutMs;
-    const envelope = stateless.envelope(call.logLevel, method === 'tools/call');
+    const envelope = stateless.envelope(call, method === 'tools/call');
     const send = (retry = call.retry): Promise<JsonDoc<JsonObject>> => {
       const meta = { ...call.meta, ...envelope };
       const hardTimeoutMs = Math.max(1, deadline - performance.now());
       return this.peer.request({ ...callRequest({ ...call, meta, retry, hardTimeoutMs }, running), headers });
     };
     const answer: AnswerServer | undefined =
-      onRequest && ((asked, about) => withinDeadline(onRequest(asked, about), call.signal, deadline));
+      onRequest && ((asked, about, key) => withinDeadline(onRequest(asked, about, key), call.signal, deadline));
     const first = await send();
     const result = takesInputRequired === true || answer === undefined ? first : await answerInput(first, send, answer);
-    if (method !== 'tools/call' || !isStatelessTask(result)) return result;
+    if (asksForInput(result)) return result;
+    if (method !== 'tools/call' || !isStatelessTask(result)) return withoutEnvelope(result);
     const request = taskRequests(this.peer, callRequest(call, running), (about, asked) => ({
       params: appendMembers(asked, [`"_meta":${JSON.stringify(envelope)}`]),
       headers: stateless.headers(about, JSON.parse(asked) as JsonObject),
     }));
-    return followStatelessTask(result, call, { request, answer, deadline });
+    return withoutEnvelope(await followStatelessTask(result, call, { request, answer, deadline }));
   }
 
   /** An error that asks the client to open URLs passes only to a caller that can decide about it. */
@@ -371,16 +374,17 @@ export class UpstreamSession {
     });
     // The server can end before `start` returns. This error says why, and a request would only say that it is gone.
     if (lost !== undefined) throw lost;
+    const sessionFirst = this.memory.sessionFirst || this.events.prefersSession?.() === true;
     const parts = {
       name: this.name,
       connection: this.connection,
       peer,
       capabilities: () => events.capabilities?.() ?? {},
-      memory: this.memory,
+      memory: { sessionFirst },
       onRefused: () => void (isAsked = false),
       fail: (why: string) => this.initFailed(why),
     };
-    isAsked = !this.memory.sessionFirst;
+    isAsked = !sessionFirst;
     try {
       return await shakeHands(parts);
     } catch (thrown) {

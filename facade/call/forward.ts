@@ -133,6 +133,7 @@ function send(
     asTask: taskSupport === 'required' || (taskSupport === 'optional' && request.onTask !== undefined),
     onTask: request.onTask,
     onProgress: request.onProgress,
+    clientCapabilities: channel.clientCapabilities,
     onRequest: channel.onRequest,
     onLog: channel.onLog,
     logLevel: channel.logLevel,

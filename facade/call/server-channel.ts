@@ -1,5 +1,6 @@
 /** What a server may send to the client while it works on one call: requests, log messages, and addresses to open. */
 import { type AnswerServer, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
+import { isObject, type JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -27,7 +28,7 @@ export interface ServerChannelDependencies {
 }
 
 /** The channel of one call. */
-export interface ServerChannel extends Pick<UpstreamCall, 'onRequest' | 'onLog' | 'logLevel'> {
+export interface ServerChannel extends Pick<UpstreamCall, 'clientCapabilities' | 'onRequest' | 'onLog' | 'logLevel'> {
   /** Returns the failure to report instead of what a server threw. */
   readonly judge: (thrown: unknown) => Promise<unknown>;
   /** Undefined if there was no message. */
@@ -48,6 +49,7 @@ export function openServerChannel(deps: ServerChannelDependencies, call: AskingC
   const route = notify && { server: server.name, redactor: deps.redactor, level, send: notify };
   const answers = server.asks.length === 0 ? undefined : deps.serverRequests(call);
   return {
+    clientCapabilities: supportedBy(request.client ?? caller.session.client, server.asks),
     onRequest: answers?.answer,
     logLevel: route && level(),
     onLog: route && ((params) => (messages ??= new ServerMessages(route)).take(params)),
@@ -61,4 +63,9 @@ export function openServerChannel(deps: ServerChannelDependencies, call: AskingC
     },
     logs: () => messages?.counts,
   };
+}
+
+/** Returns what the client supports of what the server may ask. */
+function supportedBy(client: JsonObject, asks: ServedServer['asks']): JsonObject {
+  return Object.fromEntries(asks.flatMap((kind) => (isObject(client[kind]) ? [[kind, client[kind]]] : [])));
 }

@@ -7,7 +7,7 @@ import { type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { cleanDescription } from '../../catalogs/text/hostile-text.ts';
 import type { Redactor } from '../output/redactor.ts';
-import { withMembers } from '../output/result-shape.ts';
+import { withFirstMembers } from '../output/result-shape.ts';
 import type { AskClient, AskLimits, CallRequest, ForwardedFacts, Reply, ResultEnvelope } from '../serve/facade-port.ts';
 
 /** How a task is made. */
@@ -268,14 +268,14 @@ export function relatedTask({ reply, id }: ClientTask): Reply {
   const text = joinText(reply.text);
   const own = `"${RELATED_TASK}":{"taskId":"${id}"}`;
   const meta = jsonMembers(text).find(({ key }) => key === '_meta');
-  if (meta === undefined) return { kind: 'result', text: withMembers(text, `"_meta":{${own}}`) };
+  if (meta === undefined) return { kind: 'result', text: withFirstMembers(text, `"_meta":{${own}}`) };
   return {
     kind: 'result',
-    text: text.slice(0, meta.start) + withMembers(text.slice(meta.start, meta.end), own) + text.slice(meta.end),
+    text: text.slice(0, meta.start) + withFirstMembers(text.slice(meta.start, meta.end), own) + text.slice(meta.end),
   };
 }
 
 /** Returns a result of Tollgate's own in an envelope. It has no members that an envelope has. */
 export function inEnvelope(text: string, { members, meta }: ResultEnvelope): Reply {
-  return { kind: 'result', text: withMembers(text, `${members},"_meta":{${meta}}`), enveloped: true };
+  return { kind: 'result', text: withFirstMembers(text, `${members},"_meta":{${meta}}`), enveloped: true };
 }

@@ -5,6 +5,7 @@ import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
@@ -14,13 +15,13 @@ import { interruptionError } from '../call/refusal.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
-import type { ExposedTool } from '../exposure/exposed-tool.ts';
+import { type ExposedTool, headerArgumentsOf } from '../exposure/exposed-tool.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
-import { type HeaderArgument, headerArgumentsOf } from '../exposure/header-arguments.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { ClientTasks } from '../operations/client-tasks.ts';
+import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
 import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
@@ -187,7 +188,8 @@ export class Gateway implements Facade {
   }
 
   #perform(session: Session, request: CallRequest): Promise<Reply> {
-    const operation = operationOf(request.method);
+    const row = operationOf(request.method);
+    const operation = request.isContinued === true ? decidedOnly(row) : row;
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
   }
 
@@ -227,7 +229,7 @@ export class Gateway implements Facade {
   }
 
   /** A name that cannot be resolved has none: the call of it is refused and recorded. */
-  async headerArguments(session: Session, name: string): Promise<readonly HeaderArgument[]> {
+  async headerArguments(session: Session, name: string): Promise<readonly MirroredArgument[]> {
     const exposed = await this.#find(session as OpenSession, name);
     return exposed === undefined ? [] : headerArgumentsOf(exposed);
   }

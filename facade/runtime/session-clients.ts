@@ -57,6 +57,15 @@ export class SessionClients {
     return Object.fromEntries(declared);
   }
 
+  /**
+   * Returns true if all clients of a server speak a revision without sessions, so that the server is asked for it
+   * first. Otherwise a session passes on more of what the others do.
+   */
+  areStateless(server: string, scope?: string): boolean {
+    const clients = this.#sessionsOf(server).filter(({ id }) => scope === undefined || id === scope);
+    return clients.length > 0 && clients.every(({ isStateless }) => isStateless === true);
+  }
+
   /** Passes on what a server says, to the sessions that it concerns. `scope`: the only session of the process. */
   note(server: string, notice: ServerNotice, scope?: string): void {
     if (notice.notice === 'log')

@@ -133,6 +133,7 @@ export class LegacyDispatch implements Dispatch {
 
   #initialize(request: RequestMessage): string {
     const { capabilities } = request.params?.value ?? {};
+    this.#session.isStateless = false;
     if (isObject(capabilities)) this.#session.client = capabilities;
     const instructions = this.#facade.instructions(this.#session);
     this.#initialized = true;

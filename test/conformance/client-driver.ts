@@ -5,7 +5,7 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client, Tool } from '@modelcontextprotocol/client';
-import type { DriverReport } from './comparison.ts';
+import { CLIENT_ERROR, type DriverReport } from './comparison.ts';
 import { endAll, type Gateway, MOST_SIGN_INS, wantsSignIn } from './gateway.ts';
 import type { Revision } from './official-suite.ts';
 import { type Context, connectPeer, type Peer } from './peer-client.ts';
@@ -33,9 +33,10 @@ async function signedIn<T>(work: () => Promise<T>): Promise<T> {
       refusal = (result as { readonly isError?: boolean }).isError === true ? JSON.stringify(result) : '';
       if (!wantsSignIn(refusal) || tries > MOST_SIGN_INS) return result;
     } catch (thrown) {
-      if (!wantsSignIn((thrown as Error).message) || tries > MOST_SIGN_INS) throw thrown;
+      refusal = (thrown as Error).message;
+      if (!wantsSignIn(refusal) || tries > MOST_SIGN_INS) throw thrown;
     }
-    await gateway?.signIn();
+    await gateway?.signIn(refusal);
   }
 }
 
@@ -56,7 +57,7 @@ async function attempt<T>(method: string, about: string, work: () => Promise<T>)
     return result;
   } catch (thrown) {
     process.stderr.write(`${method} ${about}: ${(thrown as Error).stack}\n`);
-    note('error', false);
+    note(CLIENT_ERROR, false);
     return undefined;
   }
 }
@@ -84,15 +85,14 @@ async function useAll({ client, retried }: Peer): Promise<void> {
   if (offers?.prompts !== undefined) await getOne({ client, retried });
 }
 
+/** An empty list is not noted: Tollgate has lists of everything, and a server may have none. */
 async function readOne({ client, retried }: Peer): Promise<void> {
-  const listed = await attempt('resources/list', '', () => retried(() => client.listResources()));
-  const uri = listed?.resources[0]?.uri;
+  const uri = (await retried(() => client.listResources())).resources[0]?.uri;
   if (uri !== undefined) await attempt('resources/read', uri, () => retried(() => client.readResource({ uri })));
 }
 
 async function getOne({ client, retried }: Peer): Promise<void> {
-  const listed = await attempt('prompts/list', '', () => retried(() => client.listPrompts()));
-  const name = listed?.prompts[0]?.name;
+  const name = (await retried(() => client.listPrompts())).prompts[0]?.name;
   if (name !== undefined) await attempt('prompts/get', ownName(name), () => retried(() => client.getPrompt({ name })));
 }
 
@@ -138,7 +138,7 @@ async function main(): Promise<boolean> {
     await client.close();
   } catch (thrown) {
     process.stderr.write(`${(thrown as Error).stack}\n`);
-    exchanges.push({ scenario, method: '', request: 'connect', answer: 'error', succeeded: false, asks: [] });
+    exchanges.push({ scenario, method: '', request: 'connect', answer: CLIENT_ERROR, succeeded: false, asks: [] });
   }
   await gateway?.stop();
   const report: DriverReport = { exchanges, records: gateway?.records() ?? [] };

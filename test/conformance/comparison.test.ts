@@ -70,7 +70,7 @@ describe('a pass is hollow', () => {
 
   it('if a check ran directly only, and not if it became information' + verifies('PR-C01'), () => {
     const two = run({ checks: [...direct.checks, { id: 'b', name: 'b', status: 'SUCCESS' }] });
-    expect(compareWith(two, run({})).hollow).toEqual(['check b ran 0 times, 1 directly']);
+    expect(compareWith(two, run({})).hollow).toEqual(['check b did not run']);
     expect(
       compareWith(two, run({ checks: [...direct.checks, { id: 'b', name: 'b', status: 'SKIPPED' }] })).hollow,
     ).toHaveLength(1);
@@ -92,6 +92,12 @@ describe('a pass is hollow', () => {
     expect(found([{ type: 'intent', kind: 'roots' }])).toHaveLength(1);
     expect(found([{ type: 'intent', ...(kind === 'tool' ? {} : { kind }) }])).toEqual([]);
     expect(found([{ type: 'decision', ...(kind === 'tool' ? {} : { kind }) }])).toEqual([]);
+  });
+
+  it('if Tollgate accepts what refused the client of the SDK', () => {
+    const refused = run({ exchanges: [exchange('tools/list', 'error')] });
+    expect(compareWith(refused, run({ exchanges: [exchange('connect', 'error')] })).hollow).toEqual([]);
+    expect(compareWith(refused, run({ exchanges: [call] })).hollow).toEqual(['accepted, directly refused']);
   });
 
   it('if a check failed once', () => {

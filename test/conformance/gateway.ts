@@ -41,8 +41,8 @@ export interface Gateway {
   readonly token: string;
   /** All records so far. */
   records(): readonly AuditRecord[];
-  /** Signs in to the server again. */
-  signIn(): Promise<void>;
+  /** Signs in to the server again, with the rights that a refusal names. */
+  signIn(refusal: string): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -72,7 +72,7 @@ export async function startGateway({ folder, server, config, env = {} }: Gateway
     url,
     token: TOKEN,
     records: () => readRecords(audit),
-    signIn: () => signIn(server, place),
+    signIn: (refusal) => signIn(server, place, refusal),
     stop: () => stopChild(child),
   };
 }
@@ -126,8 +126,8 @@ async function approve(server: string, place: Place): Promise<void> {
   let more: readonly string[] = [];
   let offered = await screen('--yes', start);
   // A server may want more rights with each request.
-  for (let tries = 0; wantsSignIn(offered) && tries < MOST_SIGN_INS; tries += 1) {
-    await signIn(server, place);
+  for (let tries = 0; isRefused(offered) && tries < MOST_SIGN_INS; tries += 1) {
+    await signIn(server, place, offered);
     more = ['--with-secrets'];
     offered = await screen(...more, '--yes', start);
   }
@@ -136,6 +136,11 @@ async function approve(server: string, place: Place): Promise<void> {
     place,
   );
   if (code !== 0) throw new Error(`the approval failed:\n${said}`);
+}
+
+/** True if a screen shows no tools, because the owner must sign in first. */
+function isRefused(screen: string): boolean {
+  return wantsSignIn(screen) && !/tools hash/.test(screen);
 }
 
 /** True if a refusal says that the owner must sign in. */
@@ -149,9 +154,15 @@ function hashIn(screen: string, what: string): string {
   return hash;
 }
 
-/** Signs in as a browser that consents at once. Throws with the messages if it fails. */
-async function signIn(server: string, place: Place): Promise<void> {
-  const child = startTollgate(['login', server, '--no-browser'], place);
+/**
+ * Signs in as a browser that consents at once, with the scopes of the command that a refusal names. Throws with the
+ * messages if it fails.
+ */
+async function signIn(server: string, place: Place, refusal: string): Promise<void> {
+  // Rows of a screen break at blanks.
+  const scopes = / --scope ([^`"]+)[`"]/.exec(refusal.replaceAll(/\s+/g, ' '))?.[1]?.split(' ') ?? [];
+  const more = scopes.length === 0 ? [] : ['--scope', ...scopes];
+  const child = startTollgate(['login', server, '--no-browser', ...more], place);
   let said = '';
   let isAsked = false;
   const take = (chunk: Buffer): void => {

@@ -8,15 +8,21 @@ export const PEER = 'peer';
 const SEMANTICS = {
   'test*': 'read',
   'add_*': 'read',
+  'lookup_*': 'read',
+  'my-*': 'read',
   'json_schema_*': 'execute',
   'valid_*': 'write',
   'invalid_*': 'write',
 } as const;
 
+/** Rules by kind, verb, name and URI. What no rule allows is refused. */
 const RULES = [
   { id: 'reads', outcome: 'allow', when: { servers: [PEER], verbs: ['read'] } },
   { id: 'writes', outcome: 'allow', when: { servers: [PEER], verbs: ['write'], roles: ['tester'] } },
   { id: 'schemas', outcome: 'allow', when: { tools: [`${PEER}.json_schema_*`], roles: ['tester'] } },
+  { id: 'files', outcome: 'allow', when: { kind: 'resource', servers: [PEER], uri: ['file:///path/to/**'] } },
+  { id: 'prompts', outcome: 'allow', when: { kind: 'prompt', servers: [PEER] } },
+  { id: 'forms', outcome: 'allow', when: { kind: 'elicitation', servers: [PEER], asks: { mode: 'form' } } },
 ] as const;
 
 /** What the scenario gave. */
@@ -26,6 +32,10 @@ export interface PeerPlace {
   readonly context: Context;
   readonly scenario: string;
 }
+
+/** The prompt of the suite has no messages, which no template can say. */
+const NOTHING = 'This prompt says nothing.';
+const EXPOSE = { primitives: {}, tools: [`${PEER}.*`], resources: [PEER], prompts: [`${PEER}.*`] } as const;
 
 /** Starts Tollgate, approved and signed in. */
 export function startPeerGateway(place: PeerPlace): Promise<Gateway> {
@@ -37,10 +47,11 @@ export function startPeerGateway(place: PeerPlace): Promise<Gateway> {
       version: 1,
       workspace: './work',
       state: './state',
-      servers: { [PEER]: { url, semantics: SEMANTICS, ...oauthOf(place) } },
+      servers: { [PEER]: { url, semantics: SEMANTICS, uri: 'own', asks: ['elicitation'], ...oauthOf(place) } },
+      prompts: { [`${PEER}.test_prompt`]: { template: NOTHING, fallback: NOTHING } },
       secrets: { 'peer.secret': { env: 'PEER_SECRET' } },
       principals: PRINCIPALS,
-      profiles: { suite: { servers: [PEER], expose: { primitives: {}, tools: [`${PEER}.*`] } } },
+      profiles: { suite: { servers: [PEER], expose: EXPOSE } },
       schemaProfile: 'faithful',
       rules: RULES,
       limits: { drainMs: 1000 },

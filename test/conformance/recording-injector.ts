@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import http, { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { FIXTURE } from './policy.ts';
 
 /** One request of the suite, and what the target made of it. */
 export interface Exchange {
@@ -21,7 +22,10 @@ export interface Exchange {
   readonly asks: readonly string[];
 }
 
-/** A running injector. */
+/** The answer of a stream that lasts until the suite ends it. */
+export const STREAM = 'stream';
+
+/** A running injector. Every request is recorded when it has closed. */
 export interface Injector {
   readonly url: string;
   readonly exchanges: readonly Exchange[];
@@ -56,7 +60,7 @@ export async function startInjector(settings: InjectorSettings): Promise<Injecto
     exchanges,
     close: () =>
       new Promise((resolve) => {
-        server.close(() => resolve());
+        server.close(() => setImmediate(resolve));
         server.closeAllConnections();
       }),
   };
@@ -73,6 +77,7 @@ function forward(request: IncomingMessage, response: ServerResponse, { settings,
   const target = new URL(settings.target);
   const sent: Buffer[] = [];
   const got: Buffer[] = [];
+  let status = 0;
   const upstream = http.request(
     {
       host: '127.0.0.1',
@@ -82,17 +87,19 @@ function forward(request: IncomingMessage, response: ServerResponse, { settings,
       headers: headersFor(request, { own, target: target.port, token: settings.token }),
     },
     (answer) => {
-      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      status = answer.statusCode ?? 502;
+      response.writeHead(status, answer.headers);
       response.flushHeaders();
       answer.on('data', (chunk: Buffer) => got.push(chunk));
       answer.pipe(response);
-      response.on('close', () => done(seenIn(request, sent, { status: answer.statusCode ?? 0, got })));
     },
   );
   upstream.on('error', () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
   request.on('data', (chunk: Buffer) => sent.push(chunk));
   request.pipe(upstream);
+  // A stream ends when the suite closes it.
   response.on('close', () => {
+    done(seenIn(request, sent, { status, got }));
     if (!response.writableFinished) upstream.destroy();
   });
 }
@@ -132,12 +139,18 @@ function seenIn(
   const [asked] = messagesIn(Buffer.concat(sent).toString('utf8'));
   const answers = messagesIn(Buffer.concat(got).toString('utf8'));
   const reply = answers.find((one) => one.method === undefined && (one.result ?? one.error) !== undefined);
+  const isStream = request.method === 'GET' || asked?.method === 'subscriptions/listen';
   const { name, uri, ref } = asked?.params ?? {};
   const about = name ?? uri ?? (ref === undefined ? undefined : JSON.stringify(ref));
   return {
     method: asked?.method ?? '',
     request: [asked?.method ?? (asked === undefined ? request.method : 'response'), about].filter(Boolean).join(' '),
-    answer: reply === undefined ? `${Math.floor(status / 100)}xx` : `${status} ${kindOf(reply, asked)}`,
+    answer:
+      isStream && status < 300
+        ? STREAM
+        : reply === undefined
+          ? `${Math.floor(status / 100)}xx`
+          : `${status} ${kindOf(reply, asked)}`,
     succeeded: reply?.result !== undefined,
     asks: [
       ...answers.flatMap(({ id, method }) => (id !== undefined && method !== undefined ? [method] : [])),
@@ -199,7 +212,12 @@ function kindOf(reply: Message | undefined, asked: Message | undefined): string 
     return `${entries.length} ${list} ${digestOf(names)}`;
   }
   const said = Object.entries(result).filter(([key]) => !NOT_SAID.has(key));
-  return ['result', ...said.map(([key, value]) => `${key}=${digestOf(value)}`).sort()].join(' ');
+  return ['result', ...said.map(([key, value]) => `${key}=${digestOf(withoutLabel(value))}`).sort()].join(' ');
+}
+
+/** Tollgate names the server that asks before the message of a form, so that a person sees it. */
+function withoutLabel(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value).replaceAll(`"message":"[${FIXTURE}] `, '"message":"'));
 }
 
 /** Returns a short digest of a value, to compare what two targets say. */

@@ -46,6 +46,8 @@ export async function runServerSide(run: ServerRun): Promise<ReadonlyMap<string,
       output,
       ...(only === undefined ? {} : { only }),
     });
+    // Closing also records the streams that were still open.
+    await injector.close();
     const records = target.records();
     const recordsOf = (name: string): readonly AuditRecord[] =>
       marks.flatMap((mark, at) => (mark.name === name ? records.slice(mark.from, marks[at + 1]?.from) : []));

@@ -73,6 +73,7 @@ it('an idle server that cannot be closed reports the failure only to callers tha
     onToolsChanged: () => undefined,
     onNotice: () => undefined,
     capabilities: () => ({}),
+    prefersSession: () => false,
     onLost: () => undefined,
     onStopped: () => undefined,
     report: () => undefined,

@@ -1,6 +1,6 @@
 /**
  * The protocol of revision 2026-07-28. A request says everything about itself, so there is no handshake. What counts by
- * session counts by a virtual one ([decision 87](docs/decisions/0087-virtual-sessions.md)).
+ * session counts by a virtual one ([decision 83](docs/decisions/0083-virtual-sessions.md)).
  */
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
@@ -80,7 +80,10 @@ export class ModernDispatch implements Dispatch {
   }
 
   handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined> {
-    if (message.kind === 'request') return this.#answer(message, send, http);
+    if (message.kind === 'request') {
+      this.#session.isStateless ??= true;
+      return this.#answer(message, send, http);
+    }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     // Over HTTP, a client cancels by closing the response.
     if (message.kind === 'notification' && message.method === 'notifications/cancelled' && http === undefined)
