@@ -74,20 +74,27 @@ describe('a question of a server' + verifies('PR-M09'), () => {
     expect(await ask(retry(3, second, { two: answered('y') }))).toHaveProperty('result.resultType', 'complete');
   });
 
-  it('keeps the text of an answer, and gets answers without a state only as new calls', async () => {
+  it('keeps the text of an answer', async () => {
     const texts: unknown[] = [];
     const { dispatch, ask, facade } = open(async (request) => {
       const limits = { signal: request.signal, timeoutMs: 10_000, server: 'one', key: 'n' };
       texts.push(await request.ask?.('elicitation/create', '{}', limits));
       return { kind: 'result', text: '{"content":[]}' };
     });
-    const first = (await ask(call(1, { inputResponses: { n: answered('x') } }))) ?? none;
-    expect(first.result?.resultType).toBe('input_required');
+    const first = (await ask(call(1))) ?? none;
     const line = JSON.stringify(retry(2, first, { n: 'HERE' })).replace('"HERE"', '{"n": 12345678901234567890}');
     const { readMessage } = await import('../../adapters/rpc/message-parser.ts');
     await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
     expect(texts).toEqual([{ text: '{"n": 12345678901234567890}', value: { n: 12345678901234567000 }, exact: false }]);
     expect(facade.calls).toHaveLength(1);
+  });
+
+  it('is answered at once if the first request has an answer for its key', async () => {
+    const { ask } = open((request) => asking(request, ['a', 'b']));
+    const first = (await ask(call(1, { inputResponses: { a: answered('A'), c: answered('C') } }))) ?? none;
+    expect(Object.keys(first.result?.inputRequests as object)).toEqual(['b']);
+    const second = await ask(retry(2, first, { b: answered('B') }));
+    expect(JSON.parse(String(textOf(second)))).toEqual([answered('A'), answered('B')]);
   });
 
   it('is asked by tools/call, prompts/get and resources/read alone', async () => {
