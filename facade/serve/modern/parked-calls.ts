@@ -94,7 +94,8 @@ export class ParkedCall {
     const given = limits.key === undefined ? undefined : this.#given.get(limits.key);
     if (given !== undefined) return Promise.resolve(given);
     setImmediate(() => this.#wake?.());
-    return this.#open(`{"method":${JSON.stringify(method)},"params":${params}}`, limits);
+    const about = params === '{}' ? '' : `,"params":${params}`;
+    return this.#open(`{"method":${JSON.stringify(method)}${about}}`, limits);
   };
 
   #open(request: string, { signal, timeoutMs, key }: AskLimits): Promise<JsonDoc<JsonObject>> {
