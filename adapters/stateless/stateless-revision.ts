@@ -2,14 +2,16 @@
  * A server of revision 2026-07-28, which has no sessions: each request says who sends it, and one long request carries
  * the notifications of the server.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type MirroredArgument, mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { type InvalidDefinition, type UpstreamCall, UpstreamError } from '../port.ts';
 import { STATELESS_REVISION } from '../rpc/connection.ts';
 import { scanJson } from '../rpc/json-scan.ts';
 import { jsonMembers } from '../rpc/message-parser.ts';
 import type { Peer } from '../rpc/peer.ts';
 import { isObject, type JsonDoc, type JsonObject, JsonText } from '../rpc/wire-message.ts';
-import { type MirroredArgument, mirrorArguments, mirroredArguments, mirrorMethod } from './mirrored-headers.ts';
+import { mirrorArguments, mirrorMethod } from './mirrored-headers.ts';
 
 /** What a server said about itself in its answer to `server/discover`. */
 export interface Discovered {

@@ -1,5 +1,7 @@
 /** One tool as an agent sees it. */
 import type { Primitive } from '../../adapters/port.ts';
+import { type MirroredArgument, mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
+import { memoize } from '../../catalogs/text/collections.ts';
 import type { ListDecision, Reason } from '../../policies/port.ts';
 import type { ArgsShape } from '../call/validate.ts';
 import type { Route } from '../config/config.ts';
@@ -54,6 +56,18 @@ export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTo
       : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
   return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
 }
+
+/**
+ * Returns the arguments that clients repeat in HTTP headers, as the schema says that the client sees. Clients must not
+ * use a tool whose marks break the rules of the revision, so none is expected of it. Takes linear time, once for each
+ * definition.
+ */
+export const headerArgumentsOf = memoize(({ text }: ExposedTool): readonly MirroredArgument[] => {
+  if (!text.includes('x-mcp-header')) return [];
+  const { inputSchema } = JSON.parse(text) as { readonly inputSchema?: unknown };
+  const found = mirroredArguments(inputSchema);
+  return typeof found === 'string' ? [] : found;
+});
 
 /** Carries the policy's reasons for hiding a tool, as the cause of an error. Only the audit shows them. */
 export class HiddenBy extends Error {

@@ -2,12 +2,10 @@
  * The rows of requests that servers send to the client: sampling, elicitation and roots. Each is decided, limited and
  * recorded like a call. Its texts are cleaned before the client sees them, and the answer before the server does.
  */
-import { fileURLToPath } from 'node:url';
 import type { ServerAnswer } from '../../adapters/port.ts';
 import { isObject, type JsonDoc, type JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
-import { locate } from '../../catalogs/readers/path-location.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -41,6 +39,8 @@ export interface ServerRequest {
   readonly key?: string | undefined;
   readonly maxBytes: number;
   readonly redactor: Redactor;
+  /** Returns whether the policy lets the server know a root. */
+  readonly mayKnow: (uri: string) => Promise<boolean>;
   /** What the messages of a sampling request must match. Absent: any messages pass. */
   readonly template?: WrittenPrompt | undefined;
 }
@@ -52,6 +52,8 @@ const KINDS: ReadonlyMap<string, Kind> = new Map([
   ['roots/list', 'roots'],
 ]);
 const VERBS = { sampling: 'execute', elicitation: 'write', roots: 'read' } as const;
+/** The most roots of a client that a server gets. */
+const MAX_ROOTS = 64;
 const PARAMS = { type: 'object' };
 const VALIDATOR = createValidator(PARAMS);
 /** Words by which a form asks for a secret, in the name or the text of a field, or in its message. */
@@ -140,7 +142,7 @@ function lowerTo(asked: ServerRequest, kind: Kind): LowerStep {
       pathHandles: new CallPathHandles([]),
       destination: {
         kind: 'own',
-        answer: (limits) => askClient(asked, { kind, workspace: files.workspace, doc: bound.doc }, limits),
+        answer: (limits) => askClient(asked, { kind, doc: bound.doc }, limits),
       },
     }));
   };
@@ -189,13 +191,12 @@ function refuseSecrets(params: JsonObject): void {
 
 interface AskedDoc {
   readonly kind: Kind;
-  readonly workspace: string;
   readonly doc: JsonDoc<JsonObject>;
 }
 
 async function askClient(
-  { server, method, ask, signal, key }: ServerRequest,
-  { kind, workspace, doc }: AskedDoc,
+  { server, method, ask, signal, key, mayKnow }: ServerRequest,
+  { kind, doc }: AskedDoc,
   { hardTimeoutMs }: OwnLimits,
 ): Promise<ServerAnswer> {
   // A person must see which server asks: a client shows only the name of Tollgate.
@@ -209,23 +210,17 @@ async function askClient(
     server: server.name,
     key,
   })) as JsonDoc<ToolResult>;
-  return kind === 'roots' ? onlyInside(answer, workspace) : answer;
+  return kind === 'roots' ? onlyAllowed(answer, mayKnow) : answer;
 }
 
-/** A server learns only of roots that are the workspace, or in it. */
-function onlyInside({ value }: JsonDoc<ToolResult>, workspace: string): ServerAnswer {
-  const roots = Array.isArray(value.roots) ? (value.roots as readonly unknown[]) : [];
-  const inside = roots.filter((root) => isObject(root) && isInside(String(root.uri), workspace));
-  const kept = { roots: inside } as unknown as ToolResult;
+/** A server learns only of the roots that the policy allows it, each as a path. */
+async function onlyAllowed(answer: JsonDoc<ToolResult>, mayKnow: ServerRequest['mayKnow']): Promise<ServerAnswer> {
+  const { value } = answer;
+  const roots = Array.isArray(value.roots) ? (value.roots as readonly unknown[]).slice(0, MAX_ROOTS) : [];
+  const known = await Promise.all(roots.map((root) => isObject(root) && mayKnow(String(root.uri))));
+  if (Array.isArray(value.roots) && value.roots.length <= MAX_ROOTS && known.every((one) => one)) return answer;
+  const kept = { roots: roots.filter((_, at) => known[at]) } as unknown as ToolResult;
   return { text: JSON.stringify(kept), value: kept, exact: true };
-}
-
-function isInside(uri: string, workspace: string): boolean {
-  try {
-    return locate([workspace], fileURLToPath(uri)).inside;
-  } catch {
-    return false;
-  }
 }
 
 /** The answer goes to the server: registered secrets are redacted, and nothing else changes. */

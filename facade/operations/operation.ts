@@ -1,8 +1,9 @@
 /** The type of a row of the operation table: what one method of MCP does differently in the nine stages. */
+import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { EffectKind } from '../../policies/port.ts';
 import type { DecideSteps } from '../call/decide.ts';
 import type { ResolveStep } from '../call/resolve.ts';
-import type { ShapeStep } from '../call/shape.ts';
+import type { Shaped, ShapeStep } from '../call/shape.ts';
 
 /** One method of MCP. The other stages are the same for all methods. */
 export interface Operation extends DecideSteps {
@@ -11,4 +12,35 @@ export interface Operation extends DecideSteps {
   readonly resolve: ResolveStep;
   /** Stage 7. */
   readonly shape: ShapeStep;
+}
+
+/** The text of a result without content. */
+export const NO_CONTENT = '{}';
+
+/** An answer without content, as it leaves. */
+export const NOTHING: Shaped = {
+  text: NO_CONTENT,
+  sent: NO_CONTENT.length,
+  cut: false,
+  spilled: 0,
+  isError: false,
+  redactions: 0,
+  escaped: 0,
+  links: 0,
+};
+
+/**
+ * Returns the same operation, decided and recorded again but sent to no server: for a request that continues a call, and
+ * for a notification about what was allowed before.
+ */
+export function decidedOnly(operation: Operation): Operation {
+  return {
+    ...operation,
+    lower: (exposed, bound, context) =>
+      andThen(operation.lower(exposed, bound, context), (lowered) => ({
+        ...lowered,
+        destination: { kind: 'own', answer: async () => ({ text: NO_CONTENT, value: {}, exact: true }) },
+      })),
+    shape: () => NOTHING,
+  };
 }

@@ -9,14 +9,14 @@ import type { DecideSteps } from '../call/decide.ts';
 import type { EffectSource } from '../call/lowering/call-effect.ts';
 import type { LoweredCall, LoweringContext } from '../call/lowering/lowered-call.ts';
 import type { ResolveStep } from '../call/resolve.ts';
-import { type Shaped, type ShapeStep, shape } from '../call/shape.ts';
+import { type ShapeStep, shape } from '../call/shape.ts';
 import { type BindStep, type BoundArguments, bindArguments } from '../call/validate.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import { RESOURCE_READER, resourceForm } from '../output/result-forms.ts';
 import { Spills } from '../output/spills.ts';
-import type { Operation } from './operation.ts';
+import { decidedOnly, NOTHING, type Operation } from './operation.ts';
 
 /** Finds the server of the URI. */
 const resolveResource: ResolveStep = ({ resources }, { principal, session }, { args, signal }) => {
@@ -67,12 +67,12 @@ function sourceOf(server: string, tool: string, uri: string): EffectSource {
       ...(isFile && { paths: ['uri'] }),
       ...((scheme === 'http' || scheme === 'https') && { urls: ['uri'] }),
     },
-    args: { uri: isFile ? filePath(uri) : uri },
+    args: { uri: isFile ? filePathOf(uri) : uri },
   };
 }
 
-/** A file URI of another host, or with an encoded slash, has no path that rules could judge. */
-function filePath(uri: string): unknown {
+/** Returns the path of a file URI. One of another host, or with an encoded slash, has no path that rules could judge. */
+export function filePathOf(uri: string): unknown {
   try {
     return fileURLToPath(uri);
   } catch {
@@ -135,17 +135,6 @@ function shapeSubscription(note: (subscribed: Set<string>, key: string) => void)
   };
 }
 
-const NOTHING: Shaped = {
-  text: '{}',
-  sent: 2,
-  cut: false,
-  spilled: 0,
-  isError: false,
-  redactions: 0,
-  escaped: 0,
-  links: 0,
-};
-
 /** A spill never changes. */
 function lowerToServer(method: string): DecideSteps['lower'] {
   const lower = lowerTo(method);
@@ -168,12 +157,4 @@ export const RESOURCE_UNSUBSCRIBE: Operation = {
   shape: shapeSubscription((subscribed, key) => subscribed.delete(key)),
 };
 /** A notification about a resource that a client follows: decided as a subscription, and sent to no server. */
-export const RESOURCE_UPDATED: Operation = {
-  ...RESOURCE_READ,
-  lower: (exposed, bound, context) =>
-    andThen(lowerToServer('resources/subscribe')(exposed, bound, context), (lowered) => ({
-      ...lowered,
-      destination: { kind: 'own', answer: async () => ({ text: '{}', value: {}, exact: true }) },
-    })),
-  shape: () => NOTHING,
-};
+export const RESOURCE_UPDATED: Operation = decidedOnly(RESOURCE_SUBSCRIBE);

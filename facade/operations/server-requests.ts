@@ -2,14 +2,17 @@
 import { type AnswerServer, UpstreamError } from '../../adapters/port.ts';
 import { isObject, type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
+import { isoTime } from '../audit/audit-chain.ts';
 import { type CallDependencies, perform } from '../call/call.ts';
 import type { AskingCall, ServerRequestAnswers } from '../call/server-channel.ts';
 import type { AskClient } from '../serve/facade-port.ts';
 import { clientOperation, isSupported } from './client-operations.ts';
+import { filePathOf } from './resource-operation.ts';
 
-/** Requests that one call may make in all, and at once: one of each kind. */
+/** Requests that one call may make in all, and at once. */
 const MAX_ROUNDS = 10;
-const MAX_OPEN = 3;
+const MAX_OPEN = 2;
 const NO_PARAMS: JsonDoc<JsonObject> = { text: '{}', value: {}, exact: true };
 
 /** The requests of one call. */
@@ -75,7 +78,8 @@ export class ServerRequests implements ServerRequestAnswers {
       const maxBytes = capsOf(caller.principal).argBytes;
       const client = request.client ?? session.client;
       const template = this.#deps.promptTemplate(`${server.name}.${method}`);
-      const asked = { server, method, ask, signal, client, key, maxBytes, redactor, template };
+      const mayKnow = this.#mayKnow;
+      const asked = { server, method, ask, signal, client, key, maxBytes, redactor, template, mayKnow };
       const operation = clientOperation(asked);
       const run = request.meta?.['tollgate/run'];
       const reply = await perform(
@@ -98,4 +102,24 @@ export class ServerRequests implements ServerRequestAnswers {
       this.#open -= 1;
     }
   }
+
+  readonly #mayKnow = async (uri: string): Promise<boolean> => {
+    const { server, caller } = this.#call;
+    const { files, labels, policy, now } = this.#deps;
+    const source = { server: server.name, tool: 'roots/list', semantics: ROOT, args: { uri: filePathOf(uri) } };
+    const { effect, pathHandles } = await files.resolve(source);
+    pathHandles.close();
+    const { outcome } = await policy().call({
+      effect: { ...effect, kind: 'roots', asks: {} },
+      argsText: JSON.stringify({ uri }),
+      principal: caller.principal,
+      run: caller.run,
+      labels: labels.of(caller.session, caller.run),
+      time: isoTime(now()),
+    });
+    return outcome === 'allow';
+  };
 }
+
+/** What a root is for the policy. */
+const ROOT: Semantics = { verb: 'read', paths: ['uri'] };

@@ -159,7 +159,7 @@ export interface ShapeRequest {
   readonly validOutput?: ((value: unknown) => boolean) | undefined;
   /** Members under `tollgate/` for `_meta`, as JSON without braces, and those of the envelope. */
   readonly meta: string;
-  /** What the result is sent in. Absent: members of the server with these meanings stay. */
+  /** What the result is sent in. Absent for a revision without such members. */
   readonly envelope?: ResultEnvelope | undefined;
   /** True for primitives: the notes of their backends at the end are kept, whatever is cut before them. */
   readonly ownNotes: boolean;

@@ -64,17 +64,19 @@ interface Cleaned {
  */
 const PROTOCOL_MEMBERS = ['resultType', 'inputRequests', 'requestState', 'ttlMs', 'cacheScope'];
 
-function withoutProtocolMembers(doc: JsonText<ToolResult>): ToolResult | undefined {
-  if (PROTOCOL_MEMBERS.every((key) => doc.member(key) === undefined)) return undefined;
+/** Without an envelope, only a result of a revision that has these members loses them. */
+function withoutProtocolMembers(doc: JsonText<ToolResult>, { envelope }: ShapeRequest): ToolResult | undefined {
+  const telling = envelope === undefined ? PROTOCOL_MEMBERS.slice(0, 1) : PROTOCOL_MEMBERS;
+  if (telling.every((key) => doc.member(key) === undefined)) return undefined;
   return Object.fromEntries(Object.entries(doc.value).filter(([key]) => !PROTOCOL_MEMBERS.includes(key)));
 }
 
 function clean(doc: JsonText<ToolResult>, request: ShapeRequest): Cleaned {
-  const { form, notes, envelope } = request;
+  const { form, notes } = request;
   const content = doc.member(form.key);
   if (content !== undefined && !content.hasOnlyObjects)
     throw new TollgateError('UPSTREAM_INVALID', { detail: `The ${form.key} of the result is no list of objects.` });
-  const own = envelope === undefined ? undefined : withoutProtocolMembers(doc);
+  const own = withoutProtocolMembers(doc, request);
   const theirs = doc.strings.hasNestedMeta ? withoutForged(own ?? doc.value) : own;
   const { result = theirs, done } = cleanResult(doc, theirs, request);
   const changed = result === undefined || result === doc.value ? undefined : result;
@@ -97,7 +99,7 @@ function finish(
   const meta = metaOf(request.meta, done, cutting);
   const changed = cutting?.result ?? result;
   const made = changed === undefined ? withMeta(doc, meta) : serialise(doc, changed, meta);
-  const whole = request.envelope === undefined ? made : withMembers(made, request.envelope.members);
+  const whole = request.envelope === undefined ? made : withFirstMembers(made, request.envelope.members);
   const text = doc.exact ? whole : restoreExactNumbers(joinText(whole));
   return {
     text,
@@ -219,7 +221,7 @@ export function withMeta(doc: JsonText<ToolResult>, meta: string): WireText {
 }
 
 /** Returns the text of an object with further members at its beginning. `members`: JSON without braces. */
-export function withMembers(text: WireText, members: string): WireText {
+export function withFirstMembers(text: WireText, members: string): WireText {
   if (typeof text === 'string') return `{${members}${text === '{}' ? '' : ','}${text.slice(1)}`;
   const [first = '', ...rest] = text.filter((part) => part.length > 0);
   return [`{${members},`, typeof first === 'string' ? first.slice(1) : first.subarray(1), ...rest];

@@ -4,6 +4,7 @@ import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { Principal } from '../../policies/port.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
@@ -12,11 +13,12 @@ import { interruptionError } from '../call/refusal.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
+import { headerArgumentsOf } from '../exposure/exposed-tool.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
-import { type HeaderArgument, headerArgumentsOf } from '../exposure/header-arguments.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
+import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
 import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
 import type {
@@ -158,7 +160,8 @@ export class Gateway implements Facade {
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
-    const operation = operationOf(request.method);
+    const row = operationOf(request.method);
+    const operation = request.isContinued === true ? decidedOnly(row) : row;
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
   }
 
@@ -197,7 +200,7 @@ export class Gateway implements Facade {
   }
 
   /** A name that cannot be resolved has none: the call of it is refused and recorded. */
-  async headerArguments(session: Session, name: string): Promise<readonly HeaderArgument[]> {
+  async headerArguments(session: Session, name: string): Promise<readonly MirroredArgument[]> {
     try {
       const { exposed } = await this.#snapshot.within(async ({ nameTables }) =>
         nameTables.resolve(session.principal, name, session as OpenSession),

@@ -3,8 +3,8 @@ import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { Principal } from '../../policies/port.ts';
-import type { HeaderArgument } from '../exposure/header-arguments.ts';
 import type { Seals } from '../state/state-seals.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
@@ -65,7 +65,7 @@ export const LIST_METHODS = ['tools/list', 'resources/list', 'resources/template
 /** One of them. */
 export type ListMethod = (typeof LIST_METHODS)[number];
 
-/** Members that the revision of the client adds to a result, as JSON without braces; those of the server are removed. */
+/** Members that the revision of the client adds to a result, as JSON without braces. A server cannot set them. */
 export interface ResultEnvelope {
   /** Members of the result itself. */
   readonly members: string;
@@ -97,6 +97,8 @@ export interface CallRequest {
   readonly envelope?: ResultEnvelope;
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
+  /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
+  readonly isContinued?: true;
   /** The decision id of the call during which a server made this request. */
   readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */
@@ -149,7 +151,7 @@ export interface Facade {
   /** Seals texts that a client sends back. */
   readonly seals: Seals;
   /** Returns the arguments of a tool that a client repeats in headers; none for an unknown tool. Never rejects. */
-  headerArguments(session: Session, name: string): Promise<readonly HeaderArgument[]>;
+  headerArguments(session: Session, name: string): Promise<readonly MirroredArgument[]>;
   /** Called with notifications that belong to no request: for one session, or for all. */
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void;
   /**

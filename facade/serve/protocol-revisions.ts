@@ -8,7 +8,7 @@ import { isObject, type WireMessage } from '../../adapters/rpc/wire-message.ts';
  */
 export type Era = 'legacy' | 'modern';
 
-/** The revision that Tollgate offers to a client that begins with `initialize`, if it does not know the requested one. */
+/** The revision that Tollgate offers for `initialize`, if it does not know the requested one. */
 const OURS = '2025-11-25';
 
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
@@ -25,7 +25,7 @@ export const SUPPORTED_REVISIONS: readonly string[] = [...REVISIONS.keys()];
 /** The key of `_meta` with which a request names its revision. */
 export const REVISION_KEY = 'io.modelcontextprotocol/protocolVersion';
 
-/** Methods that only the modern era has. A request without its `_meta` is refused there, and not taken for a legacy one. */
+/** Methods that only the modern era has. Without its `_meta`, such a request is refused there. */
 const MODERN_METHODS: ReadonlySet<string> = new Set(['server/discover', 'subscriptions/listen']);
 
 /** Returns the era of a revision that a client names; a client that names none is legacy. Undefined: not supported. */
@@ -34,15 +34,16 @@ export function eraOf(revision: string | undefined): Era | undefined {
 }
 
 /**
- * Returns the era of one message. `initialize` is legacy, also after modern requests on the same connection: some
- * clients send it after `server/discover`. `header`: the value of MCP-Protocol-Version, over HTTP.
+ * Returns the era of one message. `initialize` begins a session, also after modern requests on the same connection:
+ * some clients send it after `server/discover`. With the `_meta` of the modern era it is an unknown method. `header`:
+ * the value of MCP-Protocol-Version, over HTTP.
  */
 export function eraOfMessage(message: WireMessage, header?: string): Era {
   if (message.kind !== 'request') return eraOf(header) ?? 'legacy';
   const { method, params } = message;
-  if (method === 'initialize') return 'legacy';
   const meta = params?.value._meta;
   const isModern = (isObject(meta) && Object.hasOwn(meta, REVISION_KEY)) || MODERN_METHODS.has(method);
+  if (method === 'initialize' && !isModern) return 'legacy';
   return isModern ? 'modern' : (eraOf(header) ?? 'legacy');
 }
 

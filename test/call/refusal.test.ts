@@ -38,10 +38,13 @@ describe('the reply to a refusal', () => {
     }
   });
 
-  it('uses error numbers outside the range of the specification', () => {
+  it('uses error numbers outside the range of the specification, or with its meaning', () => {
     const standard = new Set([-32700, -32600, -32601, -32602, -32603]);
-    for (const row of Object.values(ERRORS))
-      if ('rpc' in row && row.rpc !== undefined)
+    // MCP 2026-07-28, basic, error codes.
+    const defined = { HEADER_MISMATCH: -32020, CLIENT_CAPABILITY: -32021, WIRE_REVISION: -32022 };
+    expect(ERRORS).toMatchObject(Object.fromEntries(Object.entries(defined).map(([code, rpc]) => [code, { rpc }])));
+    for (const [code, row] of Object.entries(ERRORS))
+      if (!Object.hasOwn(defined, code) && 'rpc' in row && row.rpc !== undefined)
         expect(standard.has(row.rpc) || (row.rpc <= -32000 && row.rpc >= -32019)).toBe(true);
   });
 

@@ -1,6 +1,6 @@
 /** Starts the fixture of the conformance suite, a server that implements every feature of MCP. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -38,10 +38,20 @@ export function prepareFixture(folder: string, root: string): FixtureFiles {
         'Set TOLLGATE_CORPORA to the folder that contains conformance/, and run the command again.',
     );
   mkdirSync(folder, { recursive: true });
-  for (const file of Object.values(FILES)) copyFileSync(path.join(source, file), path.join(folder, file));
+  copyFileSync(path.join(source, FILES.http), path.join(folder, FILES.http));
+  const stdio = readFileSync(path.join(source, FILES.stdio), 'utf8');
+  writeFileSync(
+    path.join(folder, FILES.stdio),
+    stdio.replace(/modernHandler\.notify\.(tools|prompts)Changed\(\)/g, announce),
+  );
   writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}\n');
   symlinkSync(path.join(CONFORMANCE_PACKAGES, 'node_modules'), path.join(folder, 'node_modules'));
   return { folder, http: path.join(folder, FILES.http), stdio: path.join(folder, FILES.stdio) };
+}
+
+/** The copy over stdio refers to the HTTP handler, which it does not have. The server itself can announce changes. */
+function announce(_call: string, list: string): string {
+  return `mcpServer.send${list === 'tools' ? 'Tool' : 'Prompt'}ListChanged()`;
 }
 
 /** A running fixture. */

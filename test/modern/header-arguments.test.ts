@@ -1,7 +1,6 @@
 /** Tests which arguments of a tool a client repeats in headers. */
 import { describe, expect, it } from 'vitest';
-import type { ExposedTool } from '../../facade/exposure/exposed-tool.ts';
-import { headerArgumentsOf } from '../../facade/exposure/header-arguments.ts';
+import { type ExposedTool, headerArgumentsOf } from '../../facade/exposure/exposed-tool.ts';
 import { verifies } from '../verifies.ts';
 
 const marked = (inputSchema: unknown) =>
@@ -19,16 +18,17 @@ describe('the arguments that are repeated in headers' + verifies('PR-M07'), () =
         },
       }),
     ).toEqual([
-      { path: ['region'], header: 'mcp-param-region' },
-      { path: ['at', 'zone'], header: 'mcp-param-zone-1' },
+      { path: ['region'], header: 'Region' },
+      { path: ['at', 'zone'], header: 'Zone-1' },
     ]);
   });
 
   it.each([
     ['a schema without marks', { type: 'object' }],
     ['no schema', undefined],
-    ['a mark that is no token', { properties: { a: { 'x-mcp-header': 'a b' } } }],
+    ['a mark that is no token', { properties: { a: { type: 'string', 'x-mcp-header': 'a b' } } }],
     ['a mark that is no text', { properties: { a: { 'x-mcp-header': 7 } } }],
+    ['a mark on a number', { properties: { a: { type: 'number', 'x-mcp-header': 'A' } } }],
     ['a mark in a list', { properties: { a: { items: { 'x-mcp-header': 'A' } } } }],
     ['a mark in a choice', { anyOf: [{ properties: { a: { 'x-mcp-header': 'A' } } }] }],
   ])('are none for %s', (_name, schema) => {

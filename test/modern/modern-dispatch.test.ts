@@ -214,7 +214,7 @@ describe('headers over HTTP' + verifies('PR-M07'), () => {
     [{ a: 1 }, '[object Object]', false],
   ])('the argument %j with the header %j: %s', async (value, header, accepted) => {
     const { facade, post } = modernBench();
-    facade.headers = [{ path: ['at', 'region'], header: 'mcp-param-region' }];
+    facade.headers = [{ path: ['at', 'region'], header: 'Region' }];
     const request = call(1, { arguments: { at: value === undefined ? {} : { region: value } } });
     const { answer } = post(request, { ...headersOf(request), 'mcp-param-region': header, 'mcp-param-other': 'x' });
     expect((await answer)?.error?.code).toBe(accepted ? undefined : -32020);
@@ -223,7 +223,7 @@ describe('headers over HTTP' + verifies('PR-M07'), () => {
 
   it('are not looked at over stdio', async () => {
     const { facade, ask } = modernBench();
-    facade.headers = [{ path: ['a'], header: 'mcp-param-a' }];
+    facade.headers = [{ path: ['a'], header: 'a' }];
     expect(await ask(call(1))).toHaveProperty('result');
   });
 });

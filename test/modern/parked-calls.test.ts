@@ -74,20 +74,23 @@ describe('a question of a server' + verifies('PR-M09'), () => {
     expect(await ask(retry(3, second, { two: answered('y') }))).toHaveProperty('result.resultType', 'complete');
   });
 
-  it('keeps the text of an answer, and gets answers without a state only as new calls', async () => {
+  it('keeps the text of an answer, and uses answers by key that come with the first request', async () => {
     const texts: unknown[] = [];
     const { dispatch, ask, facade } = open(async (request) => {
       const limits = { signal: request.signal, timeoutMs: 10_000, server: 'one', key: 'n' };
       texts.push(await request.ask?.('elicitation/create', '{}', limits));
       return { kind: 'result', text: '{"content":[]}' };
     });
-    const first = (await ask(call(1, { inputResponses: { n: answered('x') } }))) ?? none;
+    const given = await ask(call(9, { inputResponses: { n: answered('x'), other: {} } }));
+    expect(given?.result?.resultType).toBe('complete');
+    expect(texts.splice(0)).toMatchObject([{ value: answered('x') }]);
+    const first = (await ask(call(1))) ?? none;
     expect(first.result?.resultType).toBe('input_required');
     const line = JSON.stringify(retry(2, first, { n: 'HERE' })).replace('"HERE"', '{"n": 12345678901234567890}');
     const { readMessage } = await import('../../adapters/rpc/message-parser.ts');
     await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
     expect(texts).toEqual([{ text: '{"n": 12345678901234567890}', value: { n: 12345678901234567000 }, exact: false }]);
-    expect(facade.calls).toHaveLength(1);
+    expect(facade.calls).toHaveLength(2);
   });
 
   it('is asked by tools/call, prompts/get and resources/read alone', async () => {

@@ -82,8 +82,9 @@ describe('a result in an envelope' + verifies('PR-M14', 'PR-M02'), () => {
 
   it('is none for a client of another revision', async () => {
     const { envelope: _, ...request } = REQUEST;
-    const { text, enveloped } = await shaped('{"resultType":"complete","content":[]}', request);
-    expect([joinText(text).startsWith('{"_meta":'), enveloped]).toEqual([true, undefined]);
-    expect(joinText(text)).toContain('"resultType":"complete","content":[]');
+    const { text, enveloped } = await shaped('{"resultType":"complete","ttlMs":5,"content":[]}', request);
+    expect([Object.keys(JSON.parse(joinText(text)) as object), enveloped]).toEqual([['content', '_meta'], undefined]);
+    const plain = await shaped('{"ttlMs":5,"content":[]}', request);
+    expect(joinText(plain.text)).toContain('"ttlMs":5,"content":[]');
   });
 });

@@ -260,14 +260,15 @@ describe('addresses that a server wants opened' + verifies('PR-17'), () => {
 });
 
 describe('roots', () => {
-  it('are told only if they are in the workspace', async () => {
-    facade = await open({ ask: [{ method: 'roots/list' }] });
-    const inside = { uri: `file://${facade.folder}/workspace`, name: 'w' };
+  it('are told only if the policy allows each as a path' + verifies('PR-24'), async () => {
+    const inside = { id: 'inside', outcome: 'deny', when: { kind: 'roots', insideWorkspace: false } };
+    facade = await open({ ask: [{ method: 'roots/list' }] }, { rules: [TOOLS, ASKS, inside] });
+    const root = { uri: `file://${facade.folder}/workspace`, name: 'w' };
     const client = await facade.connect({
       capabilities: CLIENT,
-      answers: { 'roots/list': { result: { roots: [inside, { uri: 'file:///etc' }] } } },
+      answers: { 'roots/list': { result: { roots: [root, { uri: 'file:///etc' }] } } },
     });
-    expect(JSON.parse(text(await client.request('tools/call', CALL)))).toEqual({ roots: [inside] });
+    expect(JSON.parse(text(await client.request('tools/call', CALL)))).toEqual({ roots: [root] });
   });
 });
 

@@ -37,7 +37,7 @@
  *    59                token passthrough           security/caller-attacks, http/remote-connection
  *    60                session of another          serve/http-listener, serve/http-sessions; spills of another:
  *                                              security/caller-attacks, output/result-shape
- *    61                era of 2026-07-28           later
+ *    61                era of 2026-07-28           stories/stateless-stories, test/modern
  *    URLs and addresses that two programs read differently: security-sandbox/ambiguous-addresses; a tunnel that
  *                                              carries requests for another host: security-sandbox/connect-tunnels
  *    62                addresses of OAuth          oauth/sign-in; a browser without a shell: oauth/sign-in-commands

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { LogLevel } from '../../adapters/port.ts';
 import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
-import type { HeaderArgument } from '../../facade/exposure/header-arguments.ts';
+import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { CallRequest, ClientNotice, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
 import { createSeals, type Seals } from '../../facade/state/state-seals.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -88,8 +88,8 @@ export class FakeFacade implements Facade {
   }
 
   readonly seals: Seals = createSeals(new FakeValues(), Date.now);
-  headers: readonly HeaderArgument[] = [];
-  async headerArguments(): Promise<readonly HeaderArgument[]> {
+  headers: readonly MirroredArgument[] = [];
+  async headerArguments(): Promise<readonly MirroredArgument[]> {
     return this.headers;
   }
 
@@ -103,6 +103,7 @@ export class FakeFacade implements Facade {
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
+    if (request.isContinued === true) return Promise.resolve({ kind: 'result', text: '{}' });
     this.calls.push({ session, request });
     return this.onCall(request, session);
   }

@@ -5,10 +5,11 @@ import path from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ServerNotice } from '../../adapters/port.ts';
-import { headerValue, mirroredArguments } from '../../adapters/stateless/mirrored-headers.ts';
+import { headerValue } from '../../adapters/stateless/mirrored-headers.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { type Bench, callOf, chaos, codeOf, refusalOf, serve, textOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
 
@@ -94,6 +95,8 @@ describe.each([
       [`${KEY}clientCapabilities`]: { elicitation: {} },
       [`${KEY}logLevel`]: 'warning',
     });
+    const own = await textOf(server, callOf('echo', args, { clientCapabilities: { roots: {} } }));
+    expect((JSON.parse(own) as Sent).params._meta[`${KEY}clientCapabilities`]).toEqual({ roots: {} });
     const logs: unknown[] = [];
     const onLog = ({ value }: { readonly value: unknown }): unknown => logs.push(value);
     await server.call(callOf('log', {}, { onLog }));

@@ -3,9 +3,10 @@ import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
 import { jsonMembers } from '../../../adapters/rpc/message-parser.ts';
 import { isObject, type JsonDoc, type JsonObject, JsonText } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { NO_CONTENT } from '../../operations/operation.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade-port.ts';
 import { PARK_MS, type ParkedCall, ParkedCalls, type RequestChannel } from './parked-calls.ts';
-import { openState, type StateParts, sealState } from './request-states.ts';
+import { openRequestState, type StateParts, sealRequestState } from './request-states.ts';
 import { inputRequiredText } from './result-envelope.ts';
 import type { StatelessRequest } from './stateless-request.ts';
 
@@ -39,22 +40,29 @@ export class AskingCalls {
   /** Makes a call. `asked.signal` ends it while this request waits. */
   begin(request: StatelessRequest, asked: CallRequest, channel: RequestChannel): Promise<CallTurn> {
     const revision = this.#facade.revision();
-    const call = this.#calls.open({ revision, channel, perform: (parked) => this.#perform(parked, asked) });
+    const given = responsesIn(request.message.params);
+    const call = this.#calls.open({ revision, channel, given, perform: (parked) => this.#perform(parked, asked) });
     return this.#next(call, request, { channel, signal: asked.signal });
   }
 
   /** Continues a call with the answers of the client. A state that is not accepted is refused and recorded. */
   async resume(request: StatelessRequest, asked: CallRequest, channel: RequestChannel): Promise<CallTurn> {
     const { params } = request.message;
-    const state = await openState(this.#states, params?.value.requestState, request);
+    const state = await openRequestState(this.#states, params?.value.requestState, request);
     const call = state === undefined ? undefined : this.#calls.find(state.call);
-    // From here to the end of `#next`, no other request can use the state: the call is no longer parked.
+    // With a channel, the call is no longer parked, so no other request can use the state.
     const isNext = call?.isParked === true && call.round === state?.round && call.server === state.server;
     const isDecided = call?.revision === this.#facade.revision();
     if (isNext && !isDecided)
       call.cancel.abort(new TollgateError('CANCELLED', { detail: 'The policy changed while the call was parked.' }));
     if (!isNext || !isDecided)
       return { kind: 'answer', reply: await this.#refuse(asked, new TollgateError('INPUT_STATE')) };
+    call.channel = channel;
+    const decided = await this.#facade.perform(this.#session, { ...asked, isContinued: true });
+    if (decided.kind === 'error' || decided.text !== NO_CONTENT) {
+      call.cancel.abort(new TollgateError('CANCELLED', { detail: 'The call was refused when it was continued.' }));
+      return { kind: 'answer', reply: decided };
+    }
     call.answer(responsesIn(params));
     return this.#next(call, request, { channel, signal: asked.signal });
   }
@@ -77,7 +85,7 @@ export class AskingCalls {
       if (turn.kind === 'questions')
         return {
           kind: 'questions',
-          text: inputRequiredText(turn.requests, await sealState(this.#states, call, request)),
+          text: inputRequiredText(turn.requests, await sealRequestState(this.#states, call, request)),
         };
       this.#calls.close(call);
       return turn;

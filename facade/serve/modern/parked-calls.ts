@@ -35,6 +35,8 @@ interface Question {
 
 /** What a call begins with. `perform` makes it, and never rejects. */
 export interface NewCall {
+  /** Answers that came with the first request, by key. They are used when the server asks. */
+  readonly given: ReadonlyMap<string, JsonDoc<JsonObject>>;
   readonly revision: string;
   readonly channel: RequestChannel;
   readonly perform: (call: ParkedCall) => Promise<Reply>;
@@ -57,13 +59,15 @@ export class ParkedCall {
   readonly done: Promise<void>;
   readonly #admits: () => boolean;
   readonly #questions = new Map<string, Question>();
+  readonly #given: NewCall['given'];
   #reply: Reply | undefined;
   #wake: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   /** `admits` tells whether one more call may be parked. */
-  constructor({ revision, channel, perform }: NewCall, admits: () => boolean) {
+  constructor({ revision, channel, perform, given }: NewCall, admits: () => boolean) {
     this.revision = revision;
+    this.#given = given;
     this.channel = channel;
     this.#admits = admits;
     this.done = perform(this).then((reply) => {
@@ -87,8 +91,11 @@ export class ParkedCall {
     if (this.round >= MAX_ROUNDS || !(this.isHeld || this.#admits()))
       return Promise.reject(new TollgateError('RATE_LIMITED'));
     this.server = limits.server;
+    const given = limits.key === undefined ? undefined : this.#given.get(limits.key);
+    if (given !== undefined) return Promise.resolve(given);
     setImmediate(() => this.#wake?.());
-    return this.#open(`{"method":${JSON.stringify(method)},"params":${params}}`, limits);
+    const about = params === '{}' ? '' : `,"params":${params}`;
+    return this.#open(`{"method":${JSON.stringify(method)}${about}}`, limits);
   };
 
   #open(request: string, { signal, timeoutMs, key }: AskLimits): Promise<JsonDoc<JsonObject>> {

@@ -22,7 +22,7 @@ export interface StateParts {
 }
 
 /** Returns the state for the next request of a call. */
-export function sealState(
+export function sealRequestState(
   { seals, session, now }: StateParts,
   call: ParkedCall,
   request: StatelessRequest,
@@ -33,7 +33,7 @@ export function sealState(
 }
 
 /** Returns undefined for a state that was not given out for this request, or that has expired. */
-export async function openState(
+export async function openRequestState(
   { seals, session, now }: StateParts,
   state: unknown,
   request: StatelessRequest,

@@ -1,6 +1,6 @@
-/** What every result of revision 2026-07-28 says besides its content: its type, the server, and how long it may be kept. */
+/** What each result of revision 2026-07-28 says besides its content: its type, who answers, whether it may be kept. */
 import { isObject, type JsonObject, joinText, type WireText } from '../../../adapters/rpc/wire-message.ts';
-import { withMembers } from '../../output/result-shape.ts';
+import { withFirstMembers } from '../../output/result-shape.ts';
 import type { Reply, ResultEnvelope } from '../facade-port.ts';
 import { VERSION } from '../version.ts';
 
@@ -28,7 +28,7 @@ export function envelopeOf(method: string): ResultEnvelope {
 
 /** Returns a result of Tollgate itself in an envelope. `text` has no members that an envelope has, and no `_meta`. */
 export function enveloped(text: WireText, { members, meta }: ResultEnvelope): WireText {
-  return withMembers(text, `${members},"_meta":{${meta}}`);
+  return withFirstMembers(text, `${members},"_meta":{${meta}}`);
 }
 
 /** Returns the text of a result. Shaped results are in their envelope; others are short, and Tollgate's own. */
@@ -36,7 +36,7 @@ export function completeResult(reply: Extract<Reply, { kind: 'result' }>, envelo
   if (reply.enveloped === true) return reply.text;
   const { _meta, ...result } = JSON.parse(joinText(reply.text)) as JsonObject;
   const whole = { ...result, _meta: { ...(isObject(_meta) && _meta), ...SERVER_INFO } };
-  return withMembers(JSON.stringify(whole), envelope.members);
+  return withFirstMembers(JSON.stringify(whole), envelope.members);
 }
 
 /** Returns the result that asks the client. `requests`: the JSON of each request, by key. */

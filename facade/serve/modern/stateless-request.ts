@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import { isObject, type JsonObject, type WireMessage } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { HeaderArgument } from '../../exposure/header-arguments.ts';
+import type { MirroredArgument } from '../../../catalogs/schemas/mirrored-arguments.ts';
 import { type CallParams, readCall } from '../legacy-dispatch.ts';
 import { eraOf, REVISION_KEY, SUPPORTED_REVISIONS } from '../protocol-revisions.ts';
 
@@ -95,11 +95,12 @@ function mismatch(header: string, fault: string): TollgateError {
  * HEADER_MISMATCH.
  */
 export function checkArgumentHeaders(
-  marked: readonly HeaderArgument[],
+  marked: readonly MirroredArgument[],
   args: unknown,
   headers: IncomingHttpHeaders,
 ): void {
-  for (const { path, header } of marked) {
+  for (const { path, header: name } of marked) {
+    const header = `mcp-param-${name.toLowerCase()}`;
     const value = path.reduce<unknown>(
       (at, key) => (isObject(at) && Object.hasOwn(at, key) ? at[key] : undefined),
       args,
