@@ -93,6 +93,14 @@ describe('a question of a server' + verifies('PR-M09'), () => {
     expect(facade.calls).toHaveLength(2);
   });
 
+  it('is answered at once if the first request has an answer for its key', async () => {
+    const { ask } = open((request) => asking(request, ['a', 'b']));
+    const first = (await ask(call(1, { inputResponses: { a: answered('A'), c: answered('C') } }))) ?? none;
+    expect(Object.keys(first.result?.inputRequests as object)).toEqual(['b']);
+    const second = await ask(retry(2, first, { b: answered('B') }));
+    expect(JSON.parse(String(textOf(second)))).toEqual([answered('A'), answered('B')]);
+  });
+
   it('is asked by tools/call, prompts/get and resources/read alone', async () => {
     const { ask, facade } = open(async () => ({ kind: 'result', text: '{}' }));
     await ask(stateless(1, 'completion/complete', { ref: {}, argument: {} }));
