@@ -197,7 +197,6 @@ const FORM = {
 describe('a task of a server of revision 2026-07-28' + verifies('PR-T07'), () => {
   const modern = (answers: ProtocolServer['answers']): ProtocolServer['answers'] => ({
     'server/discover': raw(MODERN),
-    initialize: { error: '{"code":-32601,"message":"no sessions"}' },
     'tools/list': raw({ resultType: 'complete', tools: [tool('long'), tool('short')], ttlMs: 0 }),
     'tools/call': raw(flat('working', { resultType: 'task' })),
     'tasks/get': [raw(flat('working')), raw(flat('completed', { result: RESULT }))],
