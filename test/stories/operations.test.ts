@@ -25,9 +25,18 @@ interface OperationStory {
 
 const file = path.join(import.meta.dirname, 'operations', 'operations.yaml');
 const stories = parse(readFileSync(file, 'utf8')) as OperationStory[];
-const CAPABILITIES = { tools: {}, resources: { subscribe: true }, prompts: {}, completions: {}, logging: {} };
+const CAPABILITIES = {
+  tools: {},
+  resources: { subscribe: true },
+  prompts: {},
+  completions: {},
+  logging: {},
+  tasks: { requests: { tools: { call: {} } } },
+};
 const LISTS = {
-  'tools/list': { raw: JSON.stringify({ tools: [tool('act')] }) },
+  'tools/list': {
+    raw: JSON.stringify({ tools: [tool('act'), tool('long', { execution: { taskSupport: 'required' } })] }),
+  },
   'prompts/list': { raw: '{"prompts":[{"name":"sum","arguments":[{"name":"text","required":true}]}]}' },
 };
 const CONFIG = {
@@ -63,7 +72,7 @@ describe.each(['stdio', 'http'] as const)('the stories of operations, with a ser
   beforeAll(async () => {
     const settings = {
       asks: ['sampling', 'elicitation', 'roots'],
-      semantics: { act: 'read' },
+      semantics: { act: 'read', long: 'read' },
       ...(transport === 'stdio' ? { env: { KEY: '${KEY}' } } : { headers: { 'x-key': '${KEY}' } }),
     };
     facade = await startProtocol({ docs: { ...docs(), settings }, mail: {} }, CONFIG, {
