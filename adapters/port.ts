@@ -84,6 +84,13 @@ export interface VisibleServer {
  */
 export type AnswerServer = (method: string, params: JsonDoc<JsonObject> | undefined, key?: string) => Promise<string>;
 
+/** What a server says about the task as which it runs a call. */
+export interface TaskNote {
+  /** The task waits for input of the client. */
+  readonly isWaiting: boolean;
+  readonly message: string | undefined;
+}
+
 /** One call to a server. The adapter sends `args.text` unchanged, with its own request id and progress token. */
 export interface UpstreamCall {
   /** Any other method than `tools/call` has all of its params in `args`. Default: `tools/call`. */
@@ -139,6 +146,10 @@ export interface UpstreamCall {
   readonly retry?: string | undefined;
   /** The lowest level of log messages that the caller wants, for servers that each request must tell. */
   readonly logLevel?: LogLevel | undefined;
+  /** Asks a server that offers tasks to run the tool as a task. The call still ends with the result of the tool. */
+  readonly asTask?: boolean | undefined;
+  /** Called when the server runs the tool as a task, and with each state of it. */
+  readonly onTask?: ((note: TaskNote) => void) | undefined;
   /** Gets the params of log messages of the server during this call. */
   readonly onLog?: ((params: JsonDoc<JsonObject>) => void) | undefined;
 }

@@ -87,6 +87,8 @@ export class Peer {
   /** Requests of the server that wait for an answer. */
   private asked = 0;
   private readonly refused: RefusedRequests;
+  /** The listeners to the progress of answered requests. */
+  private readonly followed = new Map<number, (params: Readonly<Record<string, unknown>>) => void>();
 
   constructor(link: PeerLink, events: PeerEvents) {
     this.link = link;
@@ -135,6 +137,14 @@ export class Peer {
     await this.link.send(
       `{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`,
     );
+  }
+
+  /**
+   * Passes on progress of a request also after its answer, because its work goes on as a task. Returns what ends that.
+   */
+  follow(id: number, onProgress: (params: Readonly<Record<string, unknown>>) => void): () => void {
+    this.followed.set(id, onProgress);
+    return () => void this.followed.delete(id);
   }
 
   /** Handles one message of the server. Messages must come in the order of arrival. `during`: see ConnectionEvents. */
@@ -281,6 +291,8 @@ export class Peer {
     const id = ownId(progressToken);
     if (id !== undefined && this.abandoned.has(id)) return;
     const call = id === undefined ? undefined : this.pending.get(id);
+    const follower = id === undefined || call !== undefined ? undefined : this.followed.get(id);
+    if (follower !== undefined) return follower(rest);
     if (call === undefined || !call.progress(rest)) this.events.onDropped();
   }
 }

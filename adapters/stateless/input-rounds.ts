@@ -34,12 +34,21 @@ export async function answerInput(
   return result;
 }
 
-/** Returns the members `inputResponses` and `requestState`. The state goes back as its bytes. */
-async function answersTo(result: JsonText<JsonObject>, answer: AnswerServer): Promise<string> {
+/**
+ * Returns the members `inputResponses` and `requestState`. The state goes back as its bytes. `answered`: the keys that
+ * need no answer any more; those of the answers are added.
+ */
+export async function answersTo(
+  result: JsonText<JsonObject>,
+  answer: AnswerServer,
+  answered: Set<string> = new Set(),
+): Promise<string> {
   const [asked, state] = [textOf(result, 'inputRequests') ?? '{}', textOf(result, 'requestState')];
   const requests = membersOf(asked);
   if (requests.length > MAX_ASKED) throw invalid(`asked for more than ${MAX_ASKED} inputs at once`);
-  const asking = requests.map(async ({ key, text }) => {
+  const open = requests.filter(({ key }) => !answered.has(key));
+  for (const { key } of open) answered.add(key);
+  const asking = open.map(async ({ key, text }) => {
     const { method, params } = Object.fromEntries(membersOf(text).map((member) => [member.key, member.text]));
     const name: unknown = JSON.parse(method ?? 'null');
     if (typeof name !== 'string') throw invalid('asked for input without a method');
@@ -51,7 +60,8 @@ async function answersTo(result: JsonText<JsonObject>, answer: AnswerServer): Pr
   return [...responses, ...(state === undefined ? [] : [`"requestState":${state}`])].join(',');
 }
 
-function textOf(result: JsonText<JsonObject>, key: string): string | undefined {
+/** Returns the text of a member; undefined if there is none. */
+export function textOf(result: JsonText<JsonObject>, key: string): string | undefined {
   const member = result.member(key);
   return member === undefined ? undefined : result.slice(member.start, member.end);
 }

@@ -36,6 +36,7 @@ type Headers = Readonly<Record<string, string>>;
 type Tool = { readonly name: string; readonly inputSchema?: unknown };
 
 const KEY = 'io.modelcontextprotocol/';
+const TASKS = `${KEY}tasks`;
 /** Pauses before the server is asked for its notifications again. */
 const [FIRST_PAUSE_MS, LAST_PAUSE_MS] = [1000, 30_000];
 /** What a server may report about its lists, by the capability that declares it. */
@@ -79,12 +80,18 @@ export class StatelessRevision {
     };
   }
 
-  /** Returns the members of `_meta` that each request must have. Without a level, the server must not log. */
-  envelope({ logLevel, clientCapabilities }: EnvelopeParts = {}): JsonObject {
+  /**
+   * Returns the members of `_meta` that each request must have. Without a level, the server must not log. `mayBeTask`:
+   * a server that offers tasks may answer with one (extension io.modelcontextprotocol/tasks).
+   */
+  envelope({ logLevel, clientCapabilities }: EnvelopeParts = {}, mayBeTask = false): JsonObject {
+    const { extensions } = this.#offers;
+    const isTask = mayBeTask && isObject(extensions) && isObject(extensions[TASKS]);
+    const capabilities = clientCapabilities ?? this.#parts.capabilities();
     return {
       [`${KEY}protocolVersion`]: STATELESS_REVISION,
       [`${KEY}clientInfo`]: this.#parts.clientInfo,
-      [`${KEY}clientCapabilities`]: clientCapabilities ?? this.#parts.capabilities(),
+      [`${KEY}clientCapabilities`]: { ...capabilities, ...(isTask && { extensions: { [TASKS]: {} } }) },
       ...(logLevel !== undefined && { [`${KEY}logLevel`]: logLevel }),
     };
   }

@@ -35,8 +35,8 @@ export interface AdapterOptions extends ProcessConnectionOptions {
    */
   readonly capabilities?: (name: string, scope?: string) => JsonObject;
   /**
-   * Returns true if a session with the server comes first. Absent: a revision without sessions, if the server offers one.
-   * `scope` as above.
+   * Returns true if a session with the server comes first. Absent: a revision without sessions, if the server offers
+   * one. `scope` as above.
    */
   readonly prefersSession?: (name: string, scope?: string) => boolean;
   /** Called with what a server says without a request, unless it belongs to one call. `scope` as above. */

@@ -24,6 +24,7 @@ import { appendMembers, type StatelessRevision, withoutEnvelope } from '../state
 import { type Handshake, type HandshakeMemory, shakeHands } from './handshake.ts';
 import type { RefusedRequestEvent } from './server-events.ts';
 import { type DefinitionList, readServerList, readToolList } from './tool-list.ts';
+import { callAsTask, followStatelessTask, isStatelessTask, taskMember, taskRequests } from './upstream-task.ts';
 
 /** The events of a session. */
 export interface SessionEvents {
@@ -219,9 +220,11 @@ export class UpstreamSession {
   call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
     this.calls.add(running);
     const answer =
-      this.stateless === undefined
-        ? this.peer.request(callRequest(call, running))
-        : this.callStateless(this.stateless, call, running);
+      this.stateless !== undefined
+        ? this.callStateless(this.stateless, call, running)
+        : call.asTask === true && this.has('tasks.requests.tools.call')
+          ? callAsTask(this.peer, call, callRequest({ ...call, retry: taskMember(call) }, running))
+          : this.peer.request(callRequest(call, running));
     return answer.then(
       (result) => this.refuseRequest(result as JsonDoc<ToolResult>, call),
       (thrown: unknown) => this.refuseUrls(thrown, call),
@@ -242,17 +245,23 @@ export class UpstreamSession {
     const params = method === 'tools/call' ? { name: call.tool, arguments: call.args.value } : call.args.value;
     const headers = stateless.headers(method, params);
     const deadline = performance.now() + call.hardTimeoutMs;
+    const envelope = stateless.envelope(call, method === 'tools/call');
     const send = (retry = call.retry): Promise<JsonDoc<JsonObject>> => {
-      const meta = { ...call.meta, ...stateless.envelope(call) };
+      const meta = { ...call.meta, ...envelope };
       const hardTimeoutMs = Math.max(1, deadline - performance.now());
       return this.peer.request({ ...callRequest({ ...call, meta, retry, hardTimeoutMs }, running), headers });
     };
-    const result = await send();
-    if (takesInputRequired === true || onRequest === undefined)
-      return asksForInput(result) ? result : withoutEnvelope(result);
-    const answer: AnswerServer = (asked, about, key) =>
-      withinDeadline(onRequest(asked, about, key), call.signal, deadline);
-    return withoutEnvelope(await answerInput(result, send, answer));
+    const answer: AnswerServer | undefined =
+      onRequest && ((asked, about, key) => withinDeadline(onRequest(asked, about, key), call.signal, deadline));
+    const first = await send();
+    const result = takesInputRequired === true || answer === undefined ? first : await answerInput(first, send, answer);
+    if (asksForInput(result)) return result;
+    if (method !== 'tools/call' || !isStatelessTask(result)) return withoutEnvelope(result);
+    const request = taskRequests(this.peer, callRequest(call, running), (about, asked) => ({
+      params: appendMembers(asked, [`"_meta":${JSON.stringify(envelope)}`]),
+      headers: stateless.headers(about, JSON.parse(asked) as JsonObject),
+    }));
+    return withoutEnvelope(await followStatelessTask(result, call, { request, answer, deadline }));
   }
 
   /** An error that asks the client to open URLs passes only to a caller that can decide about it. */

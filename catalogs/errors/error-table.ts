@@ -44,6 +44,12 @@ export const ERRORS = {
     'Call resources/list or resources/templates/list and use a URI from it.',
   ),
   UNKNOWN_PROMPT: rpc(-32602, 'There is no prompt of this name.', 'Call prompts/list and use a name from it.'),
+  UNKNOWN_TASK: rpc(
+    -32602,
+    'There is no task of this id.',
+    'Use the id that the call returned, in the same session, before the task expires.',
+  ),
+  TASK_ENDED: rpc(-32602, 'The task has ended already.', 'Get its result with tasks/result.'),
   FORM_ASKS_SECRET: rpc(
     -32013,
     'The form of the server asks for a secret, so no one was asked.',

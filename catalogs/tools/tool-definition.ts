@@ -12,6 +12,15 @@ export interface RawTool {
   readonly [key: string]: unknown;
 }
 
+/** Whether a tool runs as a task of its server (MCP 2025-11-25, basic/utilities/tasks). */
+export type TaskSupport = 'optional' | 'required';
+
+/** Returns what a definition says about tasks; undefined if the tool does not run as a task. */
+export function taskSupportOf(tool: RawTool | undefined): TaskSupport | undefined {
+  const { taskSupport } = (tool?.execution ?? {}) as { readonly taskSupport?: unknown };
+  return taskSupport === 'optional' || taskSupport === 'required' ? taskSupport : undefined;
+}
+
 /** What a call does, from harmless to dangerous. A tool that no one has classified counts as `destructive`. */
 export type Verb = 'read' | 'write' | 'destructive' | 'execute';
 

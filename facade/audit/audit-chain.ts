@@ -92,6 +92,7 @@ export const AUDIT_TYPES = [
   'decision',
   'budget',
   'session',
+  'task',
   'config',
   'server',
   'approval',

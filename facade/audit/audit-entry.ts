@@ -223,6 +223,25 @@ export interface SessionEntry {
 }
 
 /**
+ * What a client did with a call that it runs as a task. The call itself has its own records, with the same `id`. The id
+ * of the task is never recorded, because it is the client's right to the result.
+ */
+export interface TaskEntry {
+  readonly type: 'task';
+  /** `refused`: the task is not one of this session, or its result may no longer be given out. */
+  readonly event: 'delivered' | 'cancelled' | 'refused';
+  readonly outcome: 'allow' | 'deny';
+  readonly id?: string;
+  readonly principal: AuditPrincipal;
+  readonly session: string;
+  readonly server?: string;
+  readonly tool?: string;
+  /** Of a request about an unknown task. */
+  readonly method?: string;
+  readonly code?: ErrorCode;
+}
+
+/**
  * The half-written end of a dead process's file, which was moved to another file. `digest` is the SHA-256 of what was
  * cut.
  */
@@ -254,6 +273,7 @@ export type AuditEntry =
   | ServerEntry
   | ConfigEntry
   | SessionEntry
+  | TaskEntry
   | ConsentEntry
   | ServerConsentEntry
   | SwitchEntry

@@ -82,7 +82,14 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     // A stop or a revocation may have come while the call waited for its turn or its budget.
     const refreshing = deps.refresh();
     if (refreshing !== undefined) await refreshing;
-    deps.preconditions.judge({ caller, effect: lowered.effect, args: lowered.args });
+    const { effect, args } = lowered;
+    deps.preconditions.judge({ caller, effect, args });
+    const recheck = async (): Promise<void> => {
+      await deps.refresh();
+      deps.preconditions.judge({ caller, effect, args });
+    };
+    const { server, tool } = effect;
+    call.request.onForward?.({ decision: caller.decision, server, tool, recheck });
     sentAt = deps.now();
     raw = await send(call, readScope, { identity, channel });
     upstreamMs = deps.now() - sentAt;
@@ -105,6 +112,7 @@ function send(
 ): Promise<ServerAnswer> {
   const { destination, pathHandles, effect } = lowered;
   if (destination.kind === 'own') return destination.answer(limits);
+  const { taskSupport } = destination;
   const call: UpstreamCall = {
     method: destination.method,
     tool: destination.tool,
@@ -122,6 +130,8 @@ function send(
     outsideFolders,
     confinement,
     identity,
+    asTask: taskSupport === 'required' || (taskSupport === 'optional' && request.onTask !== undefined),
+    onTask: request.onTask,
     onProgress: request.onProgress,
     clientCapabilities: channel.clientCapabilities,
     onRequest: channel.onRequest,

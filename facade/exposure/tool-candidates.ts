@@ -4,7 +4,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Primitive } from '../../adapters/port.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
-import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import { type RawTool, taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Exposure, ListDecision, ListTool, Reason } from '../../policies/port.ts';
 import type { ProfileConfig, Route } from '../config/config.ts';
 import { isOpen } from '../config/servers/configured-routes.ts';
@@ -102,9 +102,11 @@ export function isPending({ candidate }: ShownTool): boolean {
 
 /**
  * Removes what could speak for Tollgate, and the icons. A client would open the addresses of icons without a decision
- * of the policy.
+ * of the policy. A tool that its server runs only as a task is no longer required to be called as one: Tollgate follows
+ * the task for clients that do not.
  */
 export function withoutOwnWords(tool: RawTool): RawTool {
   const { icons: _, ...rest } = withoutOwnKeys(tool);
-  return rest;
+  if (taskSupportOf(tool) !== 'required') return rest;
+  return { ...rest, execution: { ...(tool.execution as object), taskSupport: 'optional' } };
 }

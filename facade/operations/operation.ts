@@ -30,8 +30,8 @@ export const NOTHING: Shaped = {
 };
 
 /**
- * Returns the same operation, decided and recorded again but sent to no server: for a request that continues a call, and
- * for a notification about what was allowed before.
+ * Returns the same operation, decided and recorded again but sent to no server: for a request that continues a call,
+ * and for a notification about what was allowed before.
  */
 export function decidedOnly(operation: Operation): Operation {
   return {

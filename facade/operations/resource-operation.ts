@@ -67,12 +67,12 @@ function sourceOf(server: string, tool: string, uri: string): EffectSource {
       ...(isFile && { paths: ['uri'] }),
       ...((scheme === 'http' || scheme === 'https') && { urls: ['uri'] }),
     },
-    args: { uri: isFile ? filePathOf(uri) : uri },
+    args: { uri: isFile ? pathOfFileUri(uri) : uri },
   };
 }
 
-/** Returns the path of a file URI. One of another host, or with an encoded slash, has no path that rules could judge. */
-export function filePathOf(uri: string): unknown {
+/** Returns the path of a file URI. One of another host, or with an encoded slash, has no path that rules can judge. */
+export function pathOfFileUri(uri: string): unknown {
   try {
     return fileURLToPath(uri);
   } catch {

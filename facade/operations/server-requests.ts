@@ -8,7 +8,7 @@ import { type CallDependencies, perform } from '../call/call.ts';
 import type { AskingCall, ServerRequestAnswers } from '../call/server-channel.ts';
 import type { AskClient } from '../serve/facade-port.ts';
 import { clientOperation, isSupported } from './client-operations.ts';
-import { filePathOf } from './resource-operation.ts';
+import { pathOfFileUri } from './resource-operation.ts';
 
 /** Requests that one call may make in all, and at once. */
 const MAX_ROUNDS = 10;
@@ -106,7 +106,7 @@ export class ServerRequests implements ServerRequestAnswers {
   readonly #mayKnow = async (uri: string): Promise<boolean> => {
     const { server, caller } = this.#call;
     const { files, labels, policy, now } = this.#deps;
-    const source = { server: server.name, tool: 'roots/list', semantics: ROOT, args: { uri: filePathOf(uri) } };
+    const source = { server: server.name, tool: 'roots/list', semantics: ROOT, args: { uri: pathOfFileUri(uri) } };
     const { effect, pathHandles } = await files.resolve(source);
     pathHandles.close();
     const { outcome } = await policy().call({

@@ -244,6 +244,9 @@ function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string):
   return whole.every((part) => typeof part === 'string') ? whole.join('') : whole;
 }
 
+/** Names the task of a server. A client that gets a result of a task knows it by Tollgate's own id. */
+const RELATED_TASK = 'io.modelcontextprotocol/related-task';
+
 /**
  * A server cannot speak for Tollgate: its keys under `tollgate/` are removed (the fake-approval attack), and so is a
  * value that is no object.
@@ -251,7 +254,9 @@ function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string):
 function metaText(theirs: string, ours: string): string {
   if (theirs === '') return `{${ours}}`;
   const own = new Set(jsonMembers(`{${ours}}`).map(({ key }) => key));
-  const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key) && !own.has(key)) : [];
+  const isKept = ({ key }: { readonly key: string }): boolean =>
+    !isOwnKey(key) && !own.has(key) && key !== RELATED_TASK;
+  const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(isKept) : [];
   const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
   return `{${[...parts, ours].filter((part) => part !== '').join(',')}}`;
 }

@@ -1,10 +1,12 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
+import { randomUUID } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonObject } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
+import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
@@ -13,11 +15,12 @@ import { interruptionError } from '../call/refusal.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
-import { headerArgumentsOf } from '../exposure/exposed-tool.ts';
+import { type ExposedTool, headerArgumentsOf } from '../exposure/exposed-tool.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
+import { ClientTasks } from '../operations/client-tasks.ts';
 import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
 import { RESOURCE_UPDATED } from '../operations/resource-operation.ts';
@@ -44,6 +47,7 @@ export class Gateway implements Facade {
   readonly #retiring = new Set<Snapshot>();
   #snapshot: Snapshot;
   readonly #announcer: Announcer;
+  readonly #tasks: ClientTasks;
   readonly readiness: Facade['readiness'];
   readonly seals: Facade['seals'];
 
@@ -58,6 +62,17 @@ export class Gateway implements Facade {
       snapshot: () => this.#snapshot,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
+    this.#tasks = new ClientTasks({
+      perform: (session, request) => this.#perform(session, request),
+      supportOf: async (session, name) => {
+        const exposed = await this.#find(session, name);
+        return exposed === undefined ? undefined : (taskSupportOf(exposed.entry?.tool) ?? 'none');
+      },
+      tell: (notice, session) => this.#announcer.tell(notice, session),
+      append: (entry) => shared.audit.append(entry),
+      redactor: shared.redactor,
+      newId: randomUUID,
     });
     shared.clients.attach({
       sessions: this.#sessions,
@@ -97,7 +112,9 @@ export class Gateway implements Facade {
   async closeSession(session: Session): Promise<void> {
     const open = session as OpenSession;
     if (!this.#sessions.delete(open)) return;
-    open.end.abort(interruptionError('The session ended while the call ran.'));
+    const ended = interruptionError('The session ended while the call ran.');
+    open.end.abort(ended);
+    await this.#tasks.end(open, ended);
     const { budgets, spills, audit } = this.#shared;
     const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
@@ -160,6 +177,17 @@ export class Gateway implements Facade {
   }
 
   perform(session: Session, request: CallRequest): Promise<Reply> {
+    if (request.refusal !== undefined) return this.#perform(session, request);
+    if (request.task !== undefined) return this.#tasks.start(session as OpenSession, request);
+    if (this.#tasks.answers(request)) return this.#tasks.answer(session as OpenSession, request);
+    return this.#perform(session, request);
+  }
+
+  runningTasks(session: Session): number {
+    return this.#tasks.running(session as OpenSession);
+  }
+
+  #perform(session: Session, request: CallRequest): Promise<Reply> {
     const row = operationOf(request.method);
     const operation = request.isContinued === true ? decidedOnly(row) : row;
     return this.#snapshot.within((deps) => perform(deps, { session: session as OpenSession, operation }, request));
@@ -192,6 +220,7 @@ export class Gateway implements Facade {
       ...(resources.length > 0 && { resources: { subscribe: true, listChanged: true } }),
       ...(prompts.length > 0 && { prompts: { listChanged: true } }),
       ...(completable && { completions: {} }),
+      ...(this.#offersTasks(principal) && { tasks: { list: {}, cancel: {}, requests: { tools: { call: {} } } } }),
     };
   }
 
@@ -201,14 +230,31 @@ export class Gateway implements Facade {
 
   /** A name that cannot be resolved has none: the call of it is refused and recorded. */
   async headerArguments(session: Session, name: string): Promise<readonly MirroredArgument[]> {
+    const exposed = await this.#find(session as OpenSession, name);
+    return exposed === undefined ? [] : headerArgumentsOf(exposed);
+  }
+
+  /** Returns the tool of a name; undefined for a name that cannot be resolved. Never rejects. */
+  async #find(session: OpenSession, name: string): Promise<ExposedTool | undefined> {
     try {
       const { exposed } = await this.#snapshot.within(async ({ nameTables }) =>
-        nameTables.resolve(session.principal, name, session as OpenSession),
+        nameTables.resolve(session.principal, name, session),
       );
-      return headerArgumentsOf(exposed);
+      return exposed;
     } catch {
-      return [];
+      return undefined;
     }
+  }
+
+  /** A server that has not listed its tools yet may offer tasks. */
+  #offersTasks(principal: Principal): boolean {
+    const { config, catalog } = this.#snapshot;
+    if (mergeProfiles(config, principal.profiles).expose.length === 0) return false;
+    return this.#snapshot
+      .serversOf(principal)
+      .filter((name) => config.servers.has(name))
+      .map((name) => catalog.entries(name))
+      .some((entries) => entries.length === 0 || entries.some(({ tool }) => taskSupportOf(tool) !== undefined));
   }
 
   onNotice(listener: (notice: ClientNotice, session?: Session) => void): void {

@@ -58,8 +58,8 @@ export class SessionClients {
   }
 
   /**
-   * Returns true if all clients of a server speak a revision without sessions, so that the server is asked for it first.
-   * Otherwise a session passes on more of what the others do.
+   * Returns true if all clients of a server speak a revision without sessions, so that the server is asked for it
+   * first. Otherwise a session passes on more of what the others do.
    */
   areStateless(server: string, scope?: string): boolean {
     const clients = this.#sessionsOf(server).filter(({ id }) => scope === undefined || id === scope);

@@ -1,5 +1,5 @@
 /** The facade as the transports see it: sessions, lists and calls, with results as JSON text. */
-import type { LogLevel } from '../../adapters/port.ts';
+import type { LogLevel, TaskNote } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -73,6 +73,16 @@ export interface ResultEnvelope {
   readonly meta: string;
 }
 
+/** A call that goes to its server. */
+export interface ForwardedFacts {
+  /** The id of the decision. */
+  readonly decision: string;
+  readonly server: string;
+  readonly tool: string;
+  /** Throws the refusal of a call that may no longer run or be answered: a stop, or a revocation. */
+  readonly recheck: () => Promise<void>;
+}
+
 /** A request as it came in. */
 export interface CallRequest {
   /** Default: `tools/call`. */
@@ -94,7 +104,13 @@ export interface CallRequest {
   /** The capabilities that the client declared with this request. Default: those of the session. */
   readonly client?: JsonObject;
   /** What the result of a server is sent in. */
-  readonly envelope?: ResultEnvelope;
+  readonly envelope?: ResultEnvelope | undefined;
+  /** The client lets the tool run as a task. Revision 2025-11-25: it asks for one. */
+  readonly task?: { readonly ttlMs?: number | undefined } | undefined;
+  /** Called with what the server says about its own task for this call; set by the facade itself. */
+  readonly onTask?: ((note: TaskNote) => void) | undefined;
+  /** Called right before the call goes to its server; set by the facade itself. */
+  readonly onForward?: ((facts: ForwardedFacts) => void) | undefined;
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
   /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
@@ -146,6 +162,8 @@ export interface Facade {
   capabilities(session: Session): JsonObject;
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;
   perform(session: Session, request: CallRequest): Promise<Reply>;
+  /** The number of tasks of a session that have not ended. */
+  runningTasks(session: Session): number;
   /** The revision of the policy in force. */
   revision(): string;
   /** Seals texts that a client sends back. */

@@ -57,7 +57,7 @@ export class LegacyDispatch implements Dispatch {
   }
 
   get running(): number {
-    return this.#running.size;
+    return this.#running.size + this.#facade.runningTasks(this.#session);
   }
 
   handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined> {
@@ -168,17 +168,17 @@ export class LegacyDispatch implements Dispatch {
   }
 
   #prepareCall(request: RequestMessage, send: SendMessage): (signal: CancelSignal) => Promise<Reply> {
-    const { name, meta, token, args } = readCall(request);
+    const { name, meta, token, args, task } = readCall(request);
     const { method } = request;
     return (signal) => {
-      const isOpen = (): boolean => this.#running.isOpen(request.id, signal);
-      const onProgress = (params: Readonly<Record<string, unknown>>): void => {
-        // Not after the answer, because another request may have the id then.
-        if (isOpen()) send(notificationText('notifications/progress', { ...params, progressToken: token }));
-      };
       const notify = (notice: ClientNotice): void => {
-        if (isOpen()) send(notificationText(notice.method, notice.params));
+        const text = notificationText(notice.method, notice.params);
+        // Not after the answer, because another request may have the id then. A task goes on after the answer.
+        if (this.#running.isOpen(request.id, signal)) send(text);
+        else if (task !== undefined && this.#closed === undefined) this.#options.notify(text);
       };
+      const onProgress = (params: Readonly<Record<string, unknown>>): void =>
+        notify({ method: 'notifications/progress', params: { ...params, progressToken: token } });
       const call: CallRequest = {
         method,
         name,
@@ -189,6 +189,7 @@ export class LegacyDispatch implements Dispatch {
         onProgress: token === undefined ? undefined : onProgress,
         ask: this.#requests.in(send),
         notify,
+        task,
       };
       return this.#facade.perform(this.#session, call);
     };
@@ -207,6 +208,8 @@ export interface CallParams {
   readonly meta: Readonly<Record<string, unknown>> | undefined;
   /** In the client's own type, which must come back unchanged. */
   readonly token: string | number | undefined;
+  /** The client asks that the tool runs as a task. */
+  readonly task: CallRequest['task'];
 }
 
 /** Reads the params of a request that is no list. Throws WIRE_PARAMS. */
@@ -221,12 +224,20 @@ export function readCall({
     throw new TollgateError('WIRE_PARAMS', { detail: `${method} needs a name, as a string.` });
   const name = isNamed ? String(named) : method;
   const args = (isNamed ? given : params) ?? NO_ARGUMENTS;
-  if (_meta === undefined) return { name, args, meta: undefined, token: undefined };
+  const task = method === 'tools/call' ? readTask(params?.value.task) : undefined;
+  if (_meta === undefined) return { name, args, meta: undefined, token: undefined, task };
   if (!isObject(_meta)) throw new TollgateError('WIRE_PARAMS', { detail: '_meta is not an object.' });
   const { progressToken, ...meta } = _meta;
-  if (progressToken === undefined || isId(progressToken)) return { name, args, meta, token: progressToken };
+  if (progressToken === undefined || isId(progressToken)) return { name, args, meta, token: progressToken, task };
   // A number that a double cannot represent would come back as another token.
   throw new TollgateError('WIRE_PARAMS', { detail: 'progressToken is neither a string nor an integer.' });
+}
+
+function readTask(task: unknown): CallRequest['task'] {
+  if (task === undefined) return undefined;
+  const ttl = isObject(task) ? task.ttl : null;
+  if (ttl === undefined || (typeof ttl === 'number' && Number.isFinite(ttl))) return { ttlMs: ttl };
+  throw new TollgateError('WIRE_PARAMS', { detail: 'task is not an object, or its ttl is not a number.' });
 }
 
 /** Throws WIRE_PARAMS on a cursor: the list has one page, and an unknown cursor could make a client loop for ever. */

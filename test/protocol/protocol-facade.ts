@@ -18,13 +18,15 @@ export interface Step {
   readonly ask?: readonly { readonly method: string; readonly params?: unknown }[];
   readonly delayMs?: number;
   readonly mute?: boolean;
+  readonly exit?: boolean;
 }
 
 /** A server of a test. `settings`: more keys of its entry in tollgate.yaml. */
 export interface ProtocolServer {
   readonly capabilities?: Readonly<Record<string, unknown>>;
   readonly instructions?: string;
-  readonly answers?: Readonly<Record<string, Step>>;
+  /** A list: a step for each request, and the last one for all further ones. */
+  readonly answers?: Readonly<Record<string, Step | readonly Step[]>>;
   readonly settings?: Readonly<Record<string, unknown>>;
 }
 
@@ -58,6 +60,8 @@ export interface ProtocolFacade extends TestFacade {
     readonly capabilities?: unknown;
     readonly answers?: ClientAnswers;
   }): Promise<WireClient & { readonly hello: Json }>;
+  /** Connects a client of revision 2026-07-28, which has no handshake: these capabilities go with each request. */
+  connectStateless(capabilities: unknown): Pick<WireClient, 'request' | 'received'>;
 }
 
 /** A resource server: what most tests need. */
@@ -130,6 +134,16 @@ export async function startProtocol(
       });
       client.notify('notifications/initialized');
       return { ...client, hello: hello.result as Json };
+    },
+    connectStateless: (capabilities) => {
+      const client = connectPipes(facade, 'me', {});
+      clients.push(client);
+      const key = 'io.modelcontextprotocol/';
+      const _meta = { [`${key}protocolVersion`]: '2026-07-28', [`${key}clientCapabilities`]: capabilities };
+      return {
+        received: client.received,
+        request: (method, params = {}) => client.request(method, { ...(params as Json), _meta }),
+      };
     },
     close: async () => {
       await Promise.all(clients.map((client) => client.close()));

@@ -51,6 +51,10 @@ export class FakeFacade implements Facade {
   onList: (session: Session, signal: AbortSignal) => Promise<Reply> = async () => ({ kind: 'result', text: LIST_TEXT });
   onCall: (request: CallRequest, session: Session) => Promise<Reply> = async (request) => echo(request);
 
+  runningTasks(): number {
+    return 0;
+  }
+
   openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
     const end = new AbortController();
     const session: Session = {

@@ -8,7 +8,7 @@ import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-sema
 import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
 import { andThen } from '../../../catalogs/text/awaitable.ts';
 import { memoize } from '../../../catalogs/text/collections.ts';
-import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
+import { type Semantics, type TaskSupport, taskSupportOf } from '../../../catalogs/tools/tool-definition.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { ExposedTool, RoutedServers } from '../../exposure/exposed-tool.ts';
 import type { SpillOwner } from '../../output/spill-index.ts';
@@ -56,6 +56,8 @@ export type Destination =
       readonly method?: string;
       readonly tool: string;
       readonly args: BoundArguments['doc'];
+      /** Whether the tool can, or must, run as a task of its server. Absent: it cannot. */
+      readonly taskSupport?: TaskSupport | undefined;
     }
   /** Tollgate answers itself, or the client does. */
   | { readonly kind: 'own'; readonly answer: (limits: OwnLimits) => Promise<ServerAnswer> };
@@ -154,7 +156,7 @@ function lowerToServer(
     pathHandles,
     destination: isPrimitive
       ? { kind: 'backend', server: backend, tool: primitive, args: bound.doc }
-      : { kind: 'server', server: server.adapter, tool, args: bound.doc },
+      : { kind: 'server', server: server.adapter, tool, args: bound.doc, taskSupport: taskSupportOf(entry?.tool) },
   }));
 }
 

@@ -1,10 +1,10 @@
 /**
  * The protocol of revision 2026-07-28. A request says everything about itself, so there is no handshake. What counts by
- * session counts by a virtual one ([decision 87](docs/decisions/0087-virtual-sessions.md)).
+ * session counts by a virtual one ([decision 83](docs/decisions/0083-virtual-sessions.md)).
  */
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
-import type { WireMessage, WireText } from '../../../adapters/rpc/wire-message.ts';
+import { isObject, type WireMessage, type WireText } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { interruptionError } from '../../call/refusal.ts';
@@ -36,6 +36,9 @@ import {
 /** Methods whose calls may ask the client (MCP 2026-07-28, basic/patterns/mrtr, supported requests). */
 const ASKING: ReadonlySet<string> = new Set(['tools/call', 'prompts/get', 'resources/read']);
 const LISTS: ReadonlySet<string> = new Set(LIST_METHODS);
+/** Methods of the extension for tasks, and its name (https://modelcontextprotocol.github.io/ext-tasks). */
+const TASKS: ReadonlySet<string> = new Set(['tasks/get', 'tasks/update', 'tasks/cancel']);
+const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
 /** The longest name of an unknown method in a record. */
 const MAX_METHOD = 128;
 /** Numbers that this revision does not allow, and those in their place: of a missing resource, and of URLs to open. */
@@ -73,7 +76,7 @@ export class ModernDispatch implements Dispatch {
   }
 
   get running(): number {
-    return this.#running.size + this.#asking.parked;
+    return this.#running.size + this.#asking.parked + this.#facade.runningTasks(this.#session);
   }
 
   handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined> {
@@ -170,9 +173,10 @@ export class ModernDispatch implements Dispatch {
 
   #discover(): string {
     const instructions = this.#facade.instructions(this.#session);
+    const { tasks, ...capabilities } = this.#facade.capabilities(this.#session);
     const text = JSON.stringify({
       supportedVersions: SUPPORTED_REVISIONS,
-      capabilities: this.#facade.capabilities(this.#session),
+      capabilities: { ...capabilities, ...(tasks !== undefined && { extensions: { [TASKS_EXTENSION]: {} } }) },
       ...(instructions === '' ? {} : { instructions }),
     });
     return enveloped(text, envelopeOf('server/discover')) as string;
@@ -184,6 +188,7 @@ export class ModernDispatch implements Dispatch {
     const { method } = request.message;
     if (LISTS.has(method)) return this.#prepareList(request);
     if (method === 'subscriptions/listen') return (signal) => this.#streams.open(request, send, signal);
+    if (TASKS.has(method)) return (signal) => this.#aboutTask(incoming, signal);
     if (ASKING.has(method) || method === 'completion/complete') return (signal) => this.#call(incoming, signal);
     return (signal) => this.#refuseUnknown(incoming, signal);
   }
@@ -196,6 +201,17 @@ export class ModernDispatch implements Dispatch {
       if (reply.kind === 'error') return replyText(id, reply);
       return replyText(id, { kind: 'result', text: enveloped(reply.text, envelopeOf(method)) });
     };
+  }
+
+  async #aboutTask(incoming: Incoming, signal: CancelSignal): Promise<WireText | undefined> {
+    const { message, args, meta, client } = incoming.request;
+    const { method } = message;
+    if (!knowsTasks(client))
+      throw new TollgateError('CLIENT_CAPABILITY', {
+        data: { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } },
+      });
+    const request: CallRequest = { method, name: method, args, meta, client, envelope: envelopeOf(method), signal };
+    return this.#textOf(incoming, await this.#facade.perform(this.#session, request));
   }
 
   async #call(incoming: Incoming, signal: CancelSignal): Promise<WireText | undefined> {
@@ -214,6 +230,7 @@ export class ModernDispatch implements Dispatch {
       client: request.client,
       logLevel: request.logLevel,
       envelope: envelopeOf(method),
+      task: method === 'tools/call' && knowsTasks(request.client) ? {} : undefined,
       notify: request.logLevel === undefined ? undefined : channel.notify,
       onProgress: request.token === undefined ? undefined : channel.progress,
       drained: this.#drained.signal,
@@ -266,4 +283,8 @@ export class ModernDispatch implements Dispatch {
     if (code === missing.row.rpc) http?.onRefused(missing);
     return replyText(id, { ...reply, error: { ...error, code } });
   }
+}
+
+function knowsTasks({ extensions }: StatelessRequest['client']): boolean {
+  return isObject(extensions) && isObject(extensions[TASKS_EXTENSION]);
 }
