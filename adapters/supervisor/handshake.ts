@@ -42,6 +42,8 @@ export interface HandshakeParts {
 
 const NEWEST = '2025-11-25';
 const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
+/** The code of an answer that refuses the revision of a request (MCP 2026-07-28, versioning). */
+const UNSUPPORTED_REVISION = -32022;
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 /**
  * Milliseconds for the answer to `server/discover`, before `initialize` is sent too. Servers that do not know the
@@ -83,6 +85,7 @@ async function discover({ name, connection, peer, capabilities }: HandshakeParts
     discovered = await stateless.discover(DISCOVER_LATE_MS);
   } catch (thrown) {
     if (isUnusable(thrown, peer)) throw thrown;
+    if (offersIt(thrown)) discovered = await stateless.discover(DISCOVER_LATE_MS).catch(() => undefined);
   }
   if (discovered === undefined) return undefined;
   const { capabilities: offers, instructions, serverInfo } = discovered;
@@ -92,6 +95,13 @@ async function discover({ name, connection, peer, capabilities }: HandshakeParts
     instructions: typeof instructions === 'string' ? instructions : undefined,
     stateless,
   };
+}
+
+/** Returns true if a refusal of the revision (-32022) lists it nevertheless: then the server is asked once more. */
+function offersIt(thrown: unknown): boolean {
+  if (!(thrown instanceof UpstreamError) || thrown.rpc.code !== UNSUPPORTED_REVISION) return false;
+  const { data } = thrown.rpc;
+  return isObject(data) && Array.isArray(data.supported) && data.supported.includes(STATELESS_REVISION);
 }
 
 /** Returns true if another request would fail in the same way: the server is gone, or refuses the sign-in. */

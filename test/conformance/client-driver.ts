@@ -64,8 +64,14 @@ async function attempt<T>(method: string, about: string, work: () => Promise<T>)
 
 function saidBy(result: unknown): string {
   const { content, contents, messages } = result as Readonly<Record<string, unknown>>;
-  const said = content ?? contents ?? messages;
+  // What Tollgate says about an argument that it repaired is not of the server.
+  const said = Array.isArray(content) ? content.filter((item) => !isNote(item)) : (contents ?? messages);
   return said === undefined ? 'result' : `result content=${digestOf(said)}`;
+}
+
+function isNote(item: unknown): boolean {
+  const { text } = item as { readonly text?: unknown };
+  return typeof text === 'string' && text.startsWith('[tollgate: ');
 }
 
 /** The server lists its tools as `add_numbers`; Tollgate as `peer_add_numbers`. */

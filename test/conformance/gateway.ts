@@ -155,10 +155,20 @@ function hashIn(screen: string, what: string): string {
 }
 
 /**
- * Signs in as a browser that consents at once, with the scopes of the command that a refusal names. Throws with the
- * messages if it fails.
+ * Signs in as an owner would, who signs out first if the command says so: another issuer replaced the first. Throws
+ * with the messages if it fails.
  */
 async function signIn(server: string, place: Place, refusal: string): Promise<void> {
+  let { code, said } = await login(server, place, refusal);
+  if (code !== 0 && said.includes('tollgate logout')) {
+    await runTollgate(['logout', server], place);
+    ({ code, said } = await login(server, place, refusal));
+  }
+  if (code !== 0) throw new Error(`the sign-in failed:\n${said}`);
+}
+
+/** Runs the command as in a browser that consents at once, with the scopes that a refusal names. */
+async function login(server: string, place: Place, refusal: string): ReturnType<typeof runTollgate> {
   // Rows of a screen break at blanks.
   const scopes = / --scope ([^`"]+)[`"]/.exec(refusal.replaceAll(/\s+/g, ' '))?.[1]?.split(' ') ?? [];
   const more = scopes.length === 0 ? [] : ['--scope', ...scopes];
@@ -176,8 +186,8 @@ async function signIn(server: string, place: Place, refusal: string): Promise<vo
   };
   child.stdout?.on('data', take);
   child.stderr?.on('data', take);
-  const code = await new Promise((resolve) => child.on('close', resolve));
-  if (code !== 0) throw new Error(`the sign-in failed:\n${said}`);
+  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
+  return { code, said };
 }
 
 function readRecords(folder: string): readonly AuditRecord[] {

@@ -25,6 +25,9 @@ const RULES = [
   { id: 'forms', outcome: 'allow', when: { kind: 'elicitation', servers: [PEER], asks: { mode: 'form' } } },
 ] as const;
 
+/** What the server may ask of the client. The rules decide each request. */
+const ASKS = ['sampling', 'elicitation', 'roots'] as const;
+
 /** What the scenario gave. */
 export interface PeerPlace {
   readonly folder: string;
@@ -33,8 +36,6 @@ export interface PeerPlace {
   readonly scenario: string;
 }
 
-/** The prompt of the suite has no messages, which no template can say. */
-const NOTHING = 'This prompt says nothing.';
 const EXPOSE = { primitives: {}, tools: [`${PEER}.*`], resources: [PEER], prompts: [`${PEER}.*`] } as const;
 
 /** Starts Tollgate, approved and signed in. */
@@ -47,8 +48,9 @@ export function startPeerGateway(place: PeerPlace): Promise<Gateway> {
       version: 1,
       workspace: './work',
       state: './state',
-      servers: { [PEER]: { url, semantics: SEMANTICS, uri: 'own', asks: ['elicitation'], ...oauthOf(place) } },
-      prompts: { [`${PEER}.test_prompt`]: { template: NOTHING, fallback: NOTHING } },
+      servers: { [PEER]: { url, semantics: SEMANTICS, uri: 'own', asks: ASKS, ...oauthOf(place) } },
+      // This prompt of the suite has no messages.
+      prompts: { [`${PEER}.test_prompt`]: { template: [] } },
       secrets: { 'peer.secret': { env: 'PEER_SECRET' } },
       principals: PRINCIPALS,
       profiles: { suite: { servers: [PEER], expose: EXPOSE } },

@@ -153,7 +153,7 @@ describe.each(['stdio', 'http'] as const)(
       front.project.remove();
     });
 
-    it('sends progress that passes clean, short, increasing and limited in rate, and no other messages', () => {
+    it('sends progress that passes clean, short, increasing and limited in rate, and redacted log messages only', () => {
       const params = paramsOf();
       expect(params.slice(0, 3).map(({ message }) => message)).toEqual([
         'key [redacted]',
@@ -171,7 +171,13 @@ describe.each(['stdio', 'http'] as const)(
             method !== undefined &&
             !['notifications/progress', 'notifications/tools/list_changed'].includes(String(method)),
         ),
-      ).toEqual([]);
+      ).toEqual([
+        {
+          jsonrpc: '2.0',
+          method: 'notifications/message',
+          params: { level: 'error', logger: 'raw', data: '[redacted]' },
+        },
+      ]);
       expect(JSON.stringify(sent)).not.toContain(KEY);
     });
 

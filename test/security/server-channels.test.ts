@@ -139,7 +139,6 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
 
 describe('attack, notifications of a server' + verifies('TR-81'), () => {
   it.each([
-    ['a log message', 'notifications/message', `{"level":"error","logger":"${KEY}","data":"${KEY}"}`],
     ['a changed resource', 'notifications/resources/updated', '{"uri":"javascript:alert(1)"}'],
     ['changed resources', 'notifications/resources/list_changed', '{}'],
     ['changed prompts', 'notifications/prompts/list_changed', '{}'],
@@ -151,6 +150,14 @@ describe('attack, notifications of a server' + verifies('TR-81'), () => {
     const { sent, reply } = await heard({ before: [`{"jsonrpc":"2.0","method":"${method}","params":${params}}`] });
     expect(sent).toEqual([]);
     expect(JSON.parse(reply)).toMatchObject({ id: 3, result: { content: [{ text: 'ok' }] } });
+  });
+
+  it('pass redacted, with the name of the server, if they are log messages', async () => {
+    const params = `{"level":"error","logger":"${KEY}","data":"${KEY}","_meta":{"x":"${KEY}"}}`;
+    const { sent } = await heard({ before: [`{"jsonrpc":"2.0","method":"notifications/message","params":${params}}`] });
+    expect(sent.map((line) => JSON.parse(line).params)).toEqual([
+      { level: 'error', logger: 'one/[redacted]', data: '[redacted]' },
+    ]);
   });
 
   it("do not appear in list_changed, which is Tollgate's own notification", async () => {

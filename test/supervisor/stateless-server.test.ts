@@ -79,7 +79,8 @@ describe.each([
     const { server } = await start();
     expect(await server.start()).toEqual({ name: 'modern', version: '7', protocolVersion: '2026-07-28' });
     expect((await server.listTools()).map(({ name }) => name)).toContain('echo');
-    expect(await server.call(callOf('echo', { a: 1 }))).toMatchObject({ value: { resultType: 'complete' } });
+    const { value } = await server.call(callOf('echo', { a: 1 }));
+    expect(value).toMatchObject({ content: [{ type: 'text' }] });
   });
 
   it('gets the envelope with each request, and the _meta of the caller with it' + verifies('PR-H09'), async () => {
@@ -220,6 +221,13 @@ describe('the headers of a call over HTTP (revision 2026-07-28)', () => {
   it('ignore marks in data of a schema', () => {
     const schema = { properties: { a: { type: 'string', const: { 'x-mcp-header': 'A' } } } };
     expect(mirroredArguments(schema)).toEqual([]);
+  });
+});
+
+describe('a server that refuses the revision, but lists it', () => {
+  it('is asked once more' + verifies('PR-H08'), async () => {
+    const { server } = open({ args: [PROGRAM, 'refuses-once'] });
+    expect(await server.start()).toMatchObject({ protocolVersion: '2026-07-28' });
   });
 });
 
