@@ -147,7 +147,11 @@ async function main(): Promise<boolean> {
     exchanges.push({ scenario, method: '', request: 'connect', answer: CLIENT_ERROR, succeeded: false, asks: [] });
   }
   await gateway?.stop();
-  const report: DriverReport = { exchanges, records: gateway?.records() ?? [] };
+  const report: DriverReport = {
+    exchanges,
+    records: gateway?.records() ?? [],
+    quarantined: gateway?.quarantined ?? [],
+  };
   writeFileSync(path.join(process.cwd(), 'driver.json'), JSON.stringify(report));
   return exchanges.every(({ succeeded }) => succeeded);
 }

@@ -44,6 +44,6 @@ async function runOne({ revision, folder, isDirect }: ClientRun, name: string): 
   // A client that took too long was ended, and left no report.
   const report = existsSync(file)
     ? (JSON.parse(readFileSync(file, 'utf8')) as DriverReport)
-    : { exchanges: [], records: [] };
+    : { exchanges: [], records: [], quarantined: [] };
   return { checks, ...report };
 }

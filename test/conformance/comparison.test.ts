@@ -38,6 +38,12 @@ describe('a pass is hollow', () => {
     expect([cell.hollow, passes(cell)]).toEqual([[], true]);
   });
 
+  it('not if the call is of a tool that the owner was told is refused' + verifies('PR-C01'), () => {
+    const hollow = (quarantined: readonly string[]): readonly string[] =>
+      compareWith(direct, run({ records: [intent], quarantined })).hollow;
+    expect([hollow(['t']), hollow(['other'])]).toEqual([[], ['tools/call t: not sent']]);
+  });
+
   it.each([
     [
       'if a list is empty',

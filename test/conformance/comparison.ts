@@ -11,6 +11,8 @@ export interface ScenarioRun {
   readonly checks: readonly Check[];
   readonly exchanges: readonly Exchange[];
   readonly records: readonly AuditRecord[];
+  /** The tools that the owner was told are refused, so that nothing calls them. */
+  readonly quarantined?: readonly string[];
 }
 
 /** What the driver of a client scenario did, and what the audit log got meanwhile. */
@@ -113,6 +115,7 @@ function otherAnswers(direct: ScenarioRun, through: ScenarioRun): readonly strin
     if (at === -1) found.push(`${one.request}: ${differ(write(one), answers[0] ?? 'not sent')}`);
     answers.splice(Math.max(at, 0), 1);
   }
+  for (const name of through.quarantined ?? []) expected.delete(`tools/call ${name}`);
   for (const [request, left] of expected)
     if (left.length > 0 && !found.some((line) => line.startsWith(`${request}: `))) found.push(`${request}: not sent`);
   return found;

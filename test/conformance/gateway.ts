@@ -39,6 +39,8 @@ export interface GatewaySettings {
 export interface Gateway {
   readonly url: string;
   readonly token: string;
+  /** The tools that are not offered, because their definitions are refused. */
+  readonly quarantined: readonly string[];
   /** All records so far. */
   records(): readonly AuditRecord[];
   /** Signs in to the server again, with the rights that a refusal names. */
@@ -63,7 +65,7 @@ export async function startGateway({ folder, server, config, env = {} }: Gateway
   giveAway(path.join(folder, 'work'));
   writeFileSync(path.join(folder, 'tollgate.yaml'), JSON.stringify(config, undefined, 1));
   const place: Place = { folder, env };
-  await approve(server, place);
+  const quarantined = quarantinedIn(await approve(server, place));
   const child = startTollgate(['serve', '--json', '--port', '0'], place);
   const said = await saysIt(child, /"url":/);
   const { url } = JSON.parse(/^\{.*\}$/m.exec(said)?.[0] ?? '') as { readonly url: string };
@@ -71,6 +73,7 @@ export async function startGateway({ folder, server, config, env = {} }: Gateway
   return {
     url,
     token: TOKEN,
+    quarantined,
     records: () => readRecords(audit),
     signIn: (refusal) => signIn(server, place, refusal),
     stop: () => stopChild(child),
@@ -116,10 +119,10 @@ export function runTollgate(args: readonly string[], place: Place): Promise<{ co
 }
 
 /**
- * Approves the start, then everything that the server offers. A server that wants a sign-in first gets it. Throws with
- * the screen if it cannot.
+ * Approves the start, then everything that the server offers. A server that wants a sign-in first gets it. Returns the
+ * screen of what it offers. Throws with the screen if it cannot.
  */
-async function approve(server: string, place: Place): Promise<void> {
+async function approve(server: string, place: Place): Promise<string> {
   const screen = async (...words: readonly string[]): Promise<string> =>
     (await runTollgate(['approve', server, ...words], place)).said;
   const start = hashIn(await screen(), 'start');
@@ -136,6 +139,17 @@ async function approve(server: string, place: Place): Promise<void> {
     place,
   );
   if (code !== 0) throw new Error(`the approval failed:\n${said}`);
+  return offered;
+}
+
+function quarantinedIn(screen: string): readonly string[] {
+  const found: string[] = [];
+  let tool = '';
+  for (const line of screen.split('\n')) {
+    tool = /^ {0,2}[+~! ] "([^"]+)"/.exec(line)?.[1] ?? tool;
+    if (line.includes('in quarantine')) found.push(tool);
+  }
+  return found;
 }
 
 /** True if a screen shows no tools, because the owner must sign in first. */
