@@ -42,6 +42,9 @@ servers:
     maxRetries: 1
     validateOutput: strict
     labels: [internal]
+    uri: own
+    asks: [sampling]
+    process: session
   own:
     socket: ~/run/own.sock
     trust: internal
@@ -93,9 +96,11 @@ profiles:
         - web.*
         - {tool: web.read_media, name: media, description: Reads a picture., risk: [network],
             schemaProfile: flat, pins: {depth: 1}}
+      resources: [web]
+      prompts: [web.greet, {prompt: web.review, name: review, description: Reviews a page.}]
     budgets:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80,
-          concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
+          concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain, kind: tool}}
     caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, media: 5000, validateOutput: 'off',
         concurrent: 2, timeoutMs: 5000}
     lifetimes: {web: ephemeral}
@@ -121,6 +126,13 @@ expose:
   tools:
     - {tool: web.search, name: find, description: Finds pages., risk: [network], schemaProfile: flat,
         pins: {safe: true}}
+  resources: [files]
+  prompts: [files.sum, {prompt: web.short, name: short, description: Shortens a page.}]
+prompts:
+  files.sum: {template: 'Sum {{text}}.', fallback: 'Sum: {{text}}'}
+  web.short: {template: [{role: user, content: 'Shorten {{text}}.'}]}
+  prompts.greet: {template: 'Greet {{name}}.', description: Greets a person., arguments: [{name: name,
+      description: Who it is., required: false}]}
 budgets:
   - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8,
       concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}

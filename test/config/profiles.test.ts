@@ -100,6 +100,8 @@ describe('profiles', () => {
           { tool: 'b.*', pins: {} },
           { tool: 'b.x', name: 'bx', description: 'three', pins: {} },
         ],
+        resources: [],
+        prompts: [],
         budgets: [
           { id: 'n', scope: 'run', calls: 2, when: {} },
           { id: 'm', scope: 'run', calls: 3, when: {} },

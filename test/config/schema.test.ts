@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import type { Config } from '../../facade/config/config.ts';
 import { SCHEMA_FILE } from '../../facade/config/config-schema.ts';
+import { createOwnPrompts } from '../../facade/internal-servers/prompts-server.ts';
 import { verifies } from '../verifies.ts';
 import { FULL, FULL_ENV, writeFull } from './full.ts';
 import { withProject } from './project.ts';
@@ -54,6 +55,7 @@ function plain(config: Config): string {
     servers: Object.fromEntries(config.servers),
     secretSources: Object.fromEntries(config.secretSources),
     profiles: Object.fromEntries(config.profiles),
+    prompts: Object.fromEntries(config.prompts),
   });
 }
 
@@ -152,6 +154,7 @@ describe('the published schema', () => {
                 'rules',
                 'lifetimes',
                 'starts',
+                'prompts',
               ].includes(key),
             );
           }
@@ -172,6 +175,8 @@ describe('the published schema', () => {
       );
       const [server, policy, principal] = [config.servers.get('plain'), config.policies[0], config.principals[0]];
       const [bundle] = project.config('policies: [{url: "https://policies.example/b"}]').policies;
+      const template = { template: 'Hello.', arguments: [{ name: 'a' }] };
+      const [prompt] = createOwnPrompts(() => ({ prompts: new Map([['prompts.hello', template]]) })).list();
       const filled: Readonly<Record<string, unknown>> = {
         ...prefixed('caps', config.caps),
         ...prefixed('listen', config.listen),
@@ -190,6 +195,7 @@ describe('the published schema', () => {
         'knowledge.requests': config.knowledge.requests,
         'knowledge.bytes': config.knowledge.bytes,
         'knowledge.candidates': config.knowledge.candidates,
+        'prompts.*.arguments.*.required': prompt?.arguments?.[0]?.required,
         version: 1,
         workspace: '.',
         schemaProfile: config.schemaProfile,

@@ -25,6 +25,8 @@ const NAMED = new Set([
   'starts',
   'primitives',
   'programs',
+  'prompts',
+  'values',
 ]);
 /** Members of the loader itself, and descriptions. For rules see test/rules/used-settings.test.ts. */
 const APART = new Set(['rules', 'value']);
@@ -78,6 +80,7 @@ describe('every setting of tollgate.yaml' + verifies('TR-79'), () => {
         ...config,
         servers: Object.fromEntries(config.servers),
         secretSources: Object.fromEntries(config.secretSources),
+        prompts: Object.fromEntries(config.prompts),
         profiles: Object.fromEntries(config.profiles),
       };
       const members = membersOf(plain, 'config', new Map());

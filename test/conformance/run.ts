@@ -12,7 +12,7 @@ import { installSystem } from '../servers/system.ts';
 import { runClientSide } from './client-side.ts';
 import { compareWith, countChecks, passes, type Row, type ScenarioRun } from './comparison.ts';
 import { type FixtureFiles, prepareFixture, startFixture } from './fixture-server.ts';
-import { startGateway } from './gateway.ts';
+import { type Gateway, startGateway } from './gateway.ts';
 import { NODE_22, REVISIONS, type Revision, type Side, scenariosOf } from './official-suite.ts';
 import { FIXTURE, fixtureConfig } from './policy.ts';
 import { linesOf, pageOf, totalsOf } from './report.ts';
@@ -68,19 +68,25 @@ async function runServers(choice: Choice, folder: string): Promise<readonly Row[
   const files = prepareFixture(path.join(folder, 'fixture'), ROOT);
   const fixture = await startFixture(files);
   cleanups.push(() => fixture.stop());
-  const targets: Target[] = [{ name: 'direct', url: fixture.url, records: () => [] }];
-  for (const name of choice.upstreams) {
-    const upstream = name === 'http' ? { url: fixture.url } : stdioUpstream(files);
-    const gateway = await startGateway({
-      folder: path.join(folder, `gateway-${name}`),
-      server: FIXTURE,
-      config: fixtureConfig(upstream, fixture.offer),
-    });
-    cleanups.push(() => gateway.stop());
-    targets.push({ name, ...gateway });
-  }
   const rows: Row[] = [];
-  for (const revision of choice.revisions) rows.push(...(await runRevision({ choice, folder, targets }, revision)));
+  for (const revision of choice.revisions) {
+    const targets: Target[] = [{ name: 'direct', url: fixture.url, records: () => [] }];
+    const gateways: Gateway[] = [];
+    // The fixture answers sessions differently. A server keeps the revision that its first client led to.
+    for (const name of choice.upstreams) {
+      const upstream = name === 'http' ? { url: fixture.url } : stdioUpstream(files);
+      const gateway = await startGateway({
+        folder: path.join(folder, `gateway-${name}-${revision}`),
+        server: FIXTURE,
+        config: fixtureConfig(upstream, fixture.offer),
+      });
+      cleanups.push(() => gateway.stop());
+      gateways.push(gateway);
+      targets.push({ name, ...gateway });
+    }
+    rows.push(...(await runRevision({ choice, folder, targets }, revision)));
+    await Promise.all(gateways.map((gateway) => gateway.stop()));
+  }
   return rows;
 }
 

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { KNOWLEDGE, MANAGEMENT, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { KNOWLEDGE, MANAGEMENT, PROMPTS, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { pinOf } from '../../catalogs/tools/definition-pin.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import { createKnowledgeCollection } from '../../facade/internal-servers/knowledge-collection.ts';
@@ -67,6 +67,8 @@ describe('internal servers', () => {
     expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
       [KNOWLEDGE]: 'sha256:9f212abf33bc59dc10eadf140f1a667e2aabfafbecfc1910b13b69f353f79b34',
       [MANAGEMENT]: 'sha256:bda99fecdbbf065d26979b939dd4f606f560dd6b93295038f5657e2d24d6361f',
+      // The server of the owner's prompts has no tools.
+      [PROMPTS]: 'sha256:8f501952b178fe6e673cc89b727dbc402a850cd21bbc87b53304a9a9ee770f17',
     });
     for (const { tools, semantics } of SHIPPED.values()) {
       expect([...semantics.keys()]).toEqual(tools.map(({ name }) => name));
