@@ -93,9 +93,12 @@ describe('a server that reaches its memory limit', () => {
     ["process.stderr.write('no MemoryError at all\\n', () => process.exit(1))", 1],
     ["process.stderr.write('std::bad_alloc\\n', () => process.exit(0))", 0],
   ])('is recognized by its last output: after %s its exit is %s' + verifies('ST-58'), async (end, exit) => {
-    const program = `process.stdin.once('data', (line) => {
-      const result = { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 's', version: '1' } };
-      process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(line).id, result }) + '\\n');
+    const program = `process.stdin.on('data', (line) => {
+      const { id, method } = JSON.parse(String(line).split('\\n')[0]);
+      const say = (rest) => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, ...rest }) + '\\n');
+      if (method === 'server/discover') return say({ error: { code: -32601, message: 'unknown' } });
+      if (method !== 'initialize') return;
+      say({ result: { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 's', version: '1' } } });
       setTimeout(() => { ${end} }, 100);
     });`;
     const bench = start({ isolation: 'direct', args: ['-e', program] });
