@@ -99,6 +99,8 @@ class Scripted implements Connection {
   send(text: string): void {
     const message = JSON.parse(text) as Scripted['sent'][number];
     this.sent.push(message);
+    if (message.method === 'server/discover')
+      this.say(`{"jsonrpc":"2.0","id":${String(message.id)},"error":{"code":-32601,"message":"unknown"}}`);
     if (message.method === 'initialize')
       this.say(`{"jsonrpc":"2.0","id":${String(message.id)},"result":{"protocolVersion":"2025-11-25"}}`);
     if (message.method === 'tools/call')
