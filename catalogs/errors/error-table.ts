@@ -154,7 +154,7 @@ export const ERRORS = {
   WIRE_PARAMS: rpc(
     -32602,
     'The params of the request have the wrong form.',
-    'Send params as an object, with name as a string.',
+    'Send params as the protocol defines them for this method.',
   ),
   WIRE_METHOD: rpc(-32601, 'This method is not supported.', 'The capabilities say what is supported.'),
   WIRE_NOTIFICATION_CALL: rpc(

@@ -2,7 +2,6 @@
 import { abortable } from '../../adapters/port.ts';
 import { isObject, sizeOfText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import type { LowerStep } from '../call/decide.ts';
@@ -12,7 +11,7 @@ import { bindArguments } from '../call/validate.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ExposedPrompt } from '../exposure/prompt-tables.ts';
-import type { Operation } from './operation.ts';
+import { callOfServer, type Operation } from './operation.ts';
 
 const METHOD = 'completion/complete';
 /** The most suggestions of one answer (MCP 2025-11-25, server/utilities/completion). */
@@ -58,21 +57,11 @@ function completable(exposed: ExposedTool, own: Readonly<Record<string, unknown>
   return { ...exposed, name: METHOD, args: { schema: ARGUMENTS, validator: VALIDATOR, lift, pins: {}, maxBytes } };
 }
 
-const lowerCompletion: LowerStep = (exposed, bound) => {
-  const { server } = exposed;
-  return {
-    exposed,
-    effect: { kind: 'completion', verb: 'read', server: server.name, tool: METHOD, paths: [], urls: [] },
-    argsText: bound.doc.text,
-    args: bound.doc.value,
-    labels: server.labels,
-    timeoutMs: server.timeoutMs,
-    hardTimeoutMs: server.hardTimeoutMs,
-    headShare: 1,
-    pathHandles: new CallPathHandles([]),
-    destination: { kind: 'server', server: server.adapter, method: METHOD, tool: '', args: bound.doc },
-  };
-};
+const lowerCompletion: LowerStep = (exposed, bound) =>
+  callOfServer(exposed, bound, {
+    method: METHOD,
+    effect: { kind: 'completion', verb: 'read', server: exposed.server.name, tool: METHOD, paths: [], urls: [] },
+  });
 
 /** Keeps what the protocol defines of the answer: texts, redacted and escaped, within the cap. */
 const shapeCompletion: ShapeStep = ({ redactor }, { answer, limits }) => {

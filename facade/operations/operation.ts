@@ -1,9 +1,20 @@
 /** The type of a row of the operation table: what one method of MCP does differently in the nine stages. */
+import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { EffectKind } from '../../policies/port.ts';
 import type { DecideSteps } from '../call/decide.ts';
+import type { LoweredCall } from '../call/lowering/lowered-call.ts';
 import type { ResolveStep } from '../call/resolve.ts';
 import type { Shaped, ShapeStep } from '../call/shape.ts';
+import type { BoundArguments } from '../call/validate.ts';
+import type { ExposedTool } from '../exposure/exposed-tool.ts';
+
+interface ServerMethod {
+  readonly method: string;
+  readonly effect: LoweredCall['effect'];
+  readonly pathHandles?: LoweredCall['pathHandles'];
+  readonly args?: BoundArguments['doc'];
+}
 
 /** One method of MCP. The other stages are the same for all methods. */
 export interface Operation extends DecideSteps {
@@ -12,6 +23,27 @@ export interface Operation extends DecideSteps {
   readonly resolve: ResolveStep;
   /** Stage 7. */
   readonly shape: ShapeStep;
+}
+
+/** Returns the call of a method, as its server gets it. `args`: the params, if they differ from those that were bound. */
+export function callOfServer(
+  exposed: ExposedTool,
+  { doc }: BoundArguments,
+  { method, effect, pathHandles = new CallPathHandles([]), args = doc }: ServerMethod,
+): LoweredCall {
+  const { server } = exposed;
+  return {
+    exposed,
+    effect,
+    argsText: doc.text,
+    args: doc.value,
+    labels: server.labels,
+    timeoutMs: server.timeoutMs,
+    hardTimeoutMs: server.hardTimeoutMs,
+    headShare: 1,
+    pathHandles,
+    destination: { kind: 'server', server: server.adapter, method, tool: '', args },
+  };
 }
 
 /** The text of a result without content. */

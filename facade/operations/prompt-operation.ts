@@ -1,7 +1,6 @@
 /** The row of prompts/get. The result must match its template, so that a server cannot put its own words into it. */
 import { abortable, type ServerAnswer } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -12,7 +11,7 @@ import { bindArguments } from '../call/validate.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ExposedPrompt } from '../exposure/prompt-tables.ts';
 import { PROMPT_FORM } from '../output/result-forms.ts';
-import type { Operation } from './operation.ts';
+import { callOfServer, type Operation } from './operation.ts';
 import { fillText, matchesTemplate, type PromptArguments, textMessage } from './prompt-template.ts';
 
 const resolvePrompt: ResolveStep = async ({ prompts }, { principal, session }, { name, signal }) => {
@@ -26,24 +25,11 @@ const lowerPrompt: LowerStep = (exposed, bound) => {
   const { server } = exposed;
   const { name } = (exposed as ExposedPrompt).prompt;
   const text = `{"name":${JSON.stringify(name)},"arguments":${bound.doc.text}}`;
-  return {
-    exposed,
+  return callOfServer(exposed, bound, {
+    method: 'prompts/get',
     effect: { kind: 'prompt', verb: 'read', server: server.name, tool: name, paths: [], urls: [] },
-    argsText: bound.doc.text,
-    args: bound.doc.value,
-    labels: server.labels,
-    timeoutMs: server.timeoutMs,
-    hardTimeoutMs: server.hardTimeoutMs,
-    headShare: 1,
-    pathHandles: new CallPathHandles([]),
-    destination: {
-      kind: 'server',
-      server: server.adapter,
-      method: 'prompts/get',
-      tool: '',
-      args: { text, value: { name, arguments: bound.doc.value }, exact: bound.doc.exact },
-    },
-  };
+    args: { text, value: { name, arguments: bound.doc.value }, exact: bound.doc.exact },
+  });
 };
 
 /** Replaces a result that does not match by the fallback, or refuses it (CY-20). */

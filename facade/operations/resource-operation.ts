@@ -16,7 +16,7 @@ import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import { RESOURCE_READER, resourceForm } from '../output/result-forms.ts';
 import { Spills } from '../output/spills.ts';
-import { decidedOnly, NOTHING, type Operation } from './operation.ts';
+import { callOfServer, decidedOnly, NOTHING, type Operation } from './operation.ts';
 
 /** Finds the server of the URI. */
 const resolveResource: ResolveStep = ({ resources }, { principal, session }, { args, signal }) => {
@@ -39,19 +39,9 @@ function lowerTo(method: string): DecideSteps['lower'] {
   return (exposed, bound, context) => {
     const uri = String(bound.doc.value.uri);
     if (Spills.names(uri)) return lowerSpill(exposed, bound, context);
-    const { server } = exposed;
-    return andThen(context.files.resolve(sourceOf(server.name, method, uri)), ({ effect, pathHandles }) => ({
-      exposed,
-      effect: { ...effect, kind: 'resource', uri },
-      argsText: bound.doc.text,
-      args: bound.doc.value,
-      labels: server.labels,
-      timeoutMs: server.timeoutMs,
-      hardTimeoutMs: server.hardTimeoutMs,
-      headShare: 1,
-      pathHandles,
-      destination: { kind: 'server', server: server.adapter, method, tool: '', args: bound.doc },
-    }));
+    return andThen(context.files.resolve(sourceOf(exposed.server.name, method, uri)), ({ effect, pathHandles }) =>
+      callOfServer(exposed, bound, { method, effect: { ...effect, kind: 'resource', uri }, pathHandles }),
+    );
   };
 }
 

@@ -1,6 +1,6 @@
 /** Opens a facade with servers whose answers to every method are given as text, and a client that speaks the wire. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -87,8 +87,11 @@ export async function startProtocol(
 ): Promise<ProtocolFacade> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-protocol-'));
   const file = (name: string, kind: string): string => path.join(folder, `${name}.${kind}`);
-  const rescript = (name: string, { settings: _, ...script }: ProtocolServer): void =>
-    writeFileSync(file(name, 'json'), JSON.stringify(script));
+  // Replaced at once, because a running server may read it at any time.
+  const rescript = (name: string, { settings: _, ...script }: ProtocolServer): void => {
+    writeFileSync(file(name, 'next'), JSON.stringify(script));
+    renameSync(file(name, 'next'), file(name, 'json'));
+  };
   for (const [name, server] of Object.entries(servers)) rescript(name, server);
   const children: ChildProcess[] = [];
   const entries = await Promise.all(
