@@ -25,7 +25,7 @@ export interface Operation extends DecideSteps {
   readonly shape: ShapeStep;
 }
 
-/** Returns the call of a method, as its server gets it. `args`: the params, if they differ from those that were bound. */
+/** Returns the call of a method, as its server gets it. `args`: its params, if they differ from the bound ones. */
 export function callOfServer(
   exposed: ExposedTool,
   { doc }: BoundArguments,
