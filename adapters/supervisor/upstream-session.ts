@@ -435,14 +435,13 @@ function callRequest(call: UpstreamCall, serves: RunningCall): PeerRequest {
 }
 
 /** Writes the params as JSON. The progress token is present only if the caller wants progress. */
-function callParams({ method, tool, args, retry, ...call }: UpstreamCall, id: number): string {
+function callParams(call: UpstreamCall, id: number): string {
+  const { method, tool, args, retry } = call;
   const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
   const own = method === undefined ? `{"name":${jsonString(tool)},"arguments":${args.text}}` : args.text;
-  const more = [
-    ...(retry === undefined ? [] : [retry]),
-    ...(meta === undefined ? [] : [`"_meta":${JSON.stringify(meta)}`]),
-  ];
-  return appendMembers(own, more);
+  const more = retry === undefined ? [] : [retry];
+  if (meta !== undefined) more.push(`"_meta":${JSON.stringify(meta)}`);
+  return more.length === 0 ? own : appendMembers(own, more);
 }
 
 /** Waits for an answer of a client, at most until the deadline of the call. */

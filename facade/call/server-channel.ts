@@ -37,6 +37,7 @@ export interface ServerChannel extends Pick<UpstreamCall, 'clientCapabilities' |
 
 /** Asks the client to open URLs before the call is repeated (MCP 2025-11-25, elicitation). */
 const URL_ELICITATION_REQUIRED = -32042;
+const NOTHING: JsonObject = {};
 const CLOSED: ServerChannel = { judge: async (thrown) => thrown, logs: () => undefined };
 
 /** Opens the channel. It is closed for a client that cannot be reached, and for servers of this process. */
@@ -67,5 +68,6 @@ export function openServerChannel(deps: ServerChannelDependencies, call: AskingC
 
 /** Returns what the client supports of what the server may ask. */
 function supportedBy(client: JsonObject, asks: ServedServer['asks']): JsonObject {
+  if (asks.length === 0) return NOTHING;
   return Object.fromEntries(asks.flatMap((kind) => (isObject(client[kind]) ? [[kind, client[kind]]] : [])));
 }

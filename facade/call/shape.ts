@@ -38,8 +38,8 @@ export interface ShapeDependencies {
   readonly spills: Spills;
   /** Returns the template of a prompt, by `server.prompt`. */
   readonly promptTemplate: (id: string) => WrittenPrompt | undefined;
-  /** Returns how a principal sees URIs of a server's resources; undefined if they stay as they are. */
-  readonly shownUri: (principal: Principal, server: ServedServer) => ((uri: string) => string) | undefined;
+  /** Returns a URI of a server as a principal sees it. */
+  readonly shownUri: (principal: Principal, server: ServedServer, uri: string) => string;
 }
 
 /** A call that its server has answered. */
@@ -83,7 +83,7 @@ export function shape(
   const shaping = shapeResult(answer, {
     form,
     envelope: request.envelope,
-    shownUri: shownUri(caller.principal, exposed.server),
+    shownUri: (uri) => shownUri(caller.principal, exposed.server, uri),
     cap: limits.cap,
     mediaBytes: caps.media,
     headShare: lowered.headShare,

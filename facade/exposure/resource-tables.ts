@@ -74,10 +74,9 @@ export class ResourceTables {
     this.#parts = parts;
   }
 
-  /** Returns how a principal sees URIs of a server's resources; undefined if they stay as they are. */
-  shownUri(principal: Principal, server: ServedServer): ((uri: string) => string) | undefined {
-    if (server.uri === 'own' || !this.#parts.serversOf(principal).includes(server.name)) return undefined;
-    return (uri) => shownUri(server, uri);
+  /** Returns a URI of a server as a principal sees it: the same if the principal may not read its resources. */
+  shownUri(principal: Principal, server: ServedServer, uri: string): string {
+    return this.#parts.serversOf(principal).includes(server.name) ? shownUri(server, uri) : uri;
   }
 
   /**

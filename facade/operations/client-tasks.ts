@@ -57,12 +57,13 @@ export class ClientTasks {
 
   /** The tasks of a session that have not ended. */
   running(session: OpenSession): number {
-    return [...this.#of(session).values()].filter(({ isOver }) => !isOver).length;
+    const tasks = this.#sessions.get(session);
+    return tasks === undefined ? 0 : [...tasks.values()].filter(({ isOver }) => !isOver).length;
   }
 
   /** Returns true for a request about tasks. */
-  answers({ method = 'tools/call' }: CallRequest): boolean {
-    return Object.hasOwn(this.#methods, method);
+  answers({ method }: CallRequest): boolean {
+    return method?.startsWith('tasks/') === true && Object.hasOwn(this.#methods, method);
   }
 
   /**

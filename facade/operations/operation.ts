@@ -25,11 +25,14 @@ export interface Operation extends DecideSteps {
   readonly shape: ShapeStep;
 }
 
+/** Shared by calls that name no path. */
+const NO_PATHS = new CallPathHandles([]);
+
 /** Returns the call of a method, as its server gets it. `args`: its params, if they differ from the bound ones. */
 export function callOfServer(
   exposed: ExposedTool,
   { doc }: BoundArguments,
-  { method, effect, pathHandles = new CallPathHandles([]), args = doc }: ServerMethod,
+  { method, effect, pathHandles = NO_PATHS, args = doc }: ServerMethod,
 ): LoweredCall {
   const { server } = exposed;
   return {

@@ -4,7 +4,9 @@ import { abortable, type ServerAnswer } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
+import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import type { Effect } from '../../policies/port.ts';
 import type { DecideSteps } from '../call/decide.ts';
 import type { EffectSource } from '../call/lowering/call-effect.ts';
 import type { LoweredCall, LoweringContext } from '../call/lowering/lowered-call.ts';
@@ -32,33 +34,35 @@ const resolveResource: ResolveStep = ({ resources }, { principal, session }, { a
 /** Only the URI is sent, as the server itself names it. */
 const bindUri: BindStep = ({ value }, shape) => {
   const { uri } = value as { readonly uri: string };
-  return bindArguments({ text: JSON.stringify({ uri }), value: { uri }, exact: true }, shape);
+  return bindArguments({ text: `{"uri":${jsonString(uri)}}`, value: { uri }, exact: true }, shape);
 };
 
 function lowerTo(method: string): DecideSteps['lower'] {
   return (exposed, bound, context) => {
     const uri = String(bound.doc.value.uri);
     if (Spills.names(uri)) return lowerSpill(exposed, bound, context);
-    return andThen(context.files.resolve(sourceOf(exposed.server.name, method, uri)), ({ effect, pathHandles }) =>
+    const { name: server } = exposed.server;
+    const named = sourceOf(server, method, uri);
+    if (named === undefined) {
+      const effect: Effect = { kind: 'resource', verb: 'read', server, tool: method, paths: [], urls: [], uri };
+      return callOfServer(exposed, bound, { method, effect });
+    }
+    return andThen(context.files.resolve(named), ({ effect, pathHandles }) =>
       callOfServer(exposed, bound, { method, effect: { ...effect, kind: 'resource', uri }, pathHandles }),
     );
   };
 }
 
-/** `file:` names a path, and http(s) an address. Rules on paths and hosts apply to resources, too. */
-function sourceOf(server: string, tool: string, uri: string): EffectSource {
-  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(uri)?.[1]?.toLowerCase();
-  const isFile = scheme === 'file';
-  return {
-    server,
-    tool,
-    semantics: {
-      verb: 'read',
-      ...(isFile && { paths: ['uri'] }),
-      ...((scheme === 'http' || scheme === 'https') && { urls: ['uri'] }),
-    },
-    args: { uri: isFile ? pathOfFileUri(uri) : uri },
-  };
+/**
+ * `file:` names a path, and http(s) an address: rules on paths and hosts apply to resources, too. Other URIs name
+ * neither.
+ */
+function sourceOf(server: string, tool: string, uri: string): EffectSource | undefined {
+  const scheme = /^(file|https?):/i.exec(uri)?.[1]?.toLowerCase();
+  if (scheme === undefined) return undefined;
+  return scheme === 'file'
+    ? { server, tool, semantics: { verb: 'read', paths: ['uri'] }, args: { uri: pathOfFileUri(uri) } }
+    : { server, tool, semantics: { verb: 'read', urls: ['uri'] }, args: { uri } };
 }
 
 /** Returns the path of a file URI. One of another host, or with an encoded slash, has no path that rules can judge. */

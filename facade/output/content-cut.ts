@@ -141,8 +141,8 @@ export interface SpillSink {
 /** What shaping needs besides the result. */
 export interface ShapeRequest {
   readonly form: ResultForm;
-  /** Returns the URI under which the client reads a resource of this server. Absent: URIs stay as they are. */
-  readonly shownUri?: ((uri: string) => string) | undefined;
+  /** Returns the URI under which the client reads a resource of this server. */
+  readonly shownUri: (uri: string) => string;
   readonly cap: Cap;
   /** Decoded bytes of images, audio and blobs that the result may carry completely (HA-23). */
   readonly mediaBytes: number;

@@ -6,7 +6,6 @@ import { isObject, type JsonText } from '../../adapters/rpc/wire-message.ts';
 import { escapeHostile, MAX_HOSTILE, tooHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { ShapeRequest } from './content-cut.ts';
-import type { ResultForm } from './result-forms.ts';
 
 /** Counts of the changes, for `_meta` and the record. */
 export interface Cleaning {
@@ -60,30 +59,36 @@ export function cleanResult(
     if (done.escaped > MAX_HOSTILE) throw tooHostile();
     return escaped.text;
   };
-  const walked = mapStrings(theirs ?? doc.value, cleanString) as ToolResult;
+  const whole = theirs ?? doc.value;
+  const walked = secret || hostile || hide !== undefined ? (mapStrings(whole, cleanString) as ToolResult) : whole;
   const cleaned = linked ? withSafeAddresses(walked, options, done) : walked;
-  return { result: cleaned === (theirs ?? doc.value) ? undefined : cleaned, done };
+  return { result: cleaned === whole ? undefined : cleaned, done };
 }
 
 /** Contents of resources are named by the URI that the client asked for, so no address is removed from them. */
 function withSafeAddresses(
   result: ToolResult,
-  { form, shownUri }: { readonly form: ResultForm; readonly shownUri?: ShapeRequest['shownUri'] },
+  { form, shownUri }: Pick<ShapeRequest, 'form' | 'shownUri'>,
   done: Cleaning,
 ): ToolResult {
   const items = form.itemsOf(result);
   const safe = items.map((item) => {
-    const shown = shownUri === undefined ? item : withShownUri(item, shownUri);
+    const shown = withShownUri(item, shownUri);
     return form.key === 'contents' ? shown : withoutLocalAddress(shown, done);
   });
   return safe.every((item, at) => item === items[at]) ? result : form.withItems(result, safe);
 }
 
-function withShownUri(item: ContentItem, shownUri: (uri: string) => string): ContentItem {
-  if (typeof item.uri === 'string') return { ...item, uri: shownUri(item.uri) };
-  const { resource } = item;
+/** Returns the same item if its URI stays as it is. */
+function withShownUri(item: ContentItem, shownUri: ShapeRequest['shownUri']): ContentItem {
+  const { uri, resource } = item;
+  if (typeof uri === 'string') {
+    const shown = shownUri(uri);
+    return shown === uri ? item : { ...item, uri: shown };
+  }
   if (!isObject(resource) || typeof resource.uri !== 'string') return item;
-  return { ...item, resource: { ...resource, uri: shownUri(resource.uri) } };
+  const shown = shownUri(resource.uri);
+  return shown === resource.uri ? item : { ...item, resource: { ...resource, uri: shown } };
 }
 
 /**

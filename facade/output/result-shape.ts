@@ -6,7 +6,7 @@
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
 import { type JsonDoc, JsonText, joinText, sizeOfText, type WireText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { jsonMember } from '../../catalogs/text/json-string.ts';
+import { jsonMember, jsonString } from '../../catalogs/text/json-string.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
 import { isOwnKey, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -63,10 +63,12 @@ interface Cleaned {
  * result could ask the client something that was not decided.
  */
 const PROTOCOL_MEMBERS = ['resultType', 'inputRequests', 'requestState', 'ttlMs', 'cacheScope'];
+/** The one that a result has if it has any of them. */
+const RESULT_TYPE = PROTOCOL_MEMBERS.slice(0, 1);
 
 /** Without an envelope, only a result of a revision that has these members loses them. */
 function withoutProtocolMembers(doc: JsonText<ToolResult>, { envelope }: ShapeRequest): ToolResult | undefined {
-  const telling = envelope === undefined ? PROTOCOL_MEMBERS.slice(0, 1) : PROTOCOL_MEMBERS;
+  const telling = envelope === undefined ? RESULT_TYPE : PROTOCOL_MEMBERS;
   if (telling.every((key) => doc.member(key) === undefined)) return undefined;
   return Object.fromEntries(Object.entries(doc.value).filter(([key]) => !PROTOCOL_MEMBERS.includes(key)));
 }
@@ -236,9 +238,9 @@ function serialise(doc: JsonText<ToolResult>, result: ToolResult, meta: string):
     const member = value === doc.value[key] ? doc.member(key) : undefined;
     return member === undefined ? JSON.stringify(value) : doc.part(member.start, member.end);
   };
-  const parts = Object.entries(result)
-    .filter(([key]) => key !== '_meta')
-    .flatMap(([key, value]) => [`${JSON.stringify(key)}:`, textOf(key, value), ',']);
+  const parts: (string | Buffer)[] = [];
+  for (const [key, value] of Object.entries(result))
+    if (key !== '_meta') parts.push(`${jsonString(key)}:`, textOf(key, value), ',');
   const theirs = result._meta === undefined ? '' : textOf('_meta', result._meta).toString();
   const whole = ['{', ...parts, `"_meta":${metaText(theirs, meta)}}`];
   return whole.every((part) => typeof part === 'string') ? whole.join('') : whole;

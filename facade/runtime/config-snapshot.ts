@@ -194,7 +194,7 @@ export class Snapshot {
         hasTemplate: (id) => config.prompts.has(id),
       }),
       promptTemplate: (id) => config.prompts.get(id),
-      shownUri: (principal, server) => resources.shownUri(principal, server),
+      shownUri: (principal, server, uri) => resources.shownUri(principal, server, uri),
       serverRequests: (call) => new ServerRequests(services, call),
       nameTables: new NameTables({
         catalog,

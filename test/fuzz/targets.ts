@@ -109,6 +109,7 @@ function shaped(doc: JsonDoc<ToolResult>): unknown {
     cap: { bytes: 30_000, lines: 2_000 },
     mediaBytes: 1_048_576,
     form: TOOL_FORM,
+    shownUri: (uri) => uri,
     headShare: 0.3,
     redactor,
     raw: false,

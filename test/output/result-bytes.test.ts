@@ -21,6 +21,7 @@ const request = (more: Partial<ShapeRequest> = {}): ShapeRequest => ({
   cap: { bytes: 8_000_000, lines: 1_000_000 },
   mediaBytes: 1_048_576,
   form: TOOL_FORM,
+  shownUri: (uri) => uri,
   headShare: 1,
   redactor,
   raw: false,

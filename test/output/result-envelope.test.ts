@@ -15,6 +15,7 @@ const REQUEST: ShapeRequest = {
   cap: { bytes: 1_000_000, lines: 50_000 },
   mediaBytes: 1_048_576,
   form: TOOL_FORM,
+  shownUri: (uri) => uri,
   headShare: 1,
   redactor: new Redactor(),
   raw: false,

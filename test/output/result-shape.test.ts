@@ -44,6 +44,7 @@ function request(more: Partial<ShapeRequest> = {}): ShapeRequest {
     cap: { bytes: 1000, lines: 50 },
     mediaBytes: 1_048_576,
     form: TOOL_FORM,
+    shownUri: (uri) => uri,
     headShare: 1,
     redactor: new Redactor(),
     raw: false,

@@ -360,6 +360,7 @@ describe('more hostile characters than a result may have' + verifies('TR-44'), (
     expect(() =>
       cleanResult(parseJsonDoc(JSON.stringify(result)) as never, undefined, {
         form: TOOL_FORM,
+        shownUri: (uri) => uri,
         redactor: new Redactor(),
         raw: false,
       }),

@@ -18,6 +18,7 @@ const shaped = async (
     cap: CAP,
     mediaBytes: 1_048_576,
     form: TOOL_FORM,
+    shownUri: (uri) => uri,
     headShare: 1,
     redactor: new Redactor(),
     raw: false,
