@@ -156,12 +156,11 @@ function readError(message: Envelope, member: JsonMember): JsonRpcError {
   const error = message.parse(member);
   if (!isObject(error)) return { code: -32603, message: typeof error === 'string' ? error : NO_MESSAGE };
   const { code, data } = error;
-  const text = typeof error.message === 'string' ? error.message : NO_MESSAGE;
-  const span = member.members.find(({ key }) => key === 'data');
-  const ownData = span === undefined ? {} : { data, ...(!span.exact && { dataText: message.textOf(span) }) };
-  return Number.isSafeInteger(code)
-    ? { code: code as number, message: text, ...ownData }
-    : { code: -32603, message: text, data: { code }, ...ownData };
+  const told = typeof error.message === 'string' ? error.message : NO_MESSAGE;
+  const ownData = data === undefined ? {} : { data };
+  if (!Number.isSafeInteger(code)) return { code: -32603, message: told, data: { code }, ...ownData };
+  const text = told === error.message ? { text: message.textOf(member) } : {};
+  return { code: code as number, message: told, ...ownData, ...text };
 }
 
 /** A parser that ignores case would read the variant as the key itself (CVE-2026-27896 and similar). */

@@ -10,7 +10,7 @@ import { jsonMembers } from './json-scan.ts';
 import type { JsonObject, WireMessage } from './message-parser.ts';
 import { type PeerRequest, PendingCall } from './pending-call.ts';
 import { type RefusedRequest, RefusedRequests } from './refused-requests.ts';
-import type { JsonDoc } from './wire-message.ts';
+import { errorJson, type JsonDoc } from './wire-message.ts';
 
 /** The link to the server. */
 export interface PeerLink {
@@ -302,11 +302,7 @@ export class Peer {
  * person and the agent only.
  */
 function refusalText(thrown?: unknown): string {
-  if (thrown instanceof UpstreamError) {
-    const { code, message, data, dataText = JSON.stringify(data) } = thrown.rpc;
-    const tail = dataText === undefined ? '' : `,"data":${dataText}`;
-    return `"error":{"code":${code},"message":${JSON.stringify(message)}${tail}}`;
-  }
+  if (thrown instanceof UpstreamError) return `"error":${errorJson(thrown.rpc)}`;
   const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
   return `"error":${JSON.stringify({ code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } })}`;
 }

@@ -11,8 +11,13 @@ export interface JsonRpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
-  /** The JSON text of `data`, if the parsed `data` lost something. */
-  readonly dataText?: string;
+  /** The JSON of the whole object as its sender wrote it, perhaps with more members. Absent: that of the others. */
+  readonly text?: string;
+}
+
+/** Returns the JSON of an error object. */
+export function errorJson({ text, ...members }: JsonRpcError): string {
+  return text ?? JSON.stringify(members);
 }
 
 /** One message. `args` is `params.arguments` with its own text. `invalid` has the id if it could be read. */

@@ -61,7 +61,7 @@ export async function answersTo(
 }
 
 /** Returns the text of a member; undefined if there is none. */
-export function textOf(result: JsonText<JsonObject>, key: string): string | undefined {
+function textOf(result: JsonText<JsonObject>, key: string): string | undefined {
   const member = result.member(key);
   return member === undefined ? undefined : result.slice(member.start, member.end);
 }

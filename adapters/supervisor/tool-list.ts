@@ -10,8 +10,9 @@ import {
 } from '../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { type InvalidDefinition, type ServerLists, UpstreamError } from '../port.ts';
-import { isObject, type JsonObject } from '../rpc/message-parser.ts';
-import type { JsonDoc } from '../rpc/wire-message.ts';
+import { keepDefinitionTexts } from '../rpc/definition-text.ts';
+import { isObject, type JsonMember, type JsonObject } from '../rpc/message-parser.ts';
+import { type JsonDoc, JsonText } from '../rpc/wire-message.ts';
 import type { ServerSettings } from './server-settings.ts';
 
 const MAX_PAGES = 64;
@@ -75,7 +76,10 @@ async function readPages<Entry>(request: RequestPage, { key, faultOf }: ListForm
     const listed = page.value[key];
     if (!Array.isArray(listed))
       throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is not a list.` });
-    found.push(...(listed as readonly unknown[]));
+    const list = listed as readonly unknown[];
+    const { start, end } = JsonText.of(page).member(key) as JsonMember;
+    keepDefinitionTexts(list, JsonText.of(page).slice(start, end));
+    found.push(...list);
     const cursor = page.value.nextCursor;
     if (typeof cursor !== 'string') return separate(found, faultOf);
     if (cursors.has(cursor)) break;

@@ -8,7 +8,7 @@ import { cancelReason } from '../rpc/cancellation.ts';
 import type { Peer } from '../rpc/peer.ts';
 import type { PeerRequest } from '../rpc/pending-call.ts';
 import { isObject, type JsonDoc, type JsonObject, JsonText } from '../rpc/wire-message.ts';
-import { answersTo, textOf } from '../stateless/input-rounds.ts';
+import { answersTo } from '../stateless/input-rounds.ts';
 
 /** How requests about a task are sent. `params` is JSON text. */
 export interface TaskLink {
@@ -235,13 +235,7 @@ function failureIn(doc: JsonDoc<JsonObject>): Error {
   const { code, message, data } = error.value;
   if (!Number.isSafeInteger(code) || typeof message !== 'string')
     return new TollgateError('UPSTREAM_INVALID', { detail: 'The task of the server failed without an error.' });
-  const exact = error.exact || data === undefined ? undefined : textOf(JsonText.of(error), 'data');
-  return new UpstreamError({
-    code: code as number,
-    message,
-    ...(data !== undefined && { data }),
-    ...(exact !== undefined && { dataText: exact }),
-  });
+  return new UpstreamError({ code: code as number, message, ...(data !== undefined && { data }), text: error.text });
 }
 
 /** Nothing may say that the task has not run: it was created. */

@@ -1,6 +1,6 @@
 /** The path of a call: nine stages in order, and the only place that catches what they throw. */
 import { UpstreamError } from '../../adapters/port.ts';
-import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
+import { errorJson, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Operation } from '../operations/operation.ts';
@@ -87,7 +87,8 @@ export async function perform(
     const { correlation } = caller ?? {};
     reply = refusalReply(failure, { id: start.id, redactor, hidePaths, kind: operation.kind, correlation });
   }
-  const serverErrorBytes = failure instanceof UpstreamError ? Buffer.byteLength(JSON.stringify(reply)) : undefined;
+  const serverErrorBytes =
+    failure instanceof UpstreamError && reply.kind === 'error' ? Buffer.byteLength(errorJson(reply.error)) : undefined;
   const outputBytes = shaped?.sent ?? serverErrorBytes ?? 0;
   settle(reserved, { outputBytes, wallMs: forwarded?.upstreamMs ?? 0 }); // 8 settle
   judged?.lowered?.pathHandles.close();

@@ -4,6 +4,7 @@
  */
 import { UpstreamError } from '../../adapters/port.ts';
 import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
+import { errorJson } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -79,23 +80,15 @@ function cleanUpstream(
   rpc: UpstreamError['rpc'],
   { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths },
 ): UpstreamError['rpc'] {
-  const { dataText, ...rest } = rpc;
+  const { code } = rpc;
   const told = (text: string): string => hidePaths?.(text).value ?? text;
-  const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(markExactNumbers(dataText)) as unknown };
-  const clean = mapStrings(
-    withoutOwnKeys(exact),
-    (text) => escapeHostile(told(redactor.redact(text).value)).text,
-  ) as UpstreamError['rpc'];
-  const text = restoreExactNumbers(JSON.stringify(clean));
-  if (Buffer.byteLength(text) <= ERROR_BYTES)
-    return dataText === undefined
-      ? clean
-      : { ...clean, dataText: clean.data === exact.data ? dataText : restoreExactNumbers(JSON.stringify(clean.data)) };
-  const start = clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '');
-  return {
-    code: clean.code,
-    message: `${start} [tollgate: the error was cut here and its data was removed]`,
-  };
+  const given: unknown = JSON.parse(markExactNumbers(errorJson(rpc)));
+  const clean = mapStrings(withoutOwnKeys(given), (text) => escapeHostile(told(redactor.redact(text).value)).text);
+  const text = clean === given ? errorJson(rpc) : restoreExactNumbers(JSON.stringify(clean));
+  const { message, data } = JSON.parse(text) as UpstreamError['rpc'];
+  if (Buffer.byteLength(text) <= ERROR_BYTES) return { code, message, ...(data !== undefined && { data }), text };
+  const start = message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '');
+  return { code, message: `${start} [tollgate: the error was cut here and its data was removed]` };
 }
 
 function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {

@@ -221,9 +221,12 @@ export class Catalog {
     const approved = this.#setOf(name) ?? raw;
     const { pending } = toolDriftOf(approved, raw);
     const old = new Map(approved.map((tool) => [tool.name, tool]));
-    const entries = raw.map(
-      (tool) => new ToolEntry(served, old.get(tool.name) ?? tool, { hints, pending: pending.get(tool.name) }),
-    );
+    const entries = raw.map((tool) => {
+      const stored = old.get(tool.name) ?? tool;
+      // Of two equal definitions, that of the server has its text.
+      const shown = isDeepStrictEqual(stored, tool) ? tool : stored;
+      return new ToolEntry(served, shown, { hints, pending: pending.get(tool.name) });
+    });
     this.#listings.set(name, { raw, entries });
     this.revision += 1;
   }

@@ -1,6 +1,8 @@
 /** The tools that one principal sees, and their names. tools/list and tools/call read the same table. */
+
 import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, type Primitive } from '../../adapters/port.ts';
+import { definitionJson } from '../../adapters/rpc/definition-text.ts';
 import { normalizeArguments } from '../../catalogs/primitives/argument-spellings.ts';
 import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
 import { tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
@@ -189,7 +191,7 @@ function exposeServerTool(one: ShownTool, name: string, { maxBytes }: NameTableP
   const projection = entry?.projection(exposure.schemaProfile ?? decision.schemaProfile, decision.bounds);
   if (entry === undefined || projection === undefined) return [];
   const { outputSchema: output } = entry.tool;
-  const text = JSON.stringify({
+  const shown = {
     ...withoutOwnWords(entry.tool),
     name,
     ...(projection.isExact
@@ -197,7 +199,8 @@ function exposeServerTool(one: ShownTool, name: string, { maxBytes }: NameTableP
       : { description: describeTool(one, entry.tool, projection.hints) }),
     inputSchema: withoutPinned(projection.schema, Object.keys(exposure.pins)),
     ...(output !== undefined && { outputSchema: projection.isExact ? output : clientSchema(output) }),
-  });
+  };
+  const text = projection.isExact ? definitionJson(shown, entry.tool) : JSON.stringify(shown);
   const { pins } = exposure;
   const args = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins, maxBytes };
   return [{ name, server: candidate.served, entry, args, pin: entry.pin, text, decision }];

@@ -132,9 +132,9 @@ export class PromptTables {
   /** Of several rules that show a prompt, the last one counts. */
   #candidates(principal: Principal, definitions: PromptTable['definitions']): readonly Candidate[] {
     const rules = this.#parts.rulesOf(principal).map((rule) => ({ rule, matches: toolMatcher(rule.prompt) }));
-    return definitions.flatMap(({ served, definition }) => {
-      const found = rules.findLast(({ matches }) => matches(`${served.name}.${definition.name}`));
-      return found === undefined ? [] : [{ served, definition, rule: found.rule }];
+    return definitions.flatMap((shown) => {
+      const found = rules.findLast(({ matches }) => matches(`${shown.served.name}.${shown.definition.name}`));
+      return found === undefined ? [] : [{ ...shown, rule: found.rule }];
     });
   }
 
@@ -153,7 +153,7 @@ export class PromptTables {
     const { nameOf } = exposedNames(names);
     const byName = new Map<string, ExposedPrompt>();
     const hidden = new Map<string, readonly Reason[]>();
-    for (const [at, { served, definition, rule }] of candidates.entries()) {
+    for (const [at, { served, definition, source, rule }] of candidates.entries()) {
       const [name, decision] = [nameOf.get(names[at] as ExposableTool), decisions[at]];
       if (name === undefined || decision === undefined) continue;
       if (decision.verdict === 'never') {
@@ -168,7 +168,7 @@ export class PromptTables {
         prompt: definition,
         args: { ...argumentsOf(definition), lift: (args) => ({ args, changed: false }), pins: {}, maxBytes },
         pin: JSON.stringify(definition),
-        text: listedText(shown, decision.verdict),
+        text: listedText(shown, { verdict: decision.verdict, source }),
         decision,
       });
     }

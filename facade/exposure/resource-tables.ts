@@ -116,15 +116,16 @@ export class ResourceTables {
       kind === 'resources'
         ? (await this.#read('resources', servers, from.signal))
             .filter(({ served, definition }) => !this.#isForeign(served, definition.uri))
-            .map(({ served, definition }) => {
+            .map(({ served, definition, source }) => {
               const verdict = exposed.get(served.name)?.decision?.verdict ?? 'maybe';
-              return listedText({ ...definition, uri: shownUri(served, definition.uri) }, verdict);
+              return listedText({ ...definition, uri: shownUri(served, definition.uri) }, { verdict, source });
             })
         : (await this.#read('resources/templates', servers, from.signal))
             .filter(({ served, definition }) => !this.#isForeign(served, definition.uriTemplate))
-            .map(({ served, definition }) =>
-              listedText({ ...definition, uriTemplate: shownUri(served, definition.uriTemplate) }, 'maybe'),
-            );
+            .map(({ served, definition, source }) => {
+              const shown = { ...definition, uriTemplate: shownUri(served, definition.uriTemplate) };
+              return listedText(shown, { verdict: 'maybe', source });
+            });
     return `{"${kind === 'resources' ? 'resources' : 'resourceTemplates'}":[${texts.join(',')}]}`;
   }
 

@@ -4,6 +4,7 @@
  */
 import type { ServerLists } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import { definitionJson } from '../../adapters/rpc/definition-text.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -22,6 +23,8 @@ export const LIST_WAIT_MS = 5000;
 export interface ShownDefinition<Kind extends keyof ServerLists> {
   readonly served: ServedServer;
   readonly definition: ServerLists[Kind][number];
+  /** The definition as the server listed it. */
+  readonly source: ServerLists[Kind][number];
 }
 
 /** Servers, and how to ask them for a list. */
@@ -53,7 +56,7 @@ export async function readDefinitions<Kind extends keyof ServerLists>({
         return [] as unknown as ServerLists[Kind];
       });
       const admitted = admits === undefined ? [...list] : list.filter((definition) => admits(served, definition));
-      return admitted.map((definition) => ({ served, definition: safe(definition, redactor) }));
+      return admitted.map((source) => ({ served, definition: safe(source, redactor), source }));
     }),
   );
   return lists.flat();
@@ -89,9 +92,18 @@ export async function listDecisions(
   throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every entry of the list.' });
 }
 
-/** Returns a definition as it is listed. A call of one that is listed as `maybe` can be refused. */
-export function listedText(definition: object, verdict: ListDecision['verdict']): string {
-  if (verdict === 'always') return JSON.stringify(definition);
+/**
+ * Returns a definition as it is listed. What is the same as in `source` keeps its text. A call of one that is listed as
+ * `maybe` can be refused.
+ */
+export function listedText(
+  definition: object,
+  {
+    verdict,
+    source,
+  }: { readonly verdict: ListDecision['verdict']; readonly source: Readonly<Record<string, unknown>> },
+): string {
+  if (verdict === 'always') return definitionJson(definition, source);
   const { _meta, ...rest } = definition as { readonly _meta?: object };
-  return JSON.stringify({ ...rest, _meta: { ..._meta, 'tollgate/verdict': verdict } });
+  return definitionJson({ ...rest, _meta: { ..._meta, 'tollgate/verdict': verdict } }, source);
 }

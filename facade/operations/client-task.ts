@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { TaskNote } from '../../adapters/port.ts';
 import { Cancellation, cancelReason } from '../../adapters/rpc/cancellation.ts';
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
-import { type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire-message.ts';
+import { errorJson, type JsonDoc, type JsonObject, joinText } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { cleanDescription } from '../../catalogs/text/hostile-text.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -251,15 +251,8 @@ export function resultOf(task: ClientTask): string {
   const { reply } = task;
   const text = JSON.stringify(statelessTask(task));
   if (reply === undefined || task.status === 'cancelled') return text;
-  const { dataText, ...error } = reply.kind === 'error' ? reply.error : { dataText: undefined };
-  const told = reply.kind === 'result' ? joinText(reply.text) : withData(JSON.stringify(error), dataText);
+  const told = reply.kind === 'result' ? joinText(reply.text) : errorJson(reply.error);
   return `${text.slice(0, -1)},"${reply.kind}":${told}}`;
-}
-
-function withData(error: string, dataText: string | undefined): string {
-  if (dataText === undefined) return error;
-  const { data: _, ...rest } = JSON.parse(error) as JsonObject;
-  return `${JSON.stringify(rest).slice(0, -1)},"data":${dataText}}`;
 }
 
 /** Returns the answer of an ended task to tasks/result: that of its call, with the id of the task. */

@@ -1,16 +1,18 @@
 /** The row of completion/complete: suggestions for an argument of a prompt or of a resource template. */
 import { abortable } from '../../adapters/port.ts';
-import { isObject, sizeOfText } from '../../adapters/rpc/wire-message.ts';
+import { isObject, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import { andThen } from '../../catalogs/text/awaitable.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import type { LowerStep } from '../call/decide.ts';
 import type { ResolveStep } from '../call/resolve.ts';
-import type { ShapeStep } from '../call/shape.ts';
+import { type ShapeStep, shape } from '../call/shape.ts';
 import { bindArguments } from '../call/validate.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ExposedPrompt } from '../exposure/prompt-tables.ts';
+import { type ResultForm, TOOL_FORM } from '../output/result-forms.ts';
 import { callOfServer, type Operation } from './operation.ts';
 
 const METHOD = 'completion/complete';
@@ -63,33 +65,45 @@ const lowerCompletion: LowerStep = (exposed, bound) =>
     effect: { kind: 'completion', verb: 'read', server: exposed.server.name, tool: METHOD, paths: [], urls: [] },
   });
 
-/** Keeps what the protocol defines of the answer: texts, redacted and escaped, within the cap. */
-const shapeCompletion: ShapeStep = ({ redactor }, { answer, limits }) => {
+/** The strings of a completion are no items of content. */
+const COMPLETION_FORM: ResultForm = {
+  ...TOOL_FORM,
+  itemsOf: () => [],
+  withItems: (result) => result,
+};
+/** Bytes of a completion besides its values. */
+const FRAME_BYTES = 100;
+
+/** Cuts the list of values to what may be shown. Everything else about the result is the same as for a tool. */
+const shapeCompletion: ShapeStep = (deps, call) => {
+  const { answer, limits } = call;
   const { completion } = answer.value as { readonly completion?: unknown };
-  const { values, total, hasMore } = isObject(completion) ? completion : {};
+  const { values, total } = isObject(completion) ? completion : {};
   if (!Array.isArray(values) || values.some((value) => typeof value !== 'string'))
     throw new TollgateError('UPSTREAM_INVALID', { detail: 'The answer holds no list of suggestions.' });
-  let [redactions, escaped, room] = [0, 0, limits.cap.bytes];
-  const shown: string[] = [];
-  for (const value of values.slice(0, MAX_VALUES) as readonly string[]) {
-    if (value.length > room) break;
-    const redacted = redactor.redact(value);
-    const clean = escapeHostile(redacted.value);
-    redactions += redacted.count;
-    escaped += clean.count;
-    room -= Buffer.byteLength(clean.text);
-    if (room >= 0) shown.push(clean.text);
-  }
-  const cut = shown.length < values.length;
-  const text = JSON.stringify({
-    completion: {
-      values: shown,
-      ...(Number.isSafeInteger(total) && { total }),
-      ...((cut || typeof hasMore === 'boolean') && { hasMore: cut || hasMore }),
-    },
-  });
-  return { text, sent: sizeOfText(text), cut, spilled: 0, isError: false, redactions, escaped, links: 0 };
+  const uncapped = { ...call, limits: { ...limits, cap: { bytes: Infinity, lines: Infinity } } };
+  if (values.length <= MAX_VALUES && sizeOfDoc(answer) <= limits.cap.bytes)
+    return shape(deps, uncapped, COMPLETION_FORM);
+  const shown = firstWithin(values as readonly string[], limits.cap.bytes - FRAME_BYTES);
+  const value = { completion: { values: shown, ...(Number.isSafeInteger(total) && { total }), hasMore: true } };
+  const cutAnswer = { text: JSON.stringify(value), value: value as unknown as ToolResult, exact: true };
+  return andThen(shape(deps, { ...uncapped, answer: cutAnswer }, COMPLETION_FORM), (shaped) => ({
+    ...shaped,
+    cut: true,
+  }));
 };
+
+/** Returns the first of the values, as many as have `bytes` bytes as JSON. */
+function firstWithin(values: readonly string[], bytes: number): readonly string[] {
+  let room = bytes;
+  const isShown = (value: string): boolean => {
+    room -= value.length < room ? Buffer.byteLength(JSON.stringify(value)) + 1 : room + 1;
+    return room >= 0;
+  };
+  const first = values.slice(0, MAX_VALUES);
+  const end = first.findIndex((value) => !isShown(value));
+  return end === -1 ? first : first.slice(0, end);
+}
 
 /** Completes one argument. */
 export const COMPLETION: Operation = {

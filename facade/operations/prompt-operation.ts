@@ -1,5 +1,6 @@
 /** The row of prompts/get. The result must match its template, so that a server cannot put its own words into it. */
 import { abortable, type ServerAnswer } from '../../adapters/port.ts';
+import { JsonText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
@@ -53,15 +54,21 @@ const shapePrompt: ShapeStep = (deps, call) => {
   return andThen(shape(deps, replaced, PROMPT_FORM), (shaped) => ({ ...shaped, isFallback: true }));
 };
 
-/** Members other than the checked messages could carry other text to the model. */
+/** Members other than the checked messages could carry other text to the model. The others keep their text. */
 function withoutOtherText(answer: ServerAnswer, { description }: RawPrompt): ServerAnswer {
-  const isKept = ([key, value]: readonly [string, unknown]): boolean =>
-    key === 'messages' || key === '_meta' || (key === 'description' && value === description);
-  const entries = Object.entries(answer.value);
-  const kept = entries.filter(isKept);
-  if (kept.length === entries.length) return answer;
-  const value = Object.fromEntries(kept) as ToolResult;
-  return { ...answer, text: JSON.stringify(value), value };
+  const doc = JsonText.of(answer);
+  const kept = Object.entries(answer.value).filter(
+    ([key, value]) => key === 'messages' || key === '_meta' || (key === 'description' && value === description),
+  );
+  const textOf = (key: string): string => {
+    const member = doc.member(key);
+    return member === undefined ? '' : doc.slice(member.start, member.end);
+  };
+  return {
+    ...answer,
+    text: `{${kept.map(([key]) => `"${key}":${textOf(key)}`).join(',')}}`,
+    value: Object.fromEntries(kept) as ToolResult,
+  };
 }
 
 function fallbackAnswer(fallback: string, args: PromptArguments): ServerAnswer {

@@ -1,7 +1,7 @@
 /** The facade as the transports see it: sessions, lists and calls, with results as JSON text. */
 import type { LogLevel, TaskNote } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
-import type { JsonDoc, JsonObject, WireText } from '../../adapters/rpc/wire-message.ts';
+import type { JsonDoc, JsonObject, JsonRpcError, WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -129,8 +129,8 @@ export interface CallRequest {
 }
 
 /**
- * The answer: the text of `result`, or a JSON-RPC error object. `dataText` is the JSON of `data` if a double would
- * round it. `upstream`: the error is the server's own, and this is the id of the call's decision.
+ * The answer: the text of `result`, or a JSON-RPC error object. `upstream`: the error is the server's own, and this is
+ * the id of the call's decision.
  */
 export type Reply =
   | {
@@ -141,12 +141,7 @@ export type Reply =
     }
   | {
       readonly kind: 'error';
-      readonly error: {
-        readonly code: number;
-        readonly message: string;
-        readonly data?: unknown;
-        readonly dataText?: string;
-      };
+      readonly error: JsonRpcError;
       readonly upstream?: string;
     };
 

@@ -1,14 +1,11 @@
 /** Makes the texts of outgoing JSON-RPC messages. The text of a result is never parsed or rebuilt. */
-import type { WireText } from '../../adapters/rpc/wire-message.ts';
+import { errorJson, type JsonRpcError, type WireText } from '../../adapters/rpc/wire-message.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonString } from '../../catalogs/text/json-string.ts';
 import type { Reply } from './facade-port.ts';
 
 /** The id of a request as its sender wrote it; null if it could not be read. */
 export type ReplyId = string | number | null;
-
-/** A JSON-RPC error object. */
-export type ReplyError = Extract<Reply, { kind: 'error' }>['error'];
 
 /** Returns a response around the text of a result, which stays unchanged. */
 export function resultText(id: ReplyId, result: string): string {
@@ -20,13 +17,8 @@ function resultHead(id: ReplyId): string {
 }
 
 /** Returns a response with an error object. */
-function errorText(id: ReplyId, error: ReplyError): string {
-  const { dataText, ...rest } = error;
-  const text =
-    dataText === undefined
-      ? JSON.stringify(rest)
-      : `{"code":${rest.code},"message":${JSON.stringify(rest.message)},"data":${dataText}}`;
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${text}}`;
+function errorText(id: ReplyId, error: JsonRpcError): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${errorJson(error)}}`;
 }
 
 /** Returns a response for an answer of the facade. */

@@ -57,15 +57,18 @@ describe('the reply to a refusal', () => {
   it("contains a server's error unchanged, without registered secrets", () => {
     const own = new Redactor();
     own.register('secret-value');
-    expect(
-      refusalReply(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own }),
-    ).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } }, upstream: 'x' });
-    expect(
-      refusalReply(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own }),
-    ).toEqual({
+    const replyTo = (text: string): unknown => {
+      const error = { ...(JSON.parse(text) as { code: number; message: string }), text };
+      return refusalReply(new UpstreamError(error), { id: 'x', redactor: own });
+    };
+    const text = '{ "code":-31999, "message":"n\\u006f", "data":{"a":[1.0]}, "more":1}';
+    expect(replyTo(text)).toEqual({
       kind: 'error',
-      error: { code: 1, message: 'key [redacted]' },
+      error: { code: -31999, message: 'no', data: { a: [1] }, text },
       upstream: 'x',
+    });
+    expect(replyTo('{"code":1,"message":"key \\u0073ecret-value","data":12345678901234567890}')).toMatchObject({
+      error: { message: 'key [redacted]', text: '{"code":1,"message":"key [redacted]","data":12345678901234567890}' },
     });
   });
 });

@@ -9,6 +9,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { StreamableConnection } from '../../adapters/http/streamable-connection.ts';
 import type { UpstreamError } from '../../adapters/port.ts';
 import type { WireMessage } from '../../adapters/rpc/message-parser.ts';
+import { errorJson } from '../../adapters/rpc/wire-message.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { Guarded } from '../oauth/issuer.ts';
@@ -66,7 +67,7 @@ interface Opened {
 
 function whatOf(message: WireMessage): unknown {
   if (message.kind === 'result') return message.result.text;
-  if (message.kind === 'error') return message.error.dataText ?? message.error.message;
+  if (message.kind === 'error') return errorJson(message.error);
   return message.kind === 'invalid' ? message.error.code : message.method;
 }
 
@@ -136,7 +137,7 @@ describe.each(['application/json', 'text/event-stream'])('numbers of a remote se
     const { server } = bench(url);
     expect((await server.call(callOf('echo'))).text).toBe(RESULT);
     const thrown = await server.call(callOf('fails')).catch((error: unknown) => error);
-    expect((thrown as UpstreamError).rpc.dataText).toBe('{"n": 12345678901234567890}');
+    expect(errorJson((thrown as UpstreamError).rpc)).toContain('"data":{"n": 12345678901234567890}');
   });
 });
 
@@ -347,7 +348,8 @@ describe('revision 2026-07-28', () => {
     await expect.poll(() => messages.length).toBe(1);
     void connection.send(request(2), 2);
     await expect.poll(() => messages.length).toBe(2);
-    expect(messages).toEqual([1, 2].map((id) => ['error', '{"n":1234567890123456789}', id]));
+    const error = '{"code":-32020,"message":"no","data":{"n":1234567890123456789}}';
+    expect(messages).toEqual([1, 2].map((id) => ['error', error, id]));
     expect([failed, closed]).toEqual([[], []]);
   });
 });

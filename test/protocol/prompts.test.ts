@@ -137,8 +137,9 @@ describe('completion', () => {
     facade = await startProtocol(secret, rest(), { env: { MY_KEY: 'top-secret-value' } });
     const client = await facade.connect();
     const asked = { ref: { type: 'ref/prompt', name: 'sum_up' }, argument: { name: 'text', value: 'c' } };
-    expect((await client.request('completion/complete', asked)).result).toEqual({
+    expect((await client.request('completion/complete', asked)).result).toMatchObject({
       completion: { values: ['cats', '[redacted]'], hasMore: false },
+      _meta: { 'tollgate/redacted': 1, 'tollgate/provenance': { server: 'docs' } },
     });
     expect(facade.got('docs').at(-1)?.params).toEqual({ ...asked, ref: { type: 'ref/prompt', name: 'sum' } });
     expect(facade.records().at(-1)).toMatchObject({ kind: 'completion', outcome: 'allow', redactions: 1 });

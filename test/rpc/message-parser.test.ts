@@ -209,7 +209,12 @@ describe('answers of servers', () => {
       const message = read(`{"jsonrpc":"2.0","id":1,"error":${text}}`, 'server');
       return message.kind === 'error' ? message.error : message;
     };
-    expect(error('{"code":-32000,"message":"own","data":[1]}')).toEqual({ code: -32000, message: 'own', data: [1] });
+    expect(error('{"code":-32000,"message":"own","data":[1]}')).toEqual({
+      code: -32000,
+      message: 'own',
+      data: [1],
+      text: '{"code":-32000,"message":"own","data":[1]}',
+    });
     expect(error('{"code":"E_ACCESS","message":"no access"}')).toEqual({
       code: -32603,
       message: 'no access',

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import { joinText } from '../../adapters/rpc/wire-message.ts';
+import { errorJson, joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
@@ -121,7 +121,7 @@ function load(file: string, env: Record<string, string | undefined>): ReturnType
 function read(reply: Awaited<ReturnType<AssembledFacade['gateway']['perform']>>): Answer {
   if (reply.kind === 'error')
     return {
-      error: reply.error,
+      error: JSON.parse(errorJson(reply.error)) as NonNullable<Answer['error']>,
       code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''),
       text: reply.error.message,
     };

@@ -4,7 +4,8 @@
  */
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
-import { isObject, type WireMessage, type WireText } from '../../../adapters/rpc/wire-message.ts';
+import { jsonMembers } from '../../../adapters/rpc/message-parser.ts';
+import { isObject, type JsonRpcError, type WireMessage, type WireText } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { interruptionError } from '../../call/refusal.ts';
@@ -281,8 +282,16 @@ export class ModernDispatch implements Dispatch {
     const code = OTHER_NUMBERS.get(error.code) ?? error.code;
     const missing = new TollgateError('CLIENT_CAPABILITY');
     if (code === missing.row.rpc) http?.onRefused(missing);
-    return replyText(id, { ...reply, error: { ...error, code } });
+    return replyText(id, { ...reply, error: withCode(error, code) });
   }
+}
+
+/** Returns the error with another code, and with its own text otherwise. */
+function withCode(error: JsonRpcError, code: number): JsonRpcError {
+  const { text } = error;
+  const member = text === undefined ? undefined : jsonMembers(text).find(({ key }) => key === 'code');
+  if (text === undefined || member === undefined) return { ...error, code };
+  return { ...error, code, text: text.slice(0, member.start) + code + text.slice(member.end) };
 }
 
 function knowsTasks({ extensions }: StatelessRequest['client']): boolean {
