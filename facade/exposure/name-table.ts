@@ -1,5 +1,4 @@
 /** The tools that one principal sees, and their names. tools/list and tools/call read the same table. */
-
 import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, type Primitive } from '../../adapters/port.ts';
 import { definitionJson } from '../../adapters/rpc/definition-text.ts';
