@@ -39,7 +39,9 @@ class DualDispatch implements Dispatch {
   }
 
   get running(): number {
-    return this.#legacy.running + this.#modern.running;
+    const { facade, session } = this.#options;
+    // Each era counts the tasks of the session.
+    return this.#legacy.running + this.#modern.running - facade.runningTasks(session);
   }
 
   handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined> {

@@ -139,6 +139,16 @@ describe('initialize', () => {
   });
 });
 
+describe.each(['legacy', 'modern', 'both'] as const)('the running requests of a connection: %s', (era) => {
+  it('include each task of the session once', () => {
+    const facade = new FakeFacade();
+    facade.runningTasks = () => 3;
+    const session = facade.openSession(ALICE, 'stdio');
+    const dispatch = openDispatch(era, { facade, session, notify: () => true, onFault: noFault });
+    expect(dispatch.running).toBe(3);
+  });
+});
+
 describe('a session before initialize', () => {
   it.each(['tools/list', 'tools/call', 'resources/list', 'logging/setLevel'])('refuses %s', async (method) => {
     const { ask, facade } = bench();
