@@ -17,7 +17,7 @@ describe.each(['stdio', 'http'] as const)('a call over %s', (transport) => {
 
   beforeAll(async () => {
     found = await countAll(transport);
-  });
+  }, 300_000);
 
   it.each(rows.filter(({ target }) => target === 'tollgate').map(({ name }) => name))(
     `makes no more promises, writes, statements and messages than allowed, alone and among 32: %s${verifies('FP-18')}`,

@@ -16,6 +16,31 @@ const LITTLE_MS = 5;
 /** The longest message. */
 const MOST_UNITS = 16 * 1_048_576;
 
+/** The time of `loop` on the machine on which limits in milliseconds were chosen, ms. */
+const USUAL_LOOP_MS = 120;
+
+/**
+ * Returns how many times slower this machine is now than the one on which limits in milliseconds were chosen; at least
+ * 1. Other programs on the same core also make it slower. Takes about a second.
+ */
+export function slowness(): number {
+  const bytes = Buffer.alloc(MOST_UNITS, 'abcdefgh');
+  // The first two runs are not compiled yet.
+  const took = [1, 2, 3, 4].map(() => {
+    const began = cpuMs();
+    loop(bytes);
+    return cpuMs() - began;
+  });
+  return Math.max(1, Math.max(...took.slice(2)) / USUAL_LOOP_MS);
+}
+
+function loop(bytes: Buffer): number {
+  let sum = 0;
+  for (let round = 0; round < 4; round += 1)
+    for (let at = 0; at < bytes.length; at += 1) sum = (sum * 31 + (bytes[at] as number)) | 0;
+  return sum;
+}
+
 /** Work whose time depends on the size of its input. */
 export interface Growing<T> {
   /** Returns an input of about `size` units, always the same for one size. */

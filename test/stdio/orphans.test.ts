@@ -13,7 +13,7 @@ describe('killMarked' + verifies('PF-15'), () => {
       10,
       `ulimit -t 60; again='exec sh -c "$again"'; export again; for count in $(seq 40); do setsid sh -c "$again" & done; wait`,
     ],
-  ])('kills marked processes that %s', { timeout: 60_000 }, async (_title, rounds, script) => {
+  ])('kills marked processes that %s', { timeout: 240_000 }, async (_title, rounds, script) => {
     for (let round = 0; round < rounds; round += 1) {
       const mark = newProcessMark('test-orphans');
       const program = start(script, mark);
