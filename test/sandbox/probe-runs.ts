@@ -141,10 +141,10 @@ function resultsOf(child: ChildProcess, input: unknown): Promise<Results> {
     let errors = '';
     child.stdout?.on('data', (text: Buffer) => (output += text.toString('utf8')));
     child.stderr?.on('data', (text: Buffer) => (errors += text.toString('utf8')));
-    child.on('close', (code) =>
+    child.on('close', (code, signal) =>
       code === 0
         ? resolve(JSON.parse(output.trim().split('\n').at(-1) ?? '') as Results)
-        : reject(new Error(`probes ended with ${code}: ${errors}${output.slice(-2000)}`)),
+        : reject(new Error(`probes ended with ${code ?? signal}: ${errors}${output.slice(-2000)}`)),
     );
   });
 }
