@@ -1,11 +1,11 @@
 /** Keeps the JSON of listed definitions, so that a client gets the bytes of the server where nothing had to change. */
-import { jsonString } from '../../catalogs/text/json-string.ts';
+import { closingQuote, jsonString } from '../../catalogs/text/json-string.ts';
 import { jsonMembers } from './json-scan.ts';
 import { isObject } from './wire-message.ts';
 
 const texts = new WeakMap<object, string>();
 
-const [QUOTE, BACKSLASH, COMMA] = [34, 92, 44];
+const [QUOTE, COMMA] = [34, 44];
 /** [ and {, ] and }. */
 const [OPEN, CLOSE] = [new Set([91, 123]), new Set([93, 125])];
 
@@ -40,7 +40,7 @@ export function jsonItems(text: string): readonly string[] {
   let [depth, from] = [0, 1];
   for (let at = 0; at < text.length; at += 1) {
     const unit = text.charCodeAt(at);
-    if (unit === QUOTE) at = stringEnd(text, at);
+    if (unit === QUOTE) at = closingQuote(text, at);
     else if (OPEN.has(unit)) depth += 1;
     else if (CLOSE.has(unit)) depth -= 1;
     if (depth > 1 || (depth === 1 && unit !== COMMA)) continue;
@@ -48,11 +48,4 @@ export function jsonItems(text: string): readonly string[] {
     from = at + 1;
   }
   return items;
-}
-
-/** Returns the place of the quote that ends the string which begins at `at`. */
-function stringEnd(text: string, at: number): number {
-  let end = at + 1;
-  while (text.charCodeAt(end) !== QUOTE) end += text.charCodeAt(end) === BACKSLASH ? 2 : 1;
-  return end;
 }

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { doublesAround, fitsDouble } from '../../adapters/rpc/decimal.ts';
+import { closingQuote } from '../../catalogs/text/json-string.ts';
 import { type Fault, faultAt } from '../../catalogs/validation/validation-faults.ts';
 
 /** Random for each process, so that no server can write such a string. */
@@ -11,7 +12,6 @@ const MARK = `number-${randomBytes(16).toString('hex')}:`;
 const MARKED = new RegExp(`"${MARK}(?:(-?[0-9][0-9.eE+-]*)")?`, 'g');
 const MOST_CHECKED = 10_000;
 const QUOTE = 34;
-const BACKSLASH = 92;
 
 /**
  * Returns a JSON text with each number that a double cannot represent as a marked string. Linear; the text must be
@@ -67,14 +67,4 @@ function numberEnd(text: string, start: number): number {
   let end = start + 1;
   while (end < text.length && /[0-9.eE+-]/.test(text.charAt(end))) end++;
   return end;
-}
-
-/** Each run of backslashes is counted once, before the quote after it. */
-function closingQuote(text: string, open: number): number {
-  for (let close = text.indexOf('"', open + 1); close !== -1; close = text.indexOf('"', close + 1)) {
-    let first = close;
-    while (text.charCodeAt(first - 1) === BACKSLASH) first--;
-    if ((close - first) % 2 === 0) return close;
-  }
-  return text.length;
 }

@@ -116,10 +116,6 @@ const WRITERS: Readonly<Record<string, Writer>> = {
 /** No template checks the other members of a prompt's result, so they are removed (docs/wire.md). */
 const KEPT_OF_PROMPT: ReadonlySet<string> = new Set(['messages', 'description']);
 
-function must(title: string, work: () => Promise<void>): void {
-  it(title + verifies('PR-C02'), work);
-}
-
 describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', (way) => {
   let facade: ProtocolFacade;
   let client: WireClient;
@@ -196,21 +192,21 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
 
   for (const [method, params, results] of requests) {
     for (const [kind, raw] of Object.entries(results))
-      must(`${method} passes ${kind}`, async () => {
+      it(`${method} passes ${kind}` + verifies('PR-C02'), async () => {
         answer({ [method]: { raw } });
         expectSame(await ask(method, params), raw);
       });
   }
 
   for (const [at, [kind, raw]] of Object.entries(PROMPTS).entries())
-    must(`prompts/get passes ${kind}`, async () => {
+    it(`prompts/get passes ${kind}` + verifies('PR-C02'), async () => {
       answer({ 'prompts/get': { raw } });
       expectSame(await ask('prompts/get', { name: PROMPT_NAMES[at] }), raw, (member) => KEPT_OF_PROMPT.has(member));
     });
 
   for (const [method, params] of [...requests, ['prompts/get', { name: 'any' }] as const]) {
     for (const [kind, error] of Object.entries(ERRORS))
-      must(`${method} passes the error ${kind}`, async () => {
+      it(`${method} passes the error ${kind}` + verifies('PR-C02'), async () => {
         answer({ [method]: { error } });
         expect(without(memberOf(await ask(method, params), 'error'))).toEqual(without(error));
       });
@@ -222,7 +218,7 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
     ['resources/list', 'resources', RESOURCE],
     ['resources/templates/list', 'resourceTemplates', TEMPLATE],
   ] as const)
-    must(`${method} passes ${memberOf(entry, 'name')}`, async () => {
+    it(`${method} passes ${memberOf(entry, 'name')}` + verifies('PR-C02'), async () => {
       answer({});
       const list = jsonItems(memberOf(memberOf(await ask(method, {}), 'result'), key));
       const listed = list.find((one) => memberOf(one, 'name') === memberOf(entry, 'name')) ?? '';
@@ -243,7 +239,7 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
   ].map(([method, params]) => [method, params, WRITERS[method] as Writer] as const);
 
   for (const [method, params, write] of generated)
-    must(`generated results of ${method}`, async () => {
+    it(`generated results of ${method}` + verifies('PR-C02'), async () => {
       await fc.assert(
         fc.asyncProperty(stringText(), unknown, unknown, async (text, item, result) => {
           const raw = members(
@@ -258,7 +254,7 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
       );
     });
 
-  must('generated results of errors', async () => {
+  it('generated results of errors' + verifies('PR-C02'), async () => {
     await fc.assert(
       fc.asyncProperty(stringText(), valueText({ depth: 2 }), async (message, data) => {
         const error = `{"code":-32050,"message":${message},"data":${data}}`;
