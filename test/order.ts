@@ -3,6 +3,11 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Parts of the paths of files that take more than five seconds, the longest first. */
 const LONGEST = [
+  'fuzz/growth',
+  'bench/counts',
+  'security/largest-messages',
+  'stdio/orphans',
+  'security-sandbox/opaque-commands',
   'audit/chain-archive',
   'stdio/stdio-connection',
   'process/run-process',

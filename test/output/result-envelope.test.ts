@@ -53,7 +53,8 @@ describe('a result in an envelope' + verifies('PR-M14', 'PR-M02'), () => {
         const result = parseJsonDoc(whole).value as Record<string, unknown>;
         expect(result).toMatchObject({ resultType: 'complete', ttlMs: 0, cacheScope: 'private' });
         expect([enveloped, result.inputRequests, result.requestState]).toEqual([true, undefined, undefined]);
-        if (keys.includes('"other"')) expect(result.other).toEqual(value);
+        // JSON.stringify writes -0 as 0.
+        if (keys.includes('"other"')) expect(result.other).toEqual(JSON.parse(JSON.stringify(value)));
       }),
     );
   });
