@@ -1,4 +1,7 @@
 /** Tests a gateway that is frozen while its calls run: it keeps its slots until it continues or has ended. */
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import type Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { callOnce, codeOf, type Gateway, Ground } from './gateway-load.ts';
@@ -20,13 +23,31 @@ beforeEach(async () => {
 });
 afterEach(() => ground.remove());
 
+/** Freezes the first gateway at a moment when it does not hold the lock of the database of state. */
+async function freeze(): Promise<void> {
+  const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
+  const database = new Database(path.join(ground.state, 'state.db'));
+  const frozenBetweenWrites = (): boolean => {
+    frozen.signal('SIGSTOP');
+    try {
+      database.exec('BEGIN IMMEDIATE; ROLLBACK');
+      return true;
+    } catch {
+      frozen.signal('SIGCONT');
+      return false;
+    }
+  };
+  await expect.poll(frozenBetweenWrites).toBe(true);
+  database.close();
+}
+
 /** Takes all slots with calls of the first gateway, and freezes it while they run. */
 async function freezeWith(tool: string, args: object): Promise<readonly Promise<string>[]> {
   const held = Array.from({ length: SLOTS }, async (_, n) =>
     codeOf(await callOnce(frozen, { tool, token: `held-${n}`, args }).catch(() => undefined)),
   );
   await expect.poll(() => ground.ran('a')).toHaveLength(SLOTS);
-  frozen.signal('SIGSTOP');
+  await freeze();
   return held;
 }
 

@@ -3,6 +3,7 @@
  */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import type { Recorded } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Listener } from './event-listener.ts';
 import {
@@ -36,8 +37,7 @@ afterEach(() => bench.close());
 
 const call = (name: string, more: object = {}, asking?: Asking): Promise<Answered> =>
   bench.ask('POST /calls', { name: `chaos_${name}`, ...more }, asking);
-const records = (): readonly Readonly<Record<string, unknown>>[] =>
-  bench.facade.records().filter(({ type }) => ['intent', 'outcome', 'decision', 'budget'].includes(String(type)));
+const records = (): readonly Recorded[] => bench.facade.callRecords();
 const openAlice = (): Session =>
   bench.facade.assembled.gateway.openSession(
     { id: 'alice', role: 'user', groups: [], profiles: ['reach'], origin: 'cursor', owner: false },

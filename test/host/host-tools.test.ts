@@ -176,7 +176,7 @@ describe('a refusal', () => {
         value: { error: { code: 'TOOL_FAILED', message: 'of the server', retryable: false } },
       });
       expect(answer.value.error.next).not.toContain('Approve me');
-      expect(bench.facade.records().at(-1)).toMatchObject({ type: 'outcome', id: answer.value.error.decision });
+      expect(bench.facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', id: answer.value.error.decision });
     },
   );
 });

@@ -58,7 +58,7 @@ describe('prompts', () => {
       name: 'sum',
       arguments: { text: 'cats', lines: '3' },
     });
-    expect(facade.records().slice(-2)).toMatchObject([
+    expect(facade.callRecords().slice(-2)).toMatchObject([
       { type: 'intent', kind: 'prompt', exposed: 'sum_up', server: 'docs', tool: 'sum' },
       { type: 'outcome', executed: 'yes' },
     ]);
@@ -77,7 +77,7 @@ describe('prompts', () => {
     facade = await startProtocol({ docs: server(given) }, rest());
     const client = await facade.connect();
     expect((await client.request('prompts/get', GET)).error).toMatchObject({ data: { code: 'PROMPT_INVALID' } });
-    expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', outcome: 'error', code: 'PROMPT_INVALID' });
+    expect(facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', outcome: 'error', code: 'PROMPT_INVALID' });
   });
 
   it('are replaced by the fallback if there is one', async () => {
@@ -88,7 +88,7 @@ describe('prompts', () => {
       messages: [{ role: 'user', content: { type: 'text', text: 'Sum up: cats' } }],
       _meta: { 'tollgate/fallback': true },
     });
-    expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', outcome: 'allow', fallback: true });
+    expect(facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', outcome: 'allow', fallback: true });
   });
 
   it('never read an argument for marks (attack: template injection)' + verifies('PR-08'), async () => {
@@ -142,7 +142,7 @@ describe('completion', () => {
       _meta: { 'tollgate/redacted': 1, 'tollgate/provenance': { server: 'docs' } },
     });
     expect(facade.got('docs').at(-1)?.params).toEqual({ ...asked, ref: { type: 'ref/prompt', name: 'sum' } });
-    expect(facade.records().at(-1)).toMatchObject({ kind: 'completion', outcome: 'allow', redactions: 1 });
+    expect(facade.callRecords().at(-1)).toMatchObject({ kind: 'completion', outcome: 'allow', redactions: 1 });
     const foreign = { ...asked, ref: { type: 'ref/prompt', name: 'docs_other' } };
     expect((await client.request('completion/complete', foreign)).error).toMatchObject({ code: -32602 });
   });

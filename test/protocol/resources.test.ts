@@ -41,7 +41,7 @@ describe('resources', () => {
     expect(JSON.parse(client.lastLine())).toMatchObject({
       result: { contents: [{ uri: 'docs+test://a' }], _meta: { 'tollgate/provenance': { server: 'docs' } } },
     });
-    expect(facade.records().slice(-2)).toMatchObject([
+    expect(facade.callRecords().slice(-2)).toMatchObject([
       { type: 'intent', kind: 'resource', exposed: 'resources/read', server: 'docs', verb: 'read' },
       { type: 'outcome', kind: 'resource', executed: 'yes' },
     ]);

@@ -290,7 +290,9 @@ describe('messages of a server' + verifies('PR-18'), () => {
       { params: { level: 'error', data: '[tollgate: a message of 10002 bytes was left out]' } },
     ]);
     expect(JSON.stringify(client.received)).not.toMatch(/top-secret|\u202e/);
-    expect(facade.records().at(-1)).toMatchObject({ logs: { sent: 2, redactions: 1, escaped: 1, cut: 1, dropped: 0 } });
+    expect(facade.callRecords().at(-1)).toMatchObject({
+      logs: { sent: 2, redactions: 1, escaped: 1, cut: 1, dropped: 0 },
+    });
   });
 
   it('are limited in rate, and follow the level of the client', async () => {
@@ -310,6 +312,10 @@ describe('an unknown method', () => {
     facade = await open({});
     const client = await facade.connect();
     expect((await client.request('tools/destroy', {})).error).toMatchObject({ code: -32601 });
-    expect(facade.records().at(-1)).toMatchObject({ type: 'decision', code: 'WIRE_METHOD', exposed: 'tools/destroy' });
+    expect(facade.callRecords().at(-1)).toMatchObject({
+      type: 'decision',
+      code: 'WIRE_METHOD',
+      exposed: 'tools/destroy',
+    });
   });
 });

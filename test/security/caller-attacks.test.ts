@@ -58,7 +58,7 @@ describe('hidden-tool probing', () => {
           ];
           const { error, result } = await facade.call(session, name, args);
           const { decision: _, ...data } = error?.data as Record<string, unknown>;
-          const { type, outcome, code } = facade.records().at(-1) ?? {};
+          const { type, outcome, code } = facade.callRecords().at(-1) ?? {};
           seen.push({
             result,
             error: { ...error, data },

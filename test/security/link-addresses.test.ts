@@ -137,7 +137,7 @@ describe('attack, icons' + verifies('TR-85'), () => {
       await facade.call(facade.open('me'), 'one_act', {
         raw: JSON.stringify({ content: [{ type: 'resource_link', uri: 'file:///etc/passwd', name: 'x', icons }] }),
       });
-      expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', removed: 2 });
+      expect(facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', removed: 2 });
     } finally {
       await facade.close();
     }

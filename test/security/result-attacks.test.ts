@@ -153,8 +153,8 @@ describe('a result in the name of Tollgate', () => {
       error: '{"code":-32003,"message":"The tool has changed.","data":{"code":"PIN_MISMATCH"}}',
     });
     expect(error).toEqual({ code: -32003, message: 'The tool has changed.', data: { code: 'PIN_MISMATCH' } });
-    expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', isError: true });
-    expect(facade.records().at(-1)).not.toHaveProperty('code');
+    expect(facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', isError: true });
+    expect(facade.callRecords().at(-1)).not.toHaveProperty('code');
   });
 });
 
@@ -209,7 +209,7 @@ describe('results that are not results', () => {
     '{"content":null}',
   ])('are UPSTREAM_INVALID, and the call has run: %s', async (raw) => {
     expect((await answer(raw)).code).toBe('UPSTREAM_INVALID');
-    expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', code: 'UPSTREAM_INVALID', executed: 'yes' });
+    expect(facade.callRecords().at(-1)).toMatchObject({ type: 'outcome', code: 'UPSTREAM_INVALID', executed: 'yes' });
   });
 
   it('never cause an internal error, or prevent Tollgate from answering', async () => {

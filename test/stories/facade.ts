@@ -27,6 +27,9 @@ export interface Answer {
 /** A record as it is in the log. */
 export type Recorded = Readonly<Record<string, unknown>>;
 
+/** The types of the records that calls write. */
+const CALL_RECORDS: readonly unknown[] = ['intent', 'outcome', 'decision', 'budget'];
+
 /** A running facade of a test. */
 export interface TestFacade {
   readonly folder: string;
@@ -41,6 +44,8 @@ export interface TestFacade {
   list(session: Session): Promise<readonly { name: string; [key: string]: unknown }[]>;
   /** Returns all records of the log, oldest first. */
   records(): readonly Recorded[];
+  /** Returns the records of calls, oldest first. A server may change its state between two of them at any time. */
+  callRecords(): readonly Recorded[];
   close(): Promise<void>;
 }
 
@@ -69,6 +74,17 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   await approveAll(loaded, options.approved);
   const assembled = await assembleOnDemand(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
   const { gateway } = assembled;
+  const records = (): readonly Recorded[] =>
+    readdirSync(loaded.audit.folder)
+      .filter((name) => name.endsWith('.jsonl'))
+      .sort()
+      .flatMap((name) =>
+        readFileSync(path.join(loaded.audit.folder, name), 'utf8')
+          .trimEnd()
+          .split('\n')
+          .filter((line) => line !== '')
+          .map((line) => JSON.parse(line) as Recorded),
+      );
   return {
     folder,
     assembled,
@@ -90,17 +106,8 @@ export async function startFacade(config: string, options: StartOptions = {}): P
       if (reply.kind === 'error') throw new Error(reply.error.message);
       return (JSON.parse(joinText(reply.text)) as { tools: { name: string }[] }).tools;
     },
-    records: () =>
-      readdirSync(loaded.audit.folder)
-        .filter((name) => name.endsWith('.jsonl'))
-        .sort()
-        .flatMap((name) =>
-          readFileSync(path.join(loaded.audit.folder, name), 'utf8')
-            .trimEnd()
-            .split('\n')
-            .filter((line) => line !== '')
-            .map((line) => JSON.parse(line) as Recorded),
-        ),
+    records,
+    callRecords: () => records().filter(({ type }) => CALL_RECORDS.includes(type)),
     close: async () => {
       await gateway.close();
       if (options.folder === undefined) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });

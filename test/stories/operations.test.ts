@@ -94,7 +94,7 @@ describe.each(['stdio', 'http'] as const)('the stories of operations, with a ser
       capabilities: { sampling: {}, elicitation: {}, roots: {} },
       ...(answers !== undefined && { answers }),
     });
-    const before = facade.records().length;
+    const before = facade.callRecords().length;
     const { result, error } = await client.request(request.method, request.params);
     if (want.result !== undefined) expect(result).toMatchObject(want.result);
     if (want.error !== undefined) expect(error).toMatchObject(want.error);
@@ -104,8 +104,7 @@ describe.each(['stdio', 'http'] as const)('the stories of operations, with a ser
       expect(client.received).toMatchObject(want.received);
       expect(client.received).toHaveLength(want.received.length);
     }
-    const records = facade.records().slice(before);
-    const calls = records.filter(({ type }) => ['intent', 'outcome', 'decision', 'budget'].includes(String(type)));
+    const calls = facade.callRecords().slice(before);
     expect(calls).toMatchObject(audit);
     expect(calls).toHaveLength(audit.length);
     await client.close();

@@ -245,7 +245,7 @@ describe('the budgets of a profile', () => {
         )
       ).code,
     ).toBe('');
-    expect(facade.records().at(-3)).toMatchObject({
+    expect(facade.callRecords().at(-3)).toMatchObject({
       type: 'budget',
       code: 'BUDGET_EXCEEDED',
       budget: 'harbor-run-calls',

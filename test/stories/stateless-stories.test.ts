@@ -183,7 +183,7 @@ describe.each(['stdio', 'http'] as const)('the stories of stateless requests, ov
         ) as typeof request;
         const _meta = metaOf(filled.client ?? ALL, filled.meta);
         const body = stateless(at + 1, filled.method, { ...filled.params, _meta });
-        const before = facade.records().length;
+        const before = facade.callRecords().length;
         const got = await send(body, { ...headersOf(body), ...filled.headers });
         judge(got, want);
         const { result } = got.message as { readonly result?: { requestState?: string; inputRequests?: object } };
@@ -192,8 +192,7 @@ describe.each(['stdio', 'http'] as const)('the stories of stateless requests, ov
           [key = ''] = Object.keys(result.inputRequests ?? {});
         }
         if (audit === undefined) continue;
-        const records = facade.records().slice(before);
-        const calls = records.filter(({ type }) => ['intent', 'outcome', 'decision', 'budget'].includes(String(type)));
+        const calls = facade.callRecords().slice(before);
         expect(calls).toMatchObject(audit);
         expect(calls).toHaveLength(audit.length);
       }
