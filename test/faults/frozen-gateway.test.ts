@@ -1,7 +1,4 @@
 /** Tests a gateway that is frozen while its calls run: it keeps its slots until it continues or has ended. */
-import { createRequire } from 'node:module';
-import path from 'node:path';
-import type Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { callOnce, codeOf, type Gateway, Ground } from './gateway-load.ts';
@@ -25,8 +22,7 @@ afterEach(() => ground.remove());
 
 /** Freezes the first gateway at a moment when it does not hold the lock of the database of state. */
 async function freeze(): Promise<void> {
-  const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
-  const database = new Database(path.join(ground.state, 'state.db'));
+  const database = ground.openState();
   const frozenBetweenWrites = (): boolean => {
     frozen.signal('SIGSTOP');
     try {

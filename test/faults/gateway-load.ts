@@ -1,8 +1,10 @@
 /** The load of the fault tests: gateways on one state folder, endless calls, and servers that log their calls. */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type Libsql from 'libsql';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, isRunning, MAIN, type Reply, startedIn } from '../process/child.ts';
@@ -53,6 +55,12 @@ ${more}`,
   /** Returns the processes of servers that are still running. */
   running(): readonly number[] {
     return startedIn(this.#file('starts')).filter(isRunning);
+  }
+
+  /** Returns a connection to the database of state. The caller closes it. */
+  openState(): Libsql.Database {
+    const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
+    return new Database(path.join(this.state, 'state.db'));
   }
 
   async gateway(): Promise<Gateway> {

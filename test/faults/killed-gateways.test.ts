@@ -1,8 +1,6 @@
 /** Tests gateways that are killed under load: no record is lost, no call runs twice, and no budget is exceeded. */
-import { createRequire } from 'node:module';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openAuditReader } from '../../facade/audit/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
@@ -50,8 +48,7 @@ function records(): { readonly intents: readonly Intent[]; readonly ended: Reado
 
 /** Returns what all processes together have reserved of a budget. */
 function reserved(budget: string): number {
-  const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
-  const database = new Database(path.join(ground.state, 'state.db'));
+  const database = ground.openState();
   const { calls } = database.prepare('SELECT sum(calls) AS calls FROM counter WHERE budget = ?').get(budget) as {
     calls: number;
   };
