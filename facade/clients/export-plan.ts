@@ -3,8 +3,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Config } from '../config/config.ts';
 import { substitute, type Variables } from '../config/reading/variable-substitution.ts';
 import { resolver, type World } from '../config/work-folders.ts';
+import { type FileChange, readTarget } from './changes/client-file-changes.ts';
 import type { ClientEntry } from './client-entry.ts';
-import { type FileChange, readTarget } from './client-file-changes.ts';
 import { changeServers } from './client-file-edit.ts';
 import { readClientText } from './client-file-reader.ts';
 import type { ClientFormat } from './client-formats.ts';
@@ -68,7 +68,8 @@ export function planExport(request: ExportRequest): ExportPlan {
     ...ownEntry(client, target),
     remove: moved.map(({ path }) => path),
   });
-  const own: readonly FileChange[] = after === before ? [] : [{ file, after, ...(before !== undefined && { before }) }];
+  const own: readonly FileChange[] =
+    after === before ? [] : [{ file, after, client: client.id, ...(before !== undefined && { before }) }];
   return { file, changes: [...copied.changes, ...own], moved, left, copied };
 }
 

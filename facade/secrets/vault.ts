@@ -60,6 +60,23 @@ export class Vault {
     }));
   }
 
+  /** Encrypts a text with the key of the vault, which is made if there is none. Any vault with this key reads it. */
+  async seal(text: string): Promise<string> {
+    if (readPrivate(this.#file) === undefined) await this.#change((entries) => ({ entries, result: undefined }));
+    const { key, origin } = await this.#keyFor(readPrivate(this.#file) ?? '');
+    return seal(text, key, origin);
+  }
+
+  /** Decrypts what `seal` has encrypted. */
+  async unseal(text: string): Promise<string> {
+    const sealed = readSealed(text);
+    const key =
+      this.#key !== undefined && sameKey(this.#key.origin, sealed.key)
+        ? this.#key.key
+        : await findKey(this.#folder, sealed.key, this.#sources);
+    return unseal(sealed, key);
+  }
+
   /** Returns where the key comes from; undefined while there is no vault. */
   origin(): KeyOrigin['from'] | undefined {
     const text = readPrivate(this.#file);

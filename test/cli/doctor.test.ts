@@ -143,7 +143,7 @@ describe('tollgate doctor --fix', () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const { state } = config(home);
-      const [backup = ''] = (await import('../../facade/clients/client-file-changes.ts'))
+      const [backup = ''] = (await import('../../facade/clients/changes/backups.ts'))
         .listBackups(state)
         .map(({ file }) => file);
       utimesSync(backup, 1, 1);

@@ -15,12 +15,15 @@ import fc from 'fast-check';
 import { parse } from 'smol-toml';
 import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
-import { listBackups, openUndo, readTarget, writeChanges } from '../../facade/clients/client-file-changes.ts';
+import { listBackups } from '../../facade/clients/changes/backups.ts';
+import { readTarget, writeChanges } from '../../facade/clients/changes/client-file-changes.ts';
+import { openUndo } from '../../facade/clients/changes/undo-plan.ts';
 import { readClientFile } from '../../facade/clients/client-file-reader.ts';
 import { CLIENTS, type ClientId, clientOf } from '../../facade/clients/client-formats.ts';
 import { clientPlaces } from '../../facade/clients/client-places.ts';
 import { isOurs } from '../../facade/clients/found-client-files.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
+import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf } from '../cli/terminal.ts';
 import { atHome, type Home } from './home.ts';
 import { randomFile } from './jsonc.ts';
@@ -428,8 +431,10 @@ describe('files that are not written', () => {
     await atHome([], async (home) => {
       const [one, two] = [home.write('a.json', 'a'), home.write('b.json', 'b')];
       chmodSync(one, 0o640);
-      const at = { state: home.file('.local/s'), changer: 'export', now: 0 } as const;
-      expect(() =>
+      const state = home.file('.local/s');
+      const { vault } = openPlaces({ state, env: {} });
+      const at = { state, changer: 'export', now: 0, vault } as const;
+      await expect(
         writeChanges(
           [
             { file: one, before: 'a', after: 'A' },
@@ -437,10 +442,10 @@ describe('files that are not written', () => {
           ],
           at,
         ),
-      ).toThrow('was changed meanwhile');
+      ).rejects.toThrow('was changed meanwhile');
       expect(home.read('a.json')).toBe('a');
       // The second name is a folder, so it cannot be written, and the first file stays as it was.
-      expect(() =>
+      await expect(
         writeChanges(
           [
             { file: one, before: 'a', after: 'A' },
@@ -448,11 +453,12 @@ describe('files that are not written', () => {
           ],
           at,
         ),
-      ).toThrow();
+      ).rejects.toThrow();
       expect(home.read('a.json')).toBe('a');
-      writeChanges([{ file: one, before: 'a', after: 'A' }], at);
+      expect(listBackups(state)).toEqual([]);
+      await writeChanges([{ file: one, before: 'a', after: 'A' }], at);
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['A', 0o640]);
-      openUndo(at.state, 'export').restore();
+      (await openUndo(at)).restore();
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['a', 0o640]);
     });
   });

@@ -3,9 +3,11 @@
  * and no secret is replaced.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { type ChangeNames, type Changer, type FileChange, writeChanges } from '../../clients/client-file-changes.ts';
+import type { ChangeNames, Changer } from '../../clients/changes/backups.ts';
+import { type FileChange, writeChanges } from '../../clients/changes/client-file-changes.ts';
 import type { MovedSecret } from '../../clients/client-server-conversion.ts';
 import type { Config } from '../../config/config.ts';
+import type { Vault } from '../../secrets/vault.ts';
 import type { Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
@@ -38,9 +40,8 @@ export async function confirmWrite(
  * Stores secrets in the vault; returns the names that are new there. Throws USAGE for a name that has another value,
  * VAULT_FAILED.
  */
-async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<readonly string[]> {
+async function keepSecrets(secrets: readonly MovedSecret[], vault: Vault): Promise<readonly string[]> {
   if (secrets.length === 0) return [];
-  const vault = openPlacesFor(config, io).vault;
   const fresh: MovedSecret[] = [];
   for (const secret of secrets) {
     const stored = await vault.get(secret.name);
@@ -75,6 +76,7 @@ export async function applyConfirmed(
     { event: `${changer}ed`, ...of, secrets: secrets.map(({ name }) => name) },
     { audit: config.audit, user: io.user },
   );
-  const added = await keepSecrets(secrets, config, io);
-  writeChanges(changes, { state: config.state, changer, now: Date.now(), secrets: added, of });
+  const { vault } = openPlacesFor(config, io);
+  const added = await keepSecrets(secrets, vault);
+  await writeChanges(changes, { state: config.state, changer, now: Date.now(), vault, secrets: added, of });
 }

@@ -6,7 +6,9 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
-import { type Changer, openUndo } from '../../clients/client-file-changes.ts';
+import type { Changer } from '../../clients/changes/backups.ts';
+import { openUndo } from '../../clients/changes/undo-plan.ts';
+import type { ClientId } from '../../clients/client-formats.ts';
 import { shownPath } from '../../clients/client-places.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { type GuessedFolders, guessFolders } from '../../config/state-folder-guess.ts';
@@ -19,24 +21,33 @@ import { openPlacesFor } from '../configuration/secret-actions.ts';
 import { printable, printResult } from '../print.ts';
 import type { ConfirmOptions } from './client-files.ts';
 
+/** How a command is undone. `client`: all changes of this client's files; absent: the last changes. */
+interface UndoWish {
+  readonly options: ConfirmOptions & Pick<CommonOptions, 'config'>;
+  readonly io: Io;
+  readonly client?: ClientId;
+}
+
 /**
- * Undoes the last changes of a command, with their secrets and the consent to servers that no longer exist. It needs
+ * Undoes changes of a command, with their secrets and the consent to servers that no longer exist. It needs
  * only the backups, because the configuration may be broken. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
  */
-export async function undo(
-  changer: Changer,
-  { options, io }: { readonly options: ConfirmOptions & Pick<CommonOptions, 'config'>; readonly io: Io },
-): Promise<number> {
+export async function undo(changer: Changer, { options, io, client }: UndoWish): Promise<number> {
   const file = path.resolve(io.cwd, options.config);
   const { state, auditFolder } = foldersOf(file, io);
-  const { files, secrets, of, restore } = openUndo(state, changer);
+  const { vault } = openPlacesFor({ state }, io);
+  const { files, secrets, of, restore } = await openUndo({
+    state,
+    changer,
+    vault,
+    ...(client !== undefined && { client }),
+  });
   const audit = { folder: auditFolder, rotateBytes: ROTATE_BYTES };
   await recordSetup(
     { event: changer === 'import' ? 'import-undone' : 'export-undone', ...of, secrets },
     { audit, user: io.user },
   );
   restore();
-  const { vault } = openPlacesFor({ state }, io);
   for (const name of secrets) await vault.remove(name);
   const revoked = await forget(of.servers, { file, state, io });
   if (revoked.length > 0)

@@ -34,7 +34,12 @@ export interface ExportOptions extends CommonOptions, ConfirmOptions {
 
 /** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runExport(options: ExportOptions, io: Io): Promise<number> {
-  if (options.undo === true) return undo('export', { options, io });
+  if (options.undo === true)
+    return undo('export', {
+      options,
+      io,
+      ...(options.client !== undefined && { client: readClient(options.client).id }),
+    });
   const config = readConfig(options, io);
   const roots = rootsAt(config.folder, io);
   const client = readClient(options.client);

@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { ChangeNames } from '../../clients/client-file-changes.ts';
+import type { ChangeNames } from '../../clients/changes/backups.ts';
 import { CLIENTS, clientOf } from '../../clients/client-formats.ts';
 import { type ClientRoots, rootsAt } from '../../clients/client-places.ts';
 import { type FoundClientFile, findFiles, readFound } from '../../clients/found-client-files.ts';

@@ -4,7 +4,7 @@
  */
 import { chmodSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { listBackups } from '../../clients/client-file-changes.ts';
+import { listBackups } from '../../clients/changes/backups.ts';
 import type { Config } from '../../config/config.ts';
 import { plural } from '../print.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
@@ -59,7 +59,7 @@ function oldBackups(state: string, now: number): readonly DoctorFinding[] {
       id: 'old-backups',
       name: "backups of clients' files",
       state: 'weak',
-      seen: `${plural(old.length, 'backup')} older than 30 days, with the keys from those files`,
+      seen: `${plural(old.length, 'backup')} older than 30 days, with what those files contained, encrypted`,
       fix: `rm ${old.map(({ file }) => file).join(' ')}`,
       repair,
     },
