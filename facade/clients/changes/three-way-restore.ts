@@ -32,7 +32,7 @@ export function restoreText(texts: ChangedTexts, format: ClientFormat): string |
   const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
   const [old, ours, theirs] = [before, after, current].map((text) => editor.read(withoutMark(text)));
   if (old === undefined || ours === undefined || theirs === undefined) return undefined;
-  const edits = editsBack(old, ours, theirs, []);
+  const edits = editsBack({ old, ours, now: theirs, path: [] });
   const wanted = edits.reduce(applied, theirs);
   const merged = mergeLines(texts);
   if (merged !== undefined && isDeepStrictEqual(editor.read(withoutMark(merged)), wanted)) return merged;
@@ -76,17 +76,25 @@ function isObject(value: unknown): value is Plain {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
+/** The same object in the three texts, and where it is. */
+interface Sides {
+  readonly old: Plain;
+  readonly ours: Plain;
+  readonly now: Plain;
+  readonly path: readonly string[];
+}
+
 /** Returns the edits that take `now` back to `old`, wherever `ours` differs from it and no one else has decided. */
-function editsBack(old: Plain, ours: Plain, now: Plain, path: readonly string[]): readonly Edit[] {
+function editsBack({ old, ours, now, path }: Sides): readonly Edit[] {
   return [...new Set([...Object.keys(old), ...Object.keys(ours)])].flatMap((key) => {
     const [was, is, present] = [own(old, key), own(ours, key), own(now, key)];
     const at = [...path, key];
     if (isDeepStrictEqual(was, is)) return [];
     // A list or a map that has become empty may be gone; what was in it comes back all the same.
     if (isObject(was) && isObject(is ?? {}) && isObject(present ?? {}))
-      return editsBack(was, (is ?? {}) as Plain, (present ?? {}) as Plain, at);
+      return editsBack({ old: was, ours: (is ?? {}) as Plain, now: (present ?? {}) as Plain, path: at });
     if (was === undefined && isObject(is) && isObject(present) && path.length === 0)
-      return editsBack({}, is, present, at);
+      return editsBack({ old: {}, ours: is, now: present, path: at });
     if (Array.isArray(is) && Array.isArray(present) && Array.isArray(was ?? []))
       return [{ path: at, value: listBack((was ?? []) as unknown[], is, present) }];
     // What a person has written meanwhile stays.
