@@ -42,14 +42,7 @@ function readLine({ stdin, stopped }: PromptIo): Promise<string> {
       settle();
     };
     const giveUp = (): void =>
-      finish(() =>
-        reject(
-          new TollgateError('CANCELLED', {
-            detail: 'You cancelled the prompt, so nothing was done.',
-            next: 'Run it again.',
-          }),
-        ),
-      );
+      finish(() => reject(cancelled()));
     // Outside raw mode, Ctrl-C arrives as a signal.
     void stopped?.then(giveUp);
     const take = (chunk: Buffer | string): void => {
@@ -104,4 +97,48 @@ export async function askYes(io: PromptIo, question: string): Promise<boolean> {
   } finally {
     io.stdin.pause();
   }
+}
+
+/**
+ * Asks for one key, without Enter. Returns the first of `keys` that is typed; other keys are ignored. What was typed
+ * ahead does not answer the next question. Throws CANCELLED on Ctrl-C and at the end of the input.
+ */
+export async function askKey(io: PromptIo, question: string, keys: string): Promise<string> {
+  const input = io.stdin as TerminalInput;
+  io.stderr(`${question} [${[...keys].join('/')}] `);
+  input.setRawMode?.(true);
+  let key = '';
+  try {
+    key = await readKey(io, keys);
+    return key;
+  } finally {
+    input.setRawMode?.(false);
+    input.pause();
+    io.stderr(`${key}\n`);
+  }
+}
+
+function readKey({ stdin, stopped }: PromptIo, keys: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const finish = (settle: () => void): void => {
+      stdin.off('data', take).off('end', giveUp);
+      settle();
+    };
+    const giveUp = (): void => finish(() => reject(cancelled()));
+    void stopped?.then(giveUp);
+    const take = (chunk: Buffer | string): void => {
+      for (const letter of chunk.toString().toLowerCase()) {
+        if (letter === CTRL_C || letter === CTRL_D) return giveUp();
+        if (keys.includes(letter)) return finish(() => resolve(letter));
+      }
+    };
+    stdin.on('data', take).on('end', giveUp).resume();
+  });
+}
+
+function cancelled(): TollgateError {
+  return new TollgateError('CANCELLED', {
+    detail: 'You cancelled the prompt, so nothing was done.',
+    next: 'Run it again.',
+  });
 }

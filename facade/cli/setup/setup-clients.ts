@@ -1,0 +1,89 @@
+/** Puts Tollgate into the clients' files in place of the servers that it fronts, and proves it by reading them again. */
+import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
+import { changeServers } from '../../clients/client-file-edit.ts';
+import type { ClientFormat } from '../../clients/client-formats.ts';
+import type { ClientRoots } from '../../clients/client-places.ts';
+import { type FoundClientFile, findFiles, isOurs, readFound } from '../../clients/found-client-files.ts';
+import { type EntryTarget, ownEntry } from '../../clients/own-entry.ts';
+import { type FormerEntry, isStarted, startsSame } from './former-entries.ts';
+
+/** The change of one client's file. */
+export interface Replacement {
+  readonly client: ClientFormat;
+  readonly shown: string;
+  readonly change: FileChange;
+  /** Names in Tollgate of the servers that leave the file. */
+  readonly servers: readonly string[];
+}
+
+/** What became of one entry. `server`: Tollgate has it. `why`: it is still in the file. */
+export interface Account {
+  readonly former: FormerEntry;
+  readonly state: 'fronted' | 'stays' | 'gone';
+}
+
+/** An entry that a client can start without Tollgate. */
+export interface Bypass {
+  readonly shown: string;
+  readonly name: string;
+  readonly why: string;
+}
+
+/**
+ * Plans the changes of the files whose servers Tollgate fronts. The files are read again, and only entries that are
+ * still as they were leave them. Throws USAGE for a file that a program cannot change.
+ */
+export function planReplacements(
+  fronted: readonly FormerEntry[],
+  { roots, targetOf }: { readonly roots: ClientRoots; readonly targetOf: (client: ClientFormat) => EntryTarget },
+): readonly Replacement[] {
+  const files = [...new Set(fronted.map(({ found }) => found.file))];
+  return files.flatMap((file): readonly Replacement[] => {
+    const before = readTarget(file);
+    const here = fronted.filter(({ found }) => found.file === file);
+    const client = here[0]?.found.client;
+    if (before === undefined || client === undefined) return [];
+    const { servers, shown } = readFound(file, roots);
+    const leaving = here.filter(({ entry }) => servers.some((now) => isSameEntry(now, entry)));
+    const remove = leaving.map(({ entry }) => entry.path);
+    const after = changeServers(before, client, { ...ownEntry(client, targetOf(client)), remove });
+    if (after === before) return [];
+    return [
+      { client, shown, change: { file, before, after, client: client.id }, servers: leaving.map(({ server }) => server) },
+    ];
+  });
+}
+
+/** Reads every client's file again. Returns what became of each former entry, and what bypasses Tollgate. */
+export function proveReplacement(
+  former: readonly FormerEntry[],
+  { roots, fronted, whyOf }: {
+    readonly roots: ClientRoots;
+    readonly fronted: readonly FormerEntry[];
+    readonly whyOf: (found: FoundClientFile, name: string) => string;
+  },
+): { readonly accounts: readonly Account[]; readonly bypasses: readonly Bypass[] } {
+  const files = findFiles(roots);
+  const accounts = former.map((one): Account => {
+    const now = files.find(({ file }) => file === one.found.file)?.servers ?? [];
+    const isThere = now.some((entry) => isSameEntry(entry, one.entry));
+    return { former: one, state: isThere ? 'stays' : fronted.includes(one) ? 'fronted' : 'gone' };
+  });
+  const bypasses = files.flatMap((found) =>
+    found.servers
+      .filter((entry) => isStarted(entry) && !isOurs(entry) && entry.unusable === undefined)
+      .map(({ original }) => ({ shown: found.shown, name: original, why: whyOf(found, original) })),
+  );
+  const unread = files.filter(({ content }) => content.entries.length === 0 && content.warnings.length > 0);
+  return {
+    accounts,
+    bypasses: [
+      ...bypasses,
+      ...unread.map(({ shown, content }) => ({ shown, name: '?', why: content.warnings[0]?.message ?? '' })),
+    ],
+  };
+}
+
+function isSameEntry(one: FormerEntry['entry'], other: FormerEntry['entry']): boolean {
+  return one.path.join('\0') === other.path.join('\0') && startsSame(one, other);
+}

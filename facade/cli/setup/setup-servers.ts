@@ -1,0 +1,105 @@
+/** Installs and writes the servers of a setup, starts each once in an offline sandbox, and reviews what it lists. */
+import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
+import { installCopies } from '../../clients/package-copies.ts';
+import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
+import type { ServerConfig } from '../../config/config.ts';
+import type { InstallWorld } from '../../packages/installer.ts';
+import { readConfig } from '../command-facade.ts';
+import type { Io } from '../command-io.ts';
+import { openConnectVault } from '../connect/connect-credentials.ts';
+import { carryOut } from '../connect/connection-steps.ts';
+import { printable } from '../print.ts';
+import type { ConsentDialogue } from '../server-consent/consent-dialogue.ts';
+import { serverNamed, withOwnerContext } from '../server-consent/owner-context.ts';
+import { findOrProbe } from '../server-consent/probe-consent.ts';
+import { startReviewOf } from '../server-consent/start-screen.ts';
+import type { SetupRun } from './setup-command.ts';
+import type { SetupServer } from './setup-plan.ts';
+
+/** A server that was started once. */
+export interface ReviewedServer {
+  readonly setup: SetupServer;
+  readonly server: ServerConfig;
+  readonly start: StartReview;
+  readonly tools: ToolReview;
+  /** The owner agreed to exactly this in an earlier run. */
+  readonly isApproved: boolean;
+}
+
+/** A server that did not list its tools. */
+export interface FailedServer {
+  readonly setup: SetupServer;
+  readonly why: string;
+}
+
+/**
+ * Installs the packages, stores the secrets and writes the server files. What an earlier run has done stays. `asked`:
+ * secrets that a person has typed. Throws INSTALL_FAILED, VAULT_FAILED, CONFIG_INVALID, USAGE, CANCELLED.
+ */
+export async function connectServers(
+  servers: readonly SetupServer[],
+  { options, io }: SetupRun,
+  { install, asked }: { readonly install: InstallWorld; readonly asked: ReadonlyMap<string, string> },
+): Promise<void> {
+  const config = readConfig(options, io);
+  const packages = servers.flatMap(({ name, draft }) =>
+    draft.package === undefined ? [] : [{ name, pinned: draft.package }],
+  );
+  await installCopies(packages, config.state, install);
+  const { places } = await openConnectVault(config, io);
+  for (const { draft, secrets, wanted } of servers) {
+    const typed = wanted.flatMap((name) => (asked.has(name) ? [[name, asked.get(name) ?? ''] as const] : []));
+    const values = new Map([...secrets.map(({ name, value }) => [name, value] as const), ...typed]);
+    await carryOut(draft, values, {
+      state: config.state,
+      folder: config.folder,
+      vault: places.vault,
+      install,
+      reload: () => void readConfig(options, io),
+    });
+  }
+}
+
+/** Starts each server once, and returns what it would run and lists. Throws IDENTITY, STATE_FAILED, AUDIT_FAILED. */
+export async function reviewServers(
+  servers: readonly SetupServer[],
+  { options, io, wiring }: SetupRun,
+): Promise<readonly (ReviewedServer | FailedServer)[]> {
+  const results: (ReviewedServer | FailedServer)[] = [];
+  const quiet: Io = { ...io, stdout: () => undefined, stderr: () => undefined };
+  await withOwnerContext(options, { io, wiring }, async (owner) => {
+    for (const setup of servers) {
+      const server = serverNamed(owner.config, setup.name);
+      io.stderr(
+        server.transport === 'stdio'
+          ? `Starting ${setup.name} once, offline in a sandbox …\n`
+          : `Asking ${printable(setup.name)} for its tools …\n`,
+      );
+      try {
+        const start = await startReviewOf(server, owner, io);
+        const dialogue: ConsentDialogue = {
+          server,
+          owner,
+          io: quiet,
+          // The plan that the owner agreed to contains this start. An earlier probe of it is used again.
+          options: { ...options, name: setup.name, yes: [start.hash, ''], ...setup.draft.openness },
+          shown: {},
+        };
+        const probed = await findOrProbe(dialogue, start);
+        if (probed === undefined) continue;
+        const tools = reviewTools(server, probed, {
+          before: owner.consents.lastSet(setup.name),
+          others: owner.consents.toolsOfOthers(setup.name),
+        });
+        const { consent } = owner.consents.statusOf(setup.name);
+        results.push({ setup, server, start, tools, isApproved: consent?.tools?.set === tools.hash });
+      } catch (thrown) {
+        const error = asTollgateError(thrown);
+        if (error.code === 'CANCELLED') throw error;
+        results.push({ setup, why: `${error.message} ${error.next}` });
+      }
+    }
+    return 0;
+  });
+  return results;
+}
