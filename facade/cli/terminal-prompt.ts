@@ -41,8 +41,7 @@ function readLine({ stdin, stopped }: PromptIo): Promise<string> {
       input.off('data', take).off('end', giveUp);
       settle();
     };
-    const giveUp = (): void =>
-      finish(() => reject(cancelled()));
+    const giveUp = (): void => finish(() => reject(cancelled()));
     // Outside raw mode, Ctrl-C arrives as a signal.
     void stopped?.then(giveUp);
     const take = (chunk: Buffer | string): void => {

@@ -108,8 +108,9 @@ function fileToWrite(
   return place?.file ?? '';
 }
 
-function entryTargetOf(
-  { http, as }: ExportOptions,
+/** Returns how a client starts or reaches Tollgate. Throws USAGE for an unknown principal, or a changing address. */
+export function entryTargetOf(
+  { http, as }: Pick<ExportOptions, 'http' | 'as'>,
   { client, config, io }: { readonly client: ClientFormat; readonly config: Config; readonly io: Io },
 ): EntryTarget {
   const { host, port, auth } = config.listen;

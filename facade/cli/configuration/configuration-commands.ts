@@ -1,5 +1,5 @@
 /**
- * Declares the commands that set up and check a configuration: `init`, `doctor`, `check`, `reload`, `secret`, `login`,
+ * Declares the commands that set up and check a configuration: `setup`, `init`, `doctor`, `check`, `reload`, `secret`, `login`,
  * `logout`.
  */
 import { Argument, Option } from 'commander';
@@ -7,6 +7,23 @@ import type { CommandDefinition } from '../command-definition.ts';
 import type { Starter } from './init-command.ts';
 
 const STARTERS = ['workspace', 'reviewer', 'no-leaving', 'ci', 'strict'] as const satisfies readonly Starter[];
+
+/** Puts everything that clients start behind Tollgate. */
+export const SETUP: CommandDefinition = {
+  usage: 'setup',
+  about: 'put the servers of all your clients behind Tollgate, in one go',
+  as: 'the owner who decides',
+  options: [
+    new Option('--dry-run', 'show the plan'),
+    new Option('--yes-to <hash...>', 'agree to the plan and to servers by the hashes that were shown'),
+    new Option('--undo [client]', 'restore the files of one client, or of all and remove what setup connected'),
+  ],
+  examples: `Examples:
+  $ tollgate setup                  see the plan, decide about each server, and be done
+  $ tollgate setup --dry-run
+  $ tollgate setup --undo cursor    the file of Cursor is as it was, with later edits`,
+  load: async () => (await import('../setup/setup-command.ts')).runSetup,
+};
 
 /** Writes a configuration to begin with. */
 export const INIT: CommandDefinition = {

@@ -35,6 +35,8 @@ export interface InitOptions {
   readonly starter?: Starter;
   /** Writes the configuration to a folder of the user instead of the project. */
   readonly outside?: true;
+  /** False: the servers of clients are not included. */
+  readonly clients?: false;
   readonly json?: true;
 }
 
@@ -61,7 +63,11 @@ function nextOf(found: readonly InitClientFile[]): readonly (readonly string[])[
  * and AUDIT_FAILED.
  */
 export async function runInit(options: InitOptions, io: Io): Promise<number> {
-  const place = await placeFor(options, io);
+  return writeFirst(await placeFor(options, io), options, io);
+}
+
+/** Writes a configuration and accepts it. Throws as `writeProject`, and AUDIT_FAILED. */
+export async function writeFirst(place: InitPlace, options: InitOptions, io: Io): Promise<number> {
   const { result, writes } = await captureWrites(() => writeProject(place, options, io));
   await acceptFirst({ config: place.file, ...(options.force === true && { force: true }) }, io, writes);
   return result;
@@ -96,7 +102,7 @@ export function writeProject(
       next: 'Use --force to replace them, or --config to write another file.',
     });
   }
-  const found = findClients(place, io, io.platform ?? process.platform);
+  const found = options.clients === false ? [] : findClients(place, io, io.platform ?? process.platform);
   // All texts are made first, so that an error leaves no half-written project.
   const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
   for (const [target, text] of texts) write(target, text);
@@ -153,21 +159,26 @@ export interface InitPlace {
 /** Next to the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
 async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
   const inProject = placeInProject(path.resolve(io.cwd, options.config));
-  const { workspace } = inProject;
-  const base = io.env.XDG_CONFIG_HOME ?? '';
+  const outside = placeOutside(inProject.workspace, io);
+  const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
+  const question =
+    `Keep the configuration in ${outside.folder}, where no agent can write it? ` +
+    'If not, it is written here, and edits take effect when you run tollgate reload.';
+  const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
+  return isOutside ? outside : inProject;
+}
+
+/** A folder of the user for the configuration of a workspace, which no agent can write. */
+export function placeOutside(workspace: string, { env, home }: Pick<Io, 'env' | 'home'>): InitPlace {
+  const base = env.XDG_CONFIG_HOME ?? '';
   const folder = realPath(
     path.join(
-      path.isAbsolute(base) ? base : path.join(io.home, '.config'),
+      path.isAbsolute(base) ? base : path.join(home, '.config'),
       'tollgate',
       `${toSlug(path.basename(workspace))}-${createHash('sha256').update(workspace).digest('hex').slice(0, 6)}`,
     ),
   );
-  const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
-  const question =
-    `Keep the configuration in ${folder}, where no agent can write it? ` +
-    'If not, it is written here, and edits take effect when you run tollgate reload.';
-  const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
-  return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : inProject;
+  return { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside: true };
 }
 
 /** A configuration in the folder in which agents work. */

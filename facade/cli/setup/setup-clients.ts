@@ -49,7 +49,12 @@ export function planReplacements(
     const after = changeServers(before, client, { ...ownEntry(client, targetOf(client)), remove });
     if (after === before) return [];
     return [
-      { client, shown, change: { file, before, after, client: client.id }, servers: leaving.map(({ server }) => server) },
+      {
+        client,
+        shown,
+        change: { file, before, after, client: client.id },
+        servers: leaving.map(({ server }) => server),
+      },
     ];
   });
 }
@@ -57,7 +62,11 @@ export function planReplacements(
 /** Reads every client's file again. Returns what became of each former entry, and what bypasses Tollgate. */
 export function proveReplacement(
   former: readonly FormerEntry[],
-  { roots, fronted, whyOf }: {
+  {
+    roots,
+    fronted,
+    whyOf,
+  }: {
     readonly roots: ClientRoots;
     readonly fronted: readonly FormerEntry[];
     readonly whyOf: (found: FoundClientFile, name: string) => string;

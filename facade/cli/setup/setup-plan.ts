@@ -1,7 +1,8 @@
 /** Plans a setup before anything is written: which server becomes what, and what stays in its client's file. */
 import { createHash } from 'node:crypto';
-import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
+import { parse } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
 import { readTarget } from '../../clients/changes/client-file-changes.ts';
 import type { MovedSecret } from '../../clients/client-server-conversion.ts';
 import type { FoundClientFile } from '../../clients/found-client-files.ts';
@@ -9,7 +10,7 @@ import { type ImportRequest, planCopy, type ServerCopy } from '../../clients/imp
 import type { Config } from '../../config/config.ts';
 import type { World } from '../../config/work-folders.ts';
 import type { ConnectionDraft } from '../connect/connection-draft.ts';
-import { connectedNames } from '../connect/connection-journal.ts';
+import { connectedNames, readServerFile } from '../connect/connection-journal.ts';
 import { draftOfCopy } from '../connect/package-draft.ts';
 import { collectFormer, type FormerEntry, isStarted } from './former-entries.ts';
 
@@ -73,7 +74,7 @@ export function planSetup({ all, unread, copies }: SetupEntries): SetupPlan {
   const { outcomes } = planCopy(copies);
   const servers = outcomes.flatMap(({ entry, copy, left }): readonly SetupServer[] => {
     if (copy === undefined || left !== undefined) return [];
-    const draft = withoutProfiles(draftOfCopy(entry.name, copy));
+    const draft = asWritten(draftOfCopy(entry.name, copy), copies.config);
     const from = all.filter(({ server }) => server === entry.name);
     return [{ name: entry.name, draft, copy, secrets: copy.secrets, wanted: copy.wanted, from }];
   });
@@ -98,10 +99,15 @@ function unreadable({ file, content, servers }: FoundClientFile): string | undef
   }
 }
 
-/** The profile reaches a server when its owner has agreed to it, not before. */
-function withoutProfiles(draft: ConnectionDraft): ConnectionDraft {
+/**
+ * The profile reaches a server when its owner has agreed to it, not before. Semantics that an earlier run has written
+ * stay.
+ */
+function asWritten(draft: ConnectionDraft, config: Config): ConnectionDraft {
   const { profiles: _, ...entry } = draft.entry;
-  return { ...draft, entry };
+  const text = entry.semantics === undefined ? readServerFile(config, draft.name) : undefined;
+  const written = text === undefined ? undefined : ((parse(text) ?? {}) as typeof entry).semantics;
+  return { ...draft, entry: written === undefined ? entry : { ...entry, semantics: written } };
 }
 
 function hashOf({ servers, stays }: Pick<SetupPlan, 'servers' | 'stays'>): string {
@@ -109,7 +115,8 @@ function hashOf({ servers, stays }: Pick<SetupPlan, 'servers' | 'stays'>): strin
     servers: servers.map(({ name, draft, secrets, wanted, from }) => ({
       name,
       entry: draft.entry,
-      package: draft.package === undefined ? '' : `${draft.package.name} ${draft.package.version} ${draft.package.integrity}`,
+      package:
+        draft.package === undefined ? '' : `${draft.package.name} ${draft.package.version} ${draft.package.integrity}`,
       secrets: secrets.map((secret) => secret.name),
       wanted,
       from: from.map(({ found, entry }) => [found.file, entry.path]),

@@ -1,20 +1,22 @@
 /** Installs and writes the servers of a setup, starts each once in an offline sandbox, and reviews what it lists. */
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import { installCopies } from '../../clients/package-copies.ts';
-import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
 import type { ServerConfig } from '../../config/config.ts';
+import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
+import { claimedReads } from '../../exposure/exposure-proposal.ts';
 import type { InstallWorld } from '../../packages/installer.ts';
 import { readConfig } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { openConnectVault } from '../connect/connect-credentials.ts';
-import { carryOut } from '../connect/connection-steps.ts';
+import { beginJournal, writeServerFile } from '../connect/connection-journal.ts';
+import { carryOut, serverFileText } from '../connect/connection-steps.ts';
 import { printable } from '../print.ts';
 import type { ConsentDialogue } from '../server-consent/consent-dialogue.ts';
 import { serverNamed, withOwnerContext } from '../server-consent/owner-context.ts';
 import { findOrProbe } from '../server-consent/probe-consent.ts';
 import { startReviewOf } from '../server-consent/start-screen.ts';
-import type { SetupRun } from './setup-command.ts';
 import type { SetupServer } from './setup-plan.ts';
+import type { SetupRun } from './setup-run.ts';
 
 /** A server that was started once. */
 export interface ReviewedServer {
@@ -102,4 +104,29 @@ export async function reviewServers(
     return 0;
   });
   return results;
+}
+
+/**
+ * Writes down that tools of unknown servers only read, where the server says so and the name says it too. The owner
+ * sees it in the start that is approved. Returns the names of changed servers. Throws VAULT_FAILED, CONFIG_INVALID.
+ */
+export async function describeReads(
+  reviewed: readonly (ReviewedServer | FailedServer)[],
+  { options, io }: SetupRun,
+): Promise<readonly string[]> {
+  const config = readConfig(options, io);
+  const changed: string[] = [];
+  for (const one of reviewed) {
+    if ('why' in one || one.isApproved || one.setup.draft.entry.semantics !== undefined) continue;
+    const reads = claimedReads(one.tools.tools.map(({ tool }) => tool));
+    if (reads.length === 0) continue;
+    const { draft } = one.setup;
+    const semantics = Object.fromEntries(reads.map((name) => [name, 'read' as const]));
+    const text = serverFileText({ ...draft, entry: { ...draft.entry, semantics } });
+    const { package: pkg } = draft;
+    beginJournal(config, { server: draft.name, text, secrets: [], ...(pkg !== undefined && { package: pkg }) });
+    writeServerFile(config, { server: draft.name, text });
+    changed.push(draft.name);
+  }
+  return changed;
 }

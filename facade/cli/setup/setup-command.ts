@@ -1,0 +1,137 @@
+/**
+ * Runs `tollgate setup`: finds what the clients start, puts all of it behind Tollgate, and proves that nothing bypasses
+ * it. It asks before each step that changes something, and a later run continues where one ended.
+ */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { rootsAt, shownPath } from '../../clients/client-places.ts';
+import { findFiles } from '../../clients/found-client-files.ts';
+import { pinRequest } from '../../clients/import-plan.ts';
+import type { PinWorld } from '../../clients/package-copies.ts';
+import { withArchives } from '../../packages/package-source.ts';
+import { readConfig } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import {
+  type InitPlace,
+  placeInProject,
+  placeOutside,
+  writeFirst,
+  writeProject,
+} from '../configuration/init-command.ts';
+import { openConnectVault } from '../connect/connect-credentials.ts';
+import { installWorldOf } from '../connect/connection-steps.ts';
+import { commandLine, json, printable } from '../print.ts';
+import { askHidden, askKey } from '../terminal-prompt.ts';
+import type { Wiring } from '../wiring.ts';
+import { decideServers } from './setup-decisions.ts';
+import { finishSetup } from './setup-finish.ts';
+import { planSetup, readEntries, type SetupEntries, type SetupPlan } from './setup-plan.ts';
+import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun } from './setup-run.ts';
+import { connectServers, describeReads, reviewServers } from './setup-servers.ts';
+import { undoSetup } from './setup-undo.ts';
+import { planData, planScreen } from './setup-view.ts';
+
+/**
+ * Sets up everything. Exit code 7 while a person must still agree to something, 5 if a server did not start. Throws
+ * USAGE, IDENTITY, CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, STATE_FAILED, AUDIT_FAILED, CANCELLED.
+ */
+export async function runSetup(options: SetupOptions, io: Io, wiring: Wiring): Promise<number> {
+  const place = placeOf(options, io);
+  const run: SetupRun = { options: { ...options, config: place.file }, io, wiring, data: {} };
+  if (options.undo !== undefined) return undoSetup(run, options.undo);
+  const code = await withArchives((into) => setUp(run, place, { ...installWorldOf(io, wiring), into }));
+  if (options.json === true) io.stdout(json(run.data));
+  return code;
+}
+
+async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promise<number> {
+  const { options, io } = run;
+  const isNew = !existsSync(place.file);
+  const planned = await planFor(run, place, install);
+  const { plan } = planned;
+  Object.assign(run.data, planData(plan), { config: place.file });
+  const file = shownPath(place.file, { cwd: io.cwd, home: io.home });
+  if (options.json !== true) io.stdout(planScreen(plan, { file, isNew, io }));
+  if (options.dryRun === true) return EXIT.ok;
+  if (plan.servers.length > 0) {
+    if (!(await agreesToPlan(run, plan))) return EXIT.approval;
+    if (isNew) await writeFirst(place, { config: place.file, clients: false }, quiet(io));
+    const asked = await askWanted(run, plan);
+    await accepted(run, () => connectServers(plan.servers, run, { install, asked }));
+  }
+  const reviewed = await reviewServers(plan.servers, run);
+  const described = await accepted(run, () => describeReads(reviewed, run));
+  const results = described.length === 0 ? reviewed : await reviewServers(plan.servers, run);
+  const decided = await decideServers(results, run);
+  return finishSetup({ plan, all: planned.entries.all, decided }, run);
+}
+
+/** Returns where the configuration is: here if there is one here, else in a folder that no agent can write. */
+function placeOf({ config }: SetupOptions, io: Io): InitPlace {
+  const here = placeInProject(path.resolve(io.cwd, config));
+  return config !== 'tollgate.yaml' || existsSync(here.file) ? here : placeOutside(here.workspace, io);
+}
+
+/** A configuration that does not exist yet is planned in a folder that is removed again. */
+async function planFor(
+  run: SetupRun,
+  place: InitPlace,
+  install: PinWorld,
+): Promise<{ readonly plan: SetupPlan; readonly entries: SetupEntries }> {
+  const { io } = run;
+  if (existsSync(place.file)) return planIn(run, place.workspace, install);
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-setup-'));
+  try {
+    const draft = { ...place, folder, file: path.join(folder, 'tollgate.yaml'), isOutside: true };
+    writeProject(draft, { config: draft.file, clients: false }, quiet(io));
+    return await planIn({ ...run, options: { ...run.options, config: draft.file } }, place.workspace, install);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function planIn({ options, io }: SetupRun, workspace: string, install: PinWorld) {
+  const config = readConfig(options, io);
+  const files = findFiles(rootsAt(workspace, io));
+  if (files.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: "No client's file was found, so there is nothing to set up.",
+      next: 'Add servers with `tollgate connect`, and Tollgate to a client with `tollgate export`.',
+    });
+  const entries = readEntries({ config, world: { env: io.env, home: io.home }, files });
+  const copies = await pinRequest(entries.copies, install);
+  return { entries, plan: planSetup({ ...entries, copies }) };
+}
+
+/** Returns whether the owner agrees, at the terminal or by the hash of the plan. Throws PIN_MISMATCH. */
+async function agreesToPlan({ options, io, data }: SetupRun, { hash }: SetupPlan): Promise<boolean> {
+  const [named] = options.yesTo ?? [];
+  if (named === hash) return true;
+  if (named !== undefined)
+    throw new TollgateError('PIN_MISMATCH', {
+      detail: 'The first hash after --yes-to is not that of the present plan.',
+      next: `Read the plan above. Its hash is ${hash}`,
+    });
+  if (mayAsk({ options, io })) return (await askKey(io, 'Do this?', 'yn')) === 'y';
+  const next = commandLine([...io.self, 'setup', '--yes-to', hash]);
+  data.next = next;
+  if (options.json !== true) io.stderr(`A person must agree to this. After reading it, run:\n  ${next}\n`);
+  return false;
+}
+
+/** Asks for the secrets that clients would have asked for. An empty answer leaves one for later. */
+async function askWanted({ options, io }: SetupRun, { servers }: SetupPlan): Promise<ReadonlyMap<string, string>> {
+  const { names } = await openConnectVault(readConfig(options, io), io);
+  const missing = [...new Set(servers.flatMap(({ wanted }) => wanted))].filter((name) => !names.has(name));
+  const values = new Map<string, string>();
+  for (const name of missing) {
+    if (!mayAsk({ options, io })) io.stderr(`${printable(name)} is not set: tollgate secret set ${printable(name)}\n`);
+    else {
+      const value = await askHidden(io, `Value of ${printable(name)} (not shown; empty: later): `);
+      if (value !== '') values.set(name, value);
+    }
+  }
+  return values;
+}

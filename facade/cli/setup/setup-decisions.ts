@@ -1,0 +1,108 @@
+/** Shows one screen for each server, and approves it if its owner agrees at the terminal or by its hash. */
+import { type ProposedTool, proposeExposures, type ShowableTool } from '../../exposure/exposure-proposal.ts';
+import { EXIT } from '../command-io.ts';
+import { withdraw } from '../connect/connect-consent.ts';
+import { commandLine, plural, printable } from '../print.ts';
+import { runApproveServer } from '../server-consent/approve-command.ts';
+import { askKey } from '../terminal-prompt.ts';
+import { mayAsk, quiet, type SetupRun } from './setup-run.ts';
+import type { FailedServer, ReviewedServer } from './setup-servers.ts';
+import { fullScreens, reviewHash, serverScreen } from './setup-view.ts';
+
+/** What became of the servers. */
+export interface Decided {
+  readonly approved: readonly ReviewedServer[];
+  /** The tools to show, of approved servers. */
+  readonly shown: readonly ProposedTool[];
+  readonly declined: readonly ReviewedServer[];
+  /** No one has decided about them yet. */
+  readonly open: readonly ReviewedServer[];
+  readonly failed: readonly FailedServer[];
+}
+
+/** Asks about each server that is not approved yet. Throws CANCELLED, and what an approval throws. */
+export async function decideServers(
+  results: readonly (ReviewedServer | FailedServer)[],
+  run: SetupRun,
+): Promise<Decided> {
+  const failed = results.filter((one): one is FailedServer => 'why' in one);
+  const reviewed = results.filter((one): one is ReviewedServer => !('why' in one));
+  const proposed = proposeExposures(reviewed.flatMap(showableOf));
+  const sorted = new Map<ReviewedServer, 'approved' | 'declined' | 'open'>();
+  for (const [index, one] of reviewed.entries()) {
+    const shown = proposed.filter(({ server }) => server === one.setup.name);
+    sorted.set(
+      one,
+      one.isApproved ? 'approved' : await decide({ reviewed: one, shown, at: index + 1, of: reviewed.length }, run),
+    );
+  }
+  const of = (state: string): readonly ReviewedServer[] => reviewed.filter((one) => sorted.get(one) === state);
+  for (const { setup, why } of failed)
+    if (run.options.json !== true) run.io.stderr(`${printable(`${setup.name} did not list its tools: ${why}`)}\n`);
+  const names = new Set(of('approved').map(({ setup }) => setup.name));
+  return {
+    approved: of('approved'),
+    shown: proposed.filter(({ server }) => names.has(server)),
+    declined: of('declined'),
+    open: of('open'),
+    failed,
+  };
+}
+
+function showableOf({ setup, tools }: ReviewedServer): readonly ShowableTool[] {
+  return tools.tools
+    .filter(({ audit }) => audit.quarantine === undefined)
+    .map(({ tool, semantics }) => ({ server: setup.name, tool, verb: semantics.verb }));
+}
+
+async function decide(
+  screen: Parameters<typeof serverScreen>[0],
+  run: SetupRun,
+): Promise<'approved' | 'declined' | 'open'> {
+  const { options, io } = run;
+  const { reviewed } = screen;
+  if (options.json !== true) io.stdout(serverScreen(screen, io));
+  if (!mayAsk(run)) {
+    if (options.yesTo?.includes(reviewHash(reviewed)) !== true) return 'open';
+    return approve(reviewed, run);
+  }
+  let key = await askKey(io, 'Let agents use it as shown, within the policy? d: all details', 'ynd');
+  while (key === 'd') {
+    io.stdout(fullScreens(reviewed, io));
+    key = await askKey(io, 'Let agents use it as shown, within the policy?', 'ynd');
+  }
+  if (key === 'y') return approve(reviewed, run);
+  await withdraw({ ...options, service: '', profile: 'default' }, reviewed.setup.name, run);
+  return 'declined';
+}
+
+/** Approves exactly what was shown: both hashes are checked again. */
+async function approve({ setup, start, tools }: ReviewedServer, run: SetupRun): Promise<'approved'> {
+  const { options, io, wiring } = run;
+  const yes = [start.hash, tools.hash];
+  await runApproveServer({ ...options, name: setup.name, yes, ...setup.draft.openness }, quiet(io), wiring);
+  return 'approved';
+}
+
+/** Returns the command that agrees to what is still open. */
+export function nextCommand({ open }: Decided, { options, io, data }: SetupRun): string {
+  const [plan = String(data.plan)] = options.yesTo ?? [];
+  const given = (options.yesTo ?? []).slice(1);
+  return commandLine([...io.self, 'setup', '--yes-to', plan, ...new Set([...given, ...open.map(reviewHash)])]);
+}
+
+/** One line about what was decided. */
+export function decidedText({ approved, declined, open, failed }: Decided): string {
+  const parts = [
+    `${plural(approved.length, 'server')} approved`,
+    ...(declined.length === 0 ? [] : [`${declined.length} declined`]),
+    ...(open.length === 0 ? [] : [`${open.length} to decide`]),
+    ...(failed.length === 0 ? [] : [`${failed.length} without a list of tools`]),
+  ];
+  return `${parts.join(', ')}.\n`;
+}
+
+/** The exit code so far. */
+export function codeOf({ open, failed }: Decided): number {
+  return open.length > 0 ? EXIT.approval : failed.length > 0 ? EXIT.server : EXIT.ok;
+}

@@ -1,0 +1,44 @@
+/** Runs `setup --undo`: restores the clients' files, one client or all, and then removes what setup connected. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { isOf, listBackups, readManifest } from '../../clients/changes/backups.ts';
+import { CLIENTS, clientOf } from '../../clients/client-formats.ts';
+import { didYouMean } from '../../config/config-problems.ts';
+import { undo } from '../client-files/client-undo.ts';
+import { readConfig } from '../command-facade.ts';
+import { EXIT } from '../command-io.ts';
+import { runConnect } from '../connect/connect-command.ts';
+import { connectedNames } from '../connect/connection-journal.ts';
+import { quiet, type SetupRun } from './setup-run.ts';
+
+/**
+ * Undoes a setup. With a client, only its files are restored; without one, also the connected servers go, with their
+ * secrets and packages. Throws USAGE if there is nothing to undo, or a file that only a person can restore.
+ */
+export async function undoSetup({ options, io, wiring }: SetupRun, which: true | string): Promise<number> {
+  const { config } = options;
+  if (which !== true) {
+    const client = clientOf(which);
+    const ids = CLIENTS.map(({ id }) => id);
+    if (client === undefined)
+      throw new TollgateError('USAGE', { detail: `There is no client ${which}.`, next: didYouMean(which, ids) });
+    return undo('export', { options, io, client: client.id });
+  }
+  const places = readConfig(options, io);
+  const manifests = listBackups(places.state)
+    .filter((backup) => isOf(backup, 'export'))
+    .map((backup) => readManifest(backup).of);
+  const servers = new Set(manifests.flatMap((of) => of.servers));
+  const clients = CLIENTS.filter(({ id }) => manifests.some((of) => of.clients.includes(id)));
+  if (clients.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: 'There is nothing to undo: no file of a client was changed with this configuration.',
+      next: `Name another with --config; this is ${config}.`,
+    });
+  for (const { id } of clients) await undo('export', { options, io, client: id });
+  const names = connectedNames(places).filter((name) => servers.has(name));
+  for (const name of names)
+    await runConnect({ ...options, undo: true, service: name, profile: 'default' }, quiet(io), wiring);
+  if (options.json !== true && names.length > 0)
+    io.stderr(`No longer connected: ${names.join(', ')}. The configuration stays: ${config}\n`);
+  return EXIT.ok;
+}
