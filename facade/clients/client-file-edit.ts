@@ -4,9 +4,9 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { jsonEditor, type Plain } from './changes/edit-json.ts';
+import { tomlEditor } from './changes/edit-toml.ts';
 import type { ClientFormat } from './client-formats.ts';
-import { jsonEditor, type Plain } from './edit-json.ts';
-import { tomlEditor } from './edit-toml.ts';
 
 /** The changes of the servers of a file. */
 export interface ServerChange {

@@ -1,8 +1,8 @@
 /** Makes the entry of Tollgate in a client's file. It has no token, only the place where the client finds the token. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Plain } from './changes/edit-json.ts';
 import type { ServerChange } from './client-file-edit.ts';
 import { asTheirs, type ClientFormat } from './client-formats.ts';
-import type { Plain } from './edit-json.ts';
 
 /** The name of Tollgate's entry. */
 export const OWN_NAME = 'tollgate';

@@ -1,7 +1,7 @@
 /** Changes whole tables in the lines of a TOML text. Servers written inside another line are refused. */
 import { createRequire } from 'node:module';
+import { tomlKey } from '../toml-tree.ts';
 import type { Editor, Plain } from './edit-json.ts';
-import { tomlKey } from './toml-tree.ts';
 
 const require = createRequire(import.meta.url);
 const toml = (): typeof import('smol-toml') => require('smol-toml') as typeof import('smol-toml');

@@ -4,7 +4,7 @@
  */
 import { createRequire } from 'node:module';
 import type { Node } from 'jsonc-parser';
-import { fieldsOf, parseJson } from '../config/reading/jsonc.ts';
+import { fieldsOf, parseJson } from '../../config/reading/jsonc.ts';
 
 const require = createRequire(import.meta.url);
 const jsonc = (): typeof import('jsonc-parser') => require('jsonc-parser') as typeof import('jsonc-parser');
