@@ -313,6 +313,12 @@ export type AddressProbeResult =
  */
 export type AddressProbe = (address: string, addresses: readonly string[]) => Promise<AddressProbeResult>;
 
+/**
+ * Returns the absolute path of the container client that servers with `isolation: container` use. Throws
+ * SANDBOX_UNAVAILABLE.
+ */
+export type FindContainerClient = () => Promise<string>;
+
 /** The four primitives. */
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 export type Primitive = (typeof PRIMITIVES)[number];

@@ -140,6 +140,8 @@ export const APP_MODULE: Wiring = {
   signIns,
   issuerKeys,
   probe,
+  containerClient: async () =>
+    (await (await import('../adapters/sandbox/container/container-engine.ts')).findContainerEngine()).client,
   inspect,
   openProbe,
 };

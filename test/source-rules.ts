@@ -88,7 +88,7 @@ const PACKAGE_USERS: Readonly<Record<string, RegExp>> = {
 /** Files outside adapters that start programs: a browser, an installer, a source of a secret, opa. */
 const PROGRAM_STARTERS = new Set([
   'facade/cli/configuration/login-actions.ts',
-  'facade/cli/connect/package-install.ts',
+  'facade/packages/installer.ts',
   'facade/secrets/secret-program.ts',
   'policies/rego/opa-program.ts',
 ]);
@@ -109,6 +109,7 @@ const NAMED_IDEAS = new Set([
   'host-profiles.ts',
   'mirrored-headers.ts',
   'multi-string-search.ts',
+  'oci-image.ts',
   'operation-table.ts',
   'origin-check.ts',
   'pinned-arguments.ts',

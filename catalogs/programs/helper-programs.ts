@@ -16,6 +16,7 @@ export const HELPER_NAMES = [
   'opa',
   'podman',
   'prlimit',
+  'python3',
   'rg',
   'setpriv',
   'socat',

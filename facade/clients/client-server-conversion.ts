@@ -3,6 +3,7 @@
  * protected is refused, and nothing grants it trust.
  */
 import { isSecretArgument, isSecretName, isToken } from '../config/servers/secret-shapes.ts';
+import type { WrittenServer } from '../config/written-config.ts';
 import type { ClientEntry } from './client-entry.ts';
 import type { ClientSandbox } from './client-sandbox.ts';
 
@@ -17,7 +18,7 @@ export interface MovedSecret {
 
 /** A server as tollgate.yaml writes it. */
 export interface Converted {
-  readonly server: Readonly<Record<string, unknown>>;
+  readonly server: WrittenServer;
   readonly secrets: readonly MovedSecret[];
   /** Secrets that the client would have asked for, and that are not set yet. */
   readonly wanted: readonly string[];
@@ -58,7 +59,7 @@ export function convert(
     );
   const env = { ...move(extra, true), ...move(entry.env, false) };
   const headers = move(entry.headers, false);
-  const server = {
+  const server: WrittenServer = {
     ...(command !== undefined && { command: ours(command) }),
     ...(args.length > 0 && { args: args.map(ours) }),
     ...(url !== undefined && { url: ours(url) }),
@@ -134,7 +135,7 @@ function moveOne({ server, key, value, all }: Value, secrets: MovedSecret[], wan
   return `${scheme}\${secret:${name}}`;
 }
 
-function sandboxOf(sandbox: ClientSandbox): Readonly<Record<string, unknown>> {
+function sandboxOf(sandbox: ClientSandbox): ClientSandbox {
   return Object.fromEntries(
     Object.entries(sandbox).map(([part, lists]) => [
       part,

@@ -12,6 +12,7 @@ import { type ClientRoots, shownPath } from './client-places.ts';
 import { type FoundClientFile, isOurs } from './found-client-files.ts';
 import { type ImportPlan, planCopy } from './import-plan.ts';
 import { type EntryTarget, OWN_NAME, ownEntry } from './own-entry.ts';
+import type { CopyStarts } from './package-copies.ts';
 
 /** A request to write Tollgate into one file of a client. */
 export interface ExportRequest {
@@ -24,6 +25,8 @@ export interface ExportRequest {
   /** Move the servers of the file behind Tollgate. */
   readonly replace: boolean;
   readonly fromVariables: boolean;
+  /** Pins the packages of the servers that move. Without it, copies start what the client starts. */
+  readonly pin?: (entries: readonly ClientEntry[]) => Promise<CopyStarts>;
 }
 
 /** All that an export will do. */
@@ -41,7 +44,7 @@ export interface ExportPlan {
 const NOTHING: ImportPlan = { changes: [], outcomes: [], secrets: [], wanted: [] };
 
 /** Plans the export. Throws USAGE, CONFIG_INVALID. */
-export function planExport(request: ExportRequest): ExportPlan {
+export async function planExport(request: ExportRequest): Promise<ExportPlan> {
   const { config, roots, client, file, target, replace } = request;
   const before = readTarget(file);
   const shown = shownPath(file, roots);
@@ -58,7 +61,7 @@ export function planExport(request: ExportRequest): ExportPlan {
     });
   const found: FoundClientFile = { file, shown, client, ofProject: true, content, servers: others };
   const { moved, left, copied } = replace
-    ? moveAll(found, request)
+    ? await moveAll(found, request)
     : {
         moved: [],
         left: others.filter(isLive).map((entry) => ({ entry, why: 'you did not ask to move it' })),
@@ -78,12 +81,19 @@ function isLive({ unusable }: ClientEntry): boolean {
   return unusable !== 'the file disables it';
 }
 
-function moveAll(found: FoundClientFile, request: ExportRequest): Pick<ExportPlan, 'moved' | 'left' | 'copied'> {
-  const { config, world, fromVariables } = request;
+async function moveAll(
+  found: FoundClientFile,
+  request: ExportRequest,
+): Promise<Pick<ExportPlan, 'moved' | 'left' | 'copied'>> {
+  const { config, world, fromVariables, pin } = request;
   const has = found.servers.filter((entry) => isProvidedAlready(entry, found, request));
   const rest = found.servers.filter((entry) => !has.includes(entry) && isLive(entry));
+  const starts = await pin?.(rest.filter(({ unusable }) => unusable === undefined));
+  const files = [{ ...found, servers: rest }];
   const copied =
-    rest.length === 0 ? NOTHING : planCopy({ config, world, files: [{ ...found, servers: rest }], fromVariables });
+    rest.length === 0
+      ? NOTHING
+      : planCopy({ config, world, files, fromVariables, ...(starts !== undefined && { starts }) });
   const came = copied.outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
   const left = copied.outcomes.flatMap(({ entry, left: why }) => (why === undefined ? [] : [{ entry, why }]));
   return { moved: [...has, ...came], left, copied };

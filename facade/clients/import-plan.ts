@@ -4,6 +4,7 @@
 import path from 'node:path';
 import { parse, stringify } from 'yaml';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { KnownServer } from '../../catalogs/servers/known-server.ts';
 import type { Config } from '../config/config.ts';
 import type { Problem } from '../config/config-problems.ts';
 import { type ConfigDraft, loadConfig } from '../config/load-config.ts';
@@ -13,12 +14,15 @@ import { parseEnvFile } from '../config/servers/included-servers.ts';
 import { serverFileOf } from '../config/servers/server-files.ts';
 import { nameFault } from '../config/servers/server-names.ts';
 import { resolver, type World } from '../config/work-folders.ts';
+import type { WrittenServer } from '../config/written-config.ts';
+import { type GivenFolder, knownOf, knownUse, packageServer, writesToFolders } from '../packages/package-server.ts';
+import type { PinnedPackage } from '../packages/pinned-package.ts';
 import { type FileChange, readTarget } from './changes/client-file-changes.ts';
 import type { ClientEntry } from './client-entry.ts';
-import type { ClientSandbox } from './client-sandbox.ts';
 import { type Converted, convert, type MovedSecret } from './client-server-conversion.ts';
-import { type HandedFolders, handedFolders } from './folder-arguments.ts';
+import { distinctFolders, type HandedFolders, handedFolders, namedFiles, namedFolders } from './folder-arguments.ts';
 import type { FoundClientFile } from './found-client-files.ts';
+import { type CopyStart, type CopyStarts, type PinWorld, pinCopies } from './package-copies.ts';
 
 /** The result for one server. */
 export interface Outcome {
@@ -26,8 +30,22 @@ export interface Outcome {
   readonly entry: ClientEntry;
   /** Absent: it will be imported. */
   readonly left?: string;
-  /** Folders among its arguments, of a copy. */
-  readonly folders?: HandedFolders;
+  /** Absent if the server stays in its file, or is left out. */
+  readonly copy?: ServerCopy;
+}
+
+/** What a copy of a server will be. */
+export interface ServerCopy extends Converted {
+  /** The content of its file. */
+  readonly server: WrittenServer;
+  /** The package to install before the first start. */
+  readonly pinned?: PinnedPackage;
+  /** The server of the catalog that runs the same package. Its hosts, labels, semantics and limits are in `server`. */
+  readonly known?: KnownServer;
+  /** Folders and files among its arguments and variables. `outside` are not in `server` yet. */
+  readonly folders: HandedFolders;
+  /** What the client's file says and the copy does not keep, each with the reason. */
+  readonly unkept: readonly string[];
 }
 
 /** All that an import will do. */
@@ -48,6 +66,12 @@ export interface ImportRequest {
   readonly only?: readonly string[];
   /** Moved secrets come from variables of this environment instead of the vault. */
   readonly fromVariables?: boolean;
+  /** The pinned packages of a copy. Without them, a copy starts what the client starts. */
+  readonly starts?: CopyStarts;
+  /** Returns whether a person gives a server a folder outside the workspace. Default: no. */
+  readonly isGranted?: (server: string, folder: string) => boolean;
+  /** Servers of an earlier run, which are planned again as if they were not there. */
+  readonly again?: ReadonlySet<string>;
 }
 
 /** The first line of a file that an import wrote. */
@@ -104,6 +128,25 @@ function withoutSandbox(outcome: Outcome): Outcome {
     : { ...outcome, entry: { ...entry, unread: ['sandbox (--copy keeps it)', ...entry.unread] } };
 }
 
+/**
+ * Pins the packages that the servers of a request download, four at a time, and returns the request with them. A
+ * package that cannot be pinned leaves out its server. Throws CANCELLED.
+ */
+export async function pinRequest(request: ImportRequest, world: PinWorld): Promise<ImportRequest> {
+  const chosen = request.files.flatMap((file) => choose(file, request));
+  const entries = chosen.flatMap(({ entry, left }) => (left === undefined ? [entry] : []));
+  return { ...request, starts: await pinCopies(entries, world) };
+}
+
+/** Returns the packages that a plan installs, by the server. */
+export function packagesIn({
+  outcomes,
+}: ImportPlan): readonly { readonly name: string; readonly pinned: PinnedPackage }[] {
+  return outcomes.flatMap(({ entry, copy }) =>
+    copy?.pinned === undefined ? [] : [{ name: entry.name, pinned: copy.pinned }],
+  );
+}
+
 /** Each server gets its own file under `servers/`, with its secrets separate. Throws USAGE, CONFIG_INVALID. */
 export function planCopy(request: ImportRequest): ImportPlan {
   const copier = new Copier(request);
@@ -112,7 +155,10 @@ export function planCopy(request: ImportRequest): ImportPlan {
 }
 
 /** Returns the requested servers, once each: the first definition of a name counts. */
-function choose({ file, shown, servers }: FoundClientFile, { config, world, only }: ImportRequest): readonly Outcome[] {
+function choose(
+  { file, shown, servers }: FoundClientFile,
+  { config, world, only, again }: ImportRequest,
+): readonly Outcome[] {
   const resolve = resolver(config.folder, world.home);
   const asked = servers.filter(
     ({ name, original }) => only === undefined || only.includes(name) || only.includes(original),
@@ -122,7 +168,7 @@ function choose({ file, shown, servers }: FoundClientFile, { config, world, only
     const fault =
       entry.unusable ??
       nameFault(entry.name) ??
-      (existing === undefined || resolve(existing.source) === file
+      (existing === undefined || again?.has(entry.name) === true || resolve(existing.source) === file
         ? undefined
         : `there is a server ${entry.name} already, and the first one counts`);
     return { file: shown, entry, ...(fault !== undefined && { left: fault }) };
@@ -153,11 +199,54 @@ class Copier {
     if ((this.#tried += 1) > MAX_TRIED)
       return { ...outcome, left: `more than ${MAX_TRIED} servers at once; name some with --only` };
     const extra = this.#variablesOf(entry, file);
-    const converted = typeof extra === 'string' ? { refused: extra } : convert(entry, extra);
+    const start = this.#request.starts?.get(entry) ?? { entry, mounts: [], unkept: [] };
+    if ('fault' in start) return { ...outcome, left: start.fault };
+    const converted = typeof extra === 'string' ? { refused: extra } : convert(start.entry, extra);
     if ('refused' in converted) return { ...outcome, left: converted.refused };
-    const folders = handedFolders(entry, { workspace: this.#request.config.workspace, home: this.#request.world.home });
-    const fault = this.#keep(entry.name, { ...converted, server: withFolders(converted.server, folders) });
-    return fault === undefined ? { ...outcome, folders } : { ...outcome, left: fault };
+    const copy = this.#copyOf(start, converted);
+    const fault = this.#keep(entry.name, copy);
+    return fault === undefined ? { ...outcome, copy } : { ...outcome, left: fault };
+  }
+
+  #copyOf(start: CopyStart, { server, ...converted }: Converted): ServerCopy {
+    const { config, world, isGranted = () => false } = this.#request;
+    const { entry, pinned, unkept } = start;
+    const places = { workspace: config.workspace, home: world.home };
+    const granted = (folder: string): boolean => isGranted(entry.name, folder);
+    if (pinned === undefined) {
+      const named = namedFolders(entry.args, places).map((folder) => ({ folder, access: 'read' as const }));
+      const folders = handedFolders(named, places, granted);
+      return { ...converted, server: withFolders(server, folders), folders, unkept };
+    }
+    const known = knownOf(pinned);
+    const { args = [], env = {}, sandbox, profiles: _profiles, command: _command, cwd, ...rest } = server;
+    const added = known === undefined ? undefined : knownUse(known, { args, env });
+    const access = writesToFolders(known) ? 'write' : 'read';
+    const named = namedFiles([...args, ...Object.values(env)], places).map((folder) => ({ folder, access }) as const);
+    const mounted = start.mounts.map(
+      ({ from, isReadOnly }): GivenFolder => ({ folder: from, access: isReadOnly ? 'read' : 'write' }),
+    );
+    const folders = handedFolders(distinctFolders([...mounted, ...(added?.folders ?? []), ...named]), places, granted);
+    const use = {
+      args,
+      env: { ...added?.env, ...env },
+      hosts: added?.hosts ?? [],
+      folders: [
+        ...folders.allowRead.map((folder) => ({ folder, access: 'read' }) as const),
+        ...folders.allowWrite.map((folder) => ({ folder, access: 'write' }) as const),
+      ],
+      ...(sandbox !== undefined && { sandbox }),
+    };
+    const about = { name: entry.name, profile: 'default', ...(known !== undefined && { known }) };
+    const whole = { ...packageServer(pinned, about, use), ...(cwd !== undefined && { cwd }), ...rest };
+    return {
+      ...converted,
+      server: whole,
+      pinned,
+      ...(known !== undefined && { known }),
+      folders,
+      unkept: [...unkept, ...(added?.open ?? [])],
+    };
   }
 
   plan(outcomes: readonly Outcome[]): ImportPlan {
@@ -166,7 +255,8 @@ class Copier {
       ([name, text]): FileChange => ({ file: serverFileOf(folder, name), after: text }),
     );
     const changes = this.#text === this.#before ? made : [...made, { file, before: this.#before, after: this.#text }];
-    for (const change of made)
+    const fresh = made.filter(({ file: target }) => !this.#request.again?.has(path.basename(target, '.yaml')));
+    for (const change of fresh)
       if (readTarget(change.file) !== undefined)
         throw new TollgateError('USAGE', {
           detail: `There is already ${path.relative(folder, change.file)}.`,
@@ -176,7 +266,7 @@ class Copier {
   }
 
   /** Keeps a server if the configuration loads with it and all others. Returns why it cannot be imported. */
-  #keep(name: string, { server, secrets, wanted }: Converted): string | undefined {
+  #keep(name: string, { server, secrets, wanted, pinned }: ServerCopy): string | undefined {
     const sources =
       this.#request.fromVariables === true
         ? secrets.map(
@@ -202,7 +292,8 @@ class Copier {
             ([key, value]): Addition => ({ path: ['servers', name], key, value }),
           );
     const text = addTo(this.#text, [...sources, ...keys]);
-    const head = `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n`;
+    const origin = pinned === undefined ? '' : `# ${pinned.name} ${pinned.version}, ${pinned.integrity}\n`;
+    const head = `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${origin}`;
     const own = overlaid === undefined ? [[name, head + stringify(server, { lineWidth: 0 })] as const] : [];
     const files = new Map([...this.#files, ...own]);
     const fault = this.#try({ text, servers: files });
@@ -238,17 +329,18 @@ class Copier {
 }
 
 /** A server with a folder argument can do nothing without the folder. */
-function withFolders(
-  { sandbox, profiles, ...server }: Converted['server'],
-  handed: HandedFolders,
-): Converted['server'] {
-  const { filesystem: own = {}, ...rest } = (sandbox ?? {}) as ClientSandbox;
+function withFolders({ sandbox, profiles, ...server }: WrittenServer, handed: HandedFolders): WrittenServer {
+  const { filesystem: own = {}, ...rest } = sandbox ?? {};
   const lists = (['allowRead', 'allowWrite'] as const)
     .map((key) => [key, [...new Set([...(own[key] ?? []), ...handed[key]])]] as const)
     .filter(([, list]) => list.length > 0);
   const filesystem = { ...own, ...Object.fromEntries(lists) };
   const all = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...rest };
-  return { ...server, ...(Object.keys(all).length > 0 && { sandbox: all }), profiles };
+  return {
+    ...server,
+    ...(Object.keys(all).length > 0 && { sandbox: all }),
+    ...(profiles !== undefined && { profiles }),
+  };
 }
 
 /** Settings that tollgate.yaml already has for a server of an included file: its definition joins them. */

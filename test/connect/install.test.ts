@@ -17,11 +17,21 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
-import { loadKnown } from '../../catalogs/servers/known-server.ts';
-import { installPackage, packageFolder } from '../../facade/cli/connect/package-install.ts';
+import { type KnownPackage, loadKnown } from '../../catalogs/servers/known-server.ts';
+import { APP_MODULE } from '../../facade/main.ts';
+import type { InstallWorld } from '../../facade/packages/installer.ts';
+import { installPackage } from '../../facade/packages/package-source.ts';
+import { type PinnedPackage, packageFolder } from '../../facade/packages/pinned-package.ts';
 import { verifies } from '../verifies.ts';
 import { verify } from '../verify/servers.ts';
 import { Place } from './place.ts';
+
+const pinned = (pkg: KnownPackage, asOf = '2026-11-22'): PinnedPackage => ({ ...pkg, kind: 'npm', asOf, notes: [] });
+const worldOf = (env: Record<string, string | undefined>): InstallWorld => ({
+  env,
+  say: () => undefined,
+  containerClient: APP_MODULE.containerClient,
+});
 
 describe('real installations, started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29'), () => {
   it.each(['memory', 'git', 'tavily'])(
@@ -39,10 +49,8 @@ describe('real installations, started and listed in a sandbox without a network'
     if (pkg === undefined) throw new Error('no package');
     const folder = packageFolder(state, 'git', pkg.version);
     try {
-      const other = { ...pkg, integrity: `sha512-${'A'.repeat(86)}==` };
-      await expect(
-        installPackage({ package: other, asOf: '2026-11-22', folder }, { env: process.env, say: () => undefined }),
-      ).rejects.toMatchObject({
+      const other = pinned({ ...pkg, integrity: `sha512-${'A'.repeat(86)}==` });
+      await expect(installPackage(other, folder, worldOf(process.env))).rejects.toMatchObject({
         code: 'INSTALL_FAILED',
         message: expect.stringContaining('is not the one that was verified') as string,
       });
@@ -58,13 +66,11 @@ describe('an installation' + verifies('PF-13'), () => {
   const pkg = known.package ?? { name: '', version: '', integrity: '', bin: '' };
   let place: Place;
   let folder: string;
-  let said: string[];
   const install = (env: Record<string, string | undefined> = place.env, asOf = '2026-11-22'): Promise<boolean> =>
-    installPackage({ package: pkg, asOf, folder }, { env, say: (line) => said.push(line) });
+    installPackage(pinned(pkg, asOf), folder, worldOf(env));
 
   beforeEach(() => {
     place = new Place();
-    said = [];
     folder = packageFolder(place.state, 'notion', pkg.version);
   });
   afterEach(() => place.project.remove());
@@ -129,10 +135,7 @@ describe('an installation' + verifies('PF-13'), () => {
   it('ends as cancelled after a signal, and leaves nothing', async () => {
     place.npm('sleep 30');
     const stop = new AbortController();
-    const running = installPackage(
-      { package: pkg, asOf: '2026-11-22', folder },
-      { env: place.env, say: () => undefined, signal: stop.signal },
-    );
+    const running = installPackage(pinned(pkg), folder, { ...worldOf(place.env), signal: stop.signal });
     await expect.poll(() => existsSync(place.calls)).toBe(true);
     stop.abort();
     await expect(running).rejects.toMatchObject({

@@ -8,6 +8,7 @@ const PROGRAMS: readonly (readonly [program: string, pack: string])[] = [
   ['bwrap', 'bubblewrap'],
   ['socat', 'socat'],
   ['rg', 'ripgrep'],
+  ['python3', 'python3-venv'],
 ];
 
 /**

@@ -12,6 +12,7 @@ import { draftKnown } from '../../facade/cli/connect/connection-draft.ts';
 import { carryOut } from '../../facade/cli/connect/connection-steps.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { type ConsentProbe, probeForConsent } from '../../facade/consent/servers/consent-probe.ts';
+import { APP_MODULE } from '../../facade/main.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
@@ -42,7 +43,7 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     await carryOut(draft, new Map(), {
       ...place.places,
       vault: openPlaces({ state: place.places.state, env: {} }).vault,
-      install: { env: process.env, say },
+      install: { env: process.env, say, containerClient: APP_MODULE.containerClient },
       reload: () => undefined,
     });
     installs = true;

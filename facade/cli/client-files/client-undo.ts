@@ -13,6 +13,7 @@ import { shownPath } from '../../clients/client-places.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { type GuessedFolders, guessFolders } from '../../config/state-folder-guess.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
+import { removePackages } from '../../packages/pinned-package.ts';
 import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -50,6 +51,8 @@ export async function undo(changer: Changer, { options, io, client }: UndoWish):
   restore();
   for (const name of secrets) await vault.remove(name);
   const revoked = await forget(of.servers, { file, state, io });
+  const existing = serversOf(file, io);
+  for (const server of of.servers) if (!existing.has(server)) removePackages(state, server);
   if (revoked.length > 0)
     await recordActs(
       audit,

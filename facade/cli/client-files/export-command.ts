@@ -10,12 +10,17 @@ import { CLIENTS, type ClientFormat, clientOf } from '../../clients/client-forma
 import { type ClientRoots, clientPlaces, isDefaultPlace, rootsAt, shownPath } from '../../clients/client-places.ts';
 import { type ExportPlan, planExport } from '../../clients/export-plan.ts';
 import { type FoundClientFile, findFiles } from '../../clients/found-client-files.ts';
+import { packagesIn } from '../../clients/import-plan.ts';
 import { type EntryTarget, TOKEN_VARIABLE } from '../../clients/own-entry.ts';
+import { installCopies, type PinWorld, pinCopies } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
+import { withArchives } from '../../packages/package-source.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { installWorldOf } from '../connect/connection-steps.ts';
 import { commandLine, json, paint, printable } from '../print.ts';
+import type { Wiring } from '../wiring.ts';
 import { applyConfirmed, type ConfirmOptions, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
@@ -33,19 +38,23 @@ export interface ExportOptions extends CommonOptions, ConfirmOptions {
 }
 
 /** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
-export async function runExport(options: ExportOptions, io: Io): Promise<number> {
+export async function runExport(options: ExportOptions, io: Io, wiring: Wiring): Promise<number> {
   if (options.undo === true)
     return undo('export', {
       options,
       io,
       ...(options.client !== undefined && { client: readClient(options.client).id }),
     });
+  return withArchives((into) => exportTo(options, io, { ...installWorldOf(io, wiring), into }));
+}
+
+async function exportTo(options: ExportOptions, io: Io, packages: PinWorld): Promise<number> {
   const config = readConfig(options, io);
   const roots = rootsAt(config.folder, io);
   const client = readClient(options.client);
   const file = fileToWrite(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';
-  const plan = planExport({
+  const plan = await planExport({
     config,
     world: { env: io.env, home: io.home },
     roots,
@@ -54,6 +63,7 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
     target: entryTargetOf(options, { client, config, io }),
     replace: options.replace === true,
     fromVariables,
+    pin: (entries) => pinCopies(entries, packages),
   });
   const elsewhere = findFiles(roots).filter(
     (found) => found.client?.id === client.id && found.file !== file && found.servers.length > 0,
@@ -73,11 +83,13 @@ export async function runExport(options: ExportOptions, io: Io): Promise<number>
   const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
   const { copied, changes } = plan;
-  if (isDone)
+  if (isDone) {
+    await installCopies(packagesIn(copied), config.state, packages);
     await applyConfirmed(
       { changer: 'export', changes, of, ...(!fromVariables && { secrets: copied.secrets }) },
       { config, io },
     );
+  }
   if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
   else if (isDone)
     io.stderr(`Written. Restart ${client.title}. To undo: ${commandLine([...io.self, 'export', '--undo'])}\n`);

@@ -8,19 +8,31 @@ import type { ChangeNames } from '../../clients/changes/backups.ts';
 import { CLIENTS, clientOf } from '../../clients/client-formats.ts';
 import { type ClientRoots, rootsAt } from '../../clients/client-places.ts';
 import { type FoundClientFile, findFiles, readFound } from '../../clients/found-client-files.ts';
-import { type ImportPlan, planCopy, planInclude } from '../../clients/import-plan.ts';
+import {
+  type ImportPlan,
+  type ImportRequest,
+  packagesIn,
+  pinRequest,
+  planCopy,
+  planInclude,
+} from '../../clients/import-plan.ts';
+import { installCopies } from '../../clients/package-copies.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
+import type { InstallWorld } from '../../packages/installer.ts';
+import { withArchives } from '../../packages/package-source.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { commandLine, json, printList } from '../print.ts';
+import { installWorldOf } from '../connect/connection-steps.ts';
+import { commandLine, json, printable, printList } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
+import type { Wiring } from '../wiring.ts';
 import { applyConfirmed, confirmWrite } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { type ImportOptions, importServer, serverText } from './import-server.ts';
 import { importReport, listOf, planData } from './import-view.ts';
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
-export async function runImport(options: ImportOptions, io: Io): Promise<number> {
+export async function runImport(options: ImportOptions, io: Io, wiring: Wiring): Promise<number> {
   if (options.undo === true) return undo('import', { options, io });
   const config = readConfig(options, io);
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
@@ -44,16 +56,47 @@ export async function runImport(options: ImportOptions, io: Io): Promise<number>
     ...(options.only !== undefined && { only: namesIn(options.only) }),
     fromVariables,
   };
-  const plan = options.copy === true ? planCopy(request) : planInclude(request);
+  if (options.copy !== true) return carryOutPlan(planInclude(request), request, { options, io });
+  const world = installWorldOf(io, wiring);
+  return withArchives(async (into) => {
+    const pinned = await pinRequest(request, { ...world, into });
+    return carryOutPlan(await planWithFolders(pinned, options, io), request, { options, io, world });
+  });
+}
+
+/** Shows a plan, asks, and does it. Packages are installed first, so that a failure leaves the files as they are. */
+async function carryOutPlan(
+  plan: ImportPlan,
+  { config, files, fromVariables = false }: ImportRequest,
+  { options, io, world }: { readonly options: ImportOptions; readonly io: Io; readonly world?: InstallWorld },
+): Promise<number> {
   if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await confirmWrite(options, io));
   const of = namesOf(plan, files);
   const { changes, secrets } = plan;
-  if (isDone)
+  if (isDone) {
+    if (world !== undefined) await installCopies(packagesIn(plan), config.state, world);
     await applyConfirmed({ changer: 'import', changes, of, ...(!fromVariables && { secrets }) }, { config, io });
+  }
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
   else if (isDone) io.stderr(`Written. To undo: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;
+}
+
+/** Plans a copy. At a terminal, a person decides about each folder outside the workspace. */
+async function planWithFolders(request: ImportRequest, options: ImportOptions, io: Io): Promise<ImportPlan> {
+  const plan = planCopy(request);
+  if (!isInteractive(io) || options.yes === true || options.dryRun === true) return plan;
+  const granted = new Set<string>();
+  for (const { entry, copy } of plan.outcomes)
+    for (const { folder, access } of copy?.folders.outside ?? []) {
+      const may = access === 'read' ? 'read' : 'read and write';
+      const question = `May ${entry.name} ${may} ${printable(folder)}, outside the workspace?`;
+      if (await askYes(io, question)) granted.add(`${entry.name} ${folder}`);
+    }
+  return granted.size === 0
+    ? plan
+    : planCopy({ ...request, isGranted: (server, folder) => granted.has(`${server} ${folder}`) });
 }
 
 /** Throws USAGE for a name that no file has, because a mistyped name would be left out silently. */

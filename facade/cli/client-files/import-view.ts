@@ -5,7 +5,7 @@ import { isDefaultPlace, shownPath } from '../../clients/client-places.ts';
 import { sandboxKeys } from '../../clients/client-sandbox.ts';
 import type { HandedFolders } from '../../clients/folder-arguments.ts';
 import type { FoundClientFile } from '../../clients/found-client-files.ts';
-import type { ImportPlan, Outcome } from '../../clients/import-plan.ts';
+import type { ImportPlan, Outcome, ServerCopy } from '../../clients/import-plan.ts';
 import type { Config } from '../../config/config.ts';
 import type { Io } from '../command-io.ts';
 import { connectWords } from '../connect/same-service.ts';
@@ -76,8 +76,7 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
   const names = addedNames(plan);
   const isCopy = changes.length > 1 || changes.some(({ file }) => file !== config.file);
   const isClosed = outcomes.some(
-    ({ entry, left }) =>
-      left === undefined && entry.command !== undefined && entry.sandbox?.network?.allowedDomains === undefined,
+    ({ copy }) => copy?.server.command !== undefined && copy.server.sandbox?.network?.allowedDomains === undefined,
   );
   return [
     changes.length === 0
@@ -98,7 +97,9 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
 
 /** A sandbox has no network to download a package; connect installs the packages that it knows. */
 function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
-  const entries = outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
+  const entries = outcomes
+    .filter(({ left, copy }) => left === undefined && copy?.pinned === undefined)
+    .map(({ entry }) => entry);
   const catalog = entries.length === 0 ? [] : loadAllKnown();
   return entries.flatMap((entry) => {
     const fetched = fetchedPackage(entry);
@@ -116,8 +117,8 @@ function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
 function nextLines(outcomes: readonly Outcome[]): readonly string[] {
   const catalog = loadAllKnown();
   const lines = new Map<string, string>();
-  for (const { entry, left } of outcomes) {
-    const words = fetchedPackage(entry) === undefined ? undefined : connectWords(catalog, entry);
+  for (const { entry, left, copy } of outcomes) {
+    const words = copy !== undefined || fetchedPackage(entry) === undefined ? undefined : connectWords(catalog, entry);
     if (left === undefined && !lines.has(entry.name))
       lines.set(entry.name, commandLine(['tollgate', ...(words ?? ['approve', entry.name])]));
   }
@@ -128,27 +129,47 @@ function addedNames({ outcomes }: ImportPlan): readonly string[] {
   return [...new Set(outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry.name))];
 }
 
-function folderLines(
-  name: string,
-  { allowRead, allowWrite, outside }: HandedFolders = { allowRead: [], allowWrite: [], outside: [] },
-): string {
+function folderLines(name: string, { allowRead, allowWrite, outside }: HandedFolders): readonly string[] {
   const list = (folders: readonly string[]): string => folders.map((folder) => JSON.stringify(folder)).join(', ');
-  const lines = [
+  const of = (wanted: 'read' | 'write'): readonly string[] =>
+    outside.filter(({ access }) => access === wanted).map(({ folder }) => folder);
+  const key = { read: 'allowRead', write: 'allowWrite' } as const;
+  return [
     ...(allowRead.length === 0
       ? []
       : [`reads ${list(allowRead)}, which is one of its arguments; to let it write there, use allowWrite in its file`]),
     ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which is one of its arguments`]),
-    ...(outside.length === 0
+    ...(['read', 'write'] as const).flatMap((access) =>
+      of(access).length === 0
+        ? []
+        : [
+            `does not see ${list(of(access))}, outside the workspace; to allow it, ` +
+              `write in servers/${name}.yaml: sandbox: {filesystem: {${key[access]}: [${list(of(access))}]}}`,
+          ],
+    ),
+  ];
+}
+
+/** What a copy runs, reaches, sees and loses, in indented lines. */
+export function copyLines(name: string, { server, pinned, known, folders, unkept }: ServerCopy): string {
+  const hosts = server.sandbox?.network?.allowedDomains ?? [];
+  const lines = [
+    ...(pinned === undefined ? [] : [`installs ${pinned.name} ${pinned.version}, without running its scripts`]),
+    ...(known === undefined
       ? []
-      : [
-          `does not see ${list(outside)}, outside the workspace; to allow it, ` +
-            `write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
-        ]),
+      : [`has the labels and tool semantics of ${known.name} in the catalog, and reaches ${hostsText(hosts)}`]),
+    ...folderLines(name, folders),
+    ...unkept.map((one) => `not kept: ${one}`),
+    ...(pinned?.notes ?? []).map((note) => `note: ${note}`),
   ];
   return lines.map((line) => `    ${printable(line)}\n`).join('');
 }
 
-function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
+function hostsText(hosts: readonly string[]): string {
+  return hosts.length === 0 ? 'no network' : hosts.join(', ');
+}
+
+function lineOf({ entry, file, left, copy }: Outcome, io: Io): string {
   const { runs, variables, headers } = showEntry(entry);
   const sets = [...variables, ...headers];
   const notes = [
@@ -161,7 +182,7 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
   ];
   const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
   return left === undefined
-    ? `${paint(io, 'green', `+ ${text}\n`)}${folderLines(entry.name, folders)}`
+    ? `${paint(io, 'green', `+ ${text}\n`)}${copy === undefined ? '' : copyLines(entry.name, copy)}`
     : `${paint(io, 'yellow', `- ${text}`)}\n    left out: ${printable(left)}\n`;
 }
 
@@ -180,11 +201,15 @@ export function planData(
   config: Config,
 ): Readonly<Record<string, unknown>> {
   return {
-    servers: outcomes.map(({ entry, file, left }) => ({
+    servers: outcomes.map(({ entry, file, left, copy }) => ({
       ...showEntry(entry),
       file,
       dropped: entry.dropped,
       ...(entry.unread.length > 0 && { unread: entry.unread }),
+      ...(copy?.pinned !== undefined && {
+        package: { kind: copy.pinned.kind, name: copy.pinned.name, version: copy.pinned.version },
+      }),
+      ...(copy !== undefined && { outside: copy.folders.outside, unkept: copy.unkept }),
       ...(left !== undefined && { left }),
     })),
     files: changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: config.folder })),

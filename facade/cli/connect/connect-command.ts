@@ -5,13 +5,16 @@
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { IMPORTED } from '../../clients/import-plan.ts';
+import type { PinWorld } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrites } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER } from '../../config/servers/server-files.ts';
+import { withArchives } from '../../packages/package-source.ts';
+import { removePackages } from '../../packages/pinned-package.ts';
 import { confirmWrite } from '../client-files/client-files.ts';
-import { readConfig, readOwner } from '../command-facade.ts';
+import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
@@ -36,7 +39,7 @@ import {
 import { findTarget } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 import { connectedNames, readJournal, readServerFile } from './connection-journal.ts';
-import { carryOut, type Done, removePackages, serverFileText, takeBack, textFor } from './connection-steps.ts';
+import { carryOut, type Done, installWorldOf, serverFileText, takeBack, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
 
 /** One run. */
@@ -44,6 +47,13 @@ interface Run {
   readonly options: ConnectOptions;
   readonly io: Io;
   readonly wiring: Wiring;
+}
+
+/** What connecting works with. */
+interface Connecting {
+  readonly io: Io;
+  readonly wiring: Wiring;
+  readonly packages: PinWorld;
 }
 
 /**
@@ -55,7 +65,11 @@ export async function runConnect(
   io: Io,
   wiring: Wiring,
 ): Promise<number> {
-  if (options.undo === true) return accepting(options, io, () => runUndo(options, io, wiring));
+  if (options.undo === true) return accepting(options, io, () => undoConnection(options, io, wiring));
+  return withArchives((into) => connect(options, { io, wiring, packages: { ...installWorldOf(io, wiring), into } }));
+}
+
+async function connect(options: ConnectOptions, { io, wiring, packages }: Connecting): Promise<number> {
   const config = readConfig(options, io);
   const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
   if (!config.profiles.has(options.profile))
@@ -65,7 +79,7 @@ export async function runConnect(
     });
   const sources = readSources(options.credential ?? []);
   const vault = await openConnectVault(config, io);
-  const draft = await findTarget(options, { io, sources, known: vault.names, probe: wiring.probe });
+  const draft = await findTarget(options, { io, sources, known: vault.names, probe: wiring.probe, config, packages });
   const unused = [...sources.keys()].find((name) => !draft.secrets.some((secret) => secretPlaceOf(secret) === name));
   if (unused !== undefined)
     throw new TollgateError('USAGE', {
@@ -91,15 +105,13 @@ export async function runConnect(
       `${place} does not have the form of a credential of ${draft.title}.\n` +
         'If it is another key, connect again with --credential.\n',
     );
-  const stop = new AbortController();
-  void io.stopped.then(() => stop.abort());
   if (draft.package !== undefined) io.stderr(`Installing ${draft.package.name} ${draft.package.version} …\n`);
   const origin = vault.places.vault.origin();
   const { result: done, writes } = await captureWrites(() =>
     carryOut(draft, values, {
       ...places,
       vault: vault.places.vault,
-      install: { env: io.env, say: (line) => io.stderr(`${printable(line)}\n`), signal: stop.signal },
+      install: packages,
       reload: () => void readConfig(options, io),
     }),
   );
@@ -229,7 +241,11 @@ const REVOKE = 'Revoke them at the provider too if no one else uses them.';
  * Removes consent, file, secrets and package of a connected server, in this order. Throws USAGE, IDENTITY,
  * VAULT_FAILED, STATE_FAILED.
  */
-async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
+export async function undoConnection(
+  options: CommonOptions & Pick<ConnectOptions, 'as' | 'name' | 'service'>,
+  io: Io,
+  wiring: Wiring,
+): Promise<number> {
   const config = readConfig(options, io);
   const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
   const name = options.name ?? options.service;

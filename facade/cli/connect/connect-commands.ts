@@ -12,12 +12,15 @@ export const KNOWN: CommandDefinition = {
 
 /** Adds a known server, or a service by its address. */
 export const CONNECT: CommandDefinition = {
-  usage: 'connect <service>',
-  about: 'add a known server, or a service by its address',
+  usage: 'connect <service> [args...]',
+  about: 'add a known server, a package, or a service by its address',
   as: 'the owner who decides',
   options: [
     new Option('--name <name>', 'the name of the server here'),
     new Option('--set <choice>', 'name=value of a choice; may be repeated').argParser(collectValues),
+    new Option('--env <variable>', 'of a package: NAME=value, no secret; may be repeated').argParser(collectValues),
+    new Option('--host <host>', 'of a package: a host that it may reach; may be repeated').argParser(collectValues),
+    new Option('--bin <program>', 'of a package: its program, if it has several'),
     new Option('--profile <name>', 'the profile that shows its tools').default('default'),
     new Option('--credential <source>', 'NAME=env:VARIABLE or NAME=@FILE; may be repeated').argParser(collectValues),
     new Option('--header <name>', 'for a service by address: the header that carries its credential').default(
@@ -34,6 +37,7 @@ export const CONNECT: CommandDefinition = {
   $ tollgate connect notion --dry-run   show what would be done
   $ tollgate connect grafana --set url=https://my-team.grafana.net
   $ tollgate connect notion --yes --credential NOTION_TOKEN=env:NOTION_TOKEN
+  $ tollgate connect npm:@scope/notes-mcp@1.2.3 --host api.example.com -- --folder notes
   $ tollgate connect https://tracker.example.com   a service without a server
   $ tollgate connect --undo notion`,
   load: async () => (await import('./connect-command.ts')).runConnect,

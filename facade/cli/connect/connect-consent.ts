@@ -7,7 +7,7 @@ import { type CommonOptions, readForOwner, readPrincipal, withFacade } from '../
 import { EXIT, type Io } from '../command-io.ts';
 import { plural } from '../print.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
-import { withOwnerContext } from '../server-consent/owner-context.ts';
+import { type ConsentOptions, withOwnerContext } from '../server-consent/owner-context.ts';
 import type { Wiring } from '../wiring.ts';
 import type { ConnectRequest } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
@@ -70,7 +70,7 @@ export async function approveConnected(
 
 /** Withdraws all consent to a server. Throws IDENTITY, STATE_FAILED. */
 export async function withdraw(
-  options: ConnectOptions,
+  options: ConsentOptions,
   name: string,
   { io, wiring }: { readonly io: Io; readonly wiring: Wiring },
 ): Promise<void> {

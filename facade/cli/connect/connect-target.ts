@@ -14,12 +14,20 @@ import {
   knownNames,
   loadKnown,
 } from '../../../catalogs/servers/known-server.ts';
+import type { PinWorld } from '../../clients/package-copies.ts';
+import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { nameFault, toSlug } from '../../config/servers/server-names.ts';
+import { pinPackage } from '../../packages/package-source.ts';
+import { type PackageSpec, readPackageSpec } from '../../packages/package-spec.ts';
+import { packageFolder } from '../../packages/pinned-package.ts';
 import type { Io } from '../command-io.ts';
+import { printable } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import type { Sources } from './connect-credentials.ts';
 import { type ConnectionDraft, draftKnown, draftRemote, draftService, type Wish } from './connection-draft.ts';
+import { readJournal } from './connection-journal.ts';
+import { draftPackage, serverNameOf } from './package-draft.ts';
 
 /** What the user asks for. */
 export interface ConnectRequest {
@@ -30,6 +38,14 @@ export interface ConnectRequest {
   /** `Authorization`, or with a scheme: `Authorization: Basic`. */
   readonly header: string;
   readonly address?: string;
+  /** Of a package: the arguments of the server, after `--`. */
+  readonly args?: readonly string[];
+  /** Of a package: NAME=VALUE of variables that are no secrets. */
+  readonly env?: readonly string[];
+  /** Of a package: hosts that it may reach. */
+  readonly host?: readonly string[];
+  /** Of a package: its program, if it has several. */
+  readonly bin?: string;
   readonly dryRun?: true;
   readonly yes?: true;
 }
@@ -41,30 +57,30 @@ export interface TargetSearch {
   /** Names in the vault. */
   readonly known: ReadonlySet<string>;
   readonly probe: AddressProbe;
+  readonly config: Pick<Config, 'workspace' | 'state' | 'folder'>;
+  readonly packages: PinWorld;
 }
 
 /** Returns what connecting this service will do. Throws USAGE. */
 export async function findTarget(request: ConnectRequest, search: TargetSearch): Promise<ConnectionDraft> {
   const { service, name = '' } = request;
   const choices = readChoices(request.set ?? []);
+  const spec = knownNames().includes(service) ? undefined : readPackageSpec(service, search.io);
+  if (spec !== undefined) return draftSpec(spec, request, search);
+  refusePackageOptions(request);
   if (knownNames().includes(service)) {
     const wish = wishOf(request, name === '' ? service : name, choices);
-    const given = new Set([
-      ...search.sources.keys(),
-      ...[...search.known]
-        .filter((secret) => secret.startsWith(`${wish.name}.`))
-        .map((secret) => secret.slice(wish.name.length + 1)),
-    ]);
     const known = loadKnown(service);
     refuseMissingFolder(known, choices);
-    return draftKnown(known, { ...wish, given });
+    return draftKnown(known, { ...wish, given: givenTo(wish.name, search) });
   }
   const url = readAddress(service);
   if (url === undefined)
     throw new TollgateError('USAGE', {
-      detail: `${quote(service)} is neither a known server nor an address.`,
+      detail: `${quote(service)} is neither a known server, a package nor an address.`,
       next:
-        'Give an address such as tracker.example.com, or a known server (`tollgate known`): ' +
+        'Give npm:PACKAGE, pypi:PACKAGE, oci:IMAGE, an address such as tracker.example.com, ' +
+        'or a known server (`tollgate known`): ' +
         didYouMean(service, knownNames()),
     });
   if (choices.size > 0)
@@ -73,6 +89,51 @@ export async function findTarget(request: ConnectRequest, search: TargetSearch):
       next: 'Omit --set; `tollgate connect --help` shows the options of an address.',
     });
   return draftByAddress(url, request, search);
+}
+
+/** Returns the credentials that are given now, or were stored for a server before. */
+function givenTo(server: string, { sources, known }: TargetSearch): ReadonlySet<string> {
+  const stored = [...known].filter((secret) => secret.startsWith(`${server}.`));
+  return new Set([...sources.keys(), ...stored.map((secret) => secret.slice(server.length + 1))]);
+}
+
+/** Pins a package, and drafts its server. What was connected by the same name before keeps its version. */
+async function draftSpec(spec: PackageSpec, request: ConnectRequest, search: TargetSearch): Promise<ConnectionDraft> {
+  const { io, config, packages } = search;
+  const { service, name, bin, args = [], env = [], host: hosts = [] } = request;
+  if ((request.set ?? []).length > 0 || request.address !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'A package has no choices and no address.',
+      next: 'Give its arguments after --, its variables with --env, and its hosts with --host.',
+    });
+  const wish = wishOf(request, name ?? toSlug(serverNameOf(spec)), new Map());
+  const before = readJournal(config, wish.name)?.package;
+  const isKept =
+    before?.source === service &&
+    (bin === undefined || bin === before.bin) &&
+    spec.kind !== 'folder' &&
+    existsSync(packageFolder(config.state, wish.name, before.version));
+  if (!isKept) io.stderr(`Looking up ${printable(service)} …\n`);
+  const pinning = { into: packages.into, ...(bin !== undefined && { bin }) };
+  const found = isKept ? before : await pinPackage(spec, pinning, packages);
+  const given = { args, env, hosts, workspace: config.workspace, home: io.home };
+  const draft = draftPackage(found, { ...wish, given: givenTo(wish.name, search) }, given);
+  return { ...draft, ...(draft.package !== undefined && { package: { ...draft.package, source: service } }) };
+}
+
+/** Throws USAGE for options that only a package has. */
+function refusePackageOptions({ args = [], env = [], host = [], bin }: ConnectRequest): void {
+  const given = [
+    ...(args.length > 0 ? ['arguments'] : []),
+    ...(env.length > 0 ? ['--env'] : []),
+    ...(host.length > 0 ? ['--host'] : []),
+    ...(bin === undefined ? [] : ['--bin']),
+  ];
+  if (given.length === 0) return;
+  throw new TollgateError('USAGE', {
+    detail: `Only a package takes ${given.join(', ')}.`,
+    next: 'Name the package: npm:NAME, pypi:NAME, oci:IMAGE, git:URL#COMMIT or a folder.',
+  });
 }
 
 /** Otherwise the sandbox would report a missing folder at the first start. Throws USAGE. */

@@ -1,15 +1,11 @@
 /** Drafts a connection: the server's file, its package and its secrets. It changes nothing. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
-import type {
-  KnownChoice,
-  KnownCredential,
-  KnownPackage,
-  KnownServer,
-} from '../../../catalogs/servers/known-server.ts';
+import type { KnownChoice, KnownCredential, KnownServer } from '../../../catalogs/servers/known-server.ts';
 import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { WrittenServer } from '../../config/written-config.ts';
 import type { ProbeOpenings } from '../../consent/servers/consent-probe.ts';
+import { type PinnedPackage, packageStart } from '../../packages/pinned-package.ts';
 
 /** A secret that the server's file refers to. */
 export interface NeededSecret extends KnownCredential {
@@ -24,7 +20,7 @@ export interface ConnectionDraft {
   /** The content of `servers/NAME.yaml`. */
   readonly entry: WrittenServer;
   readonly secrets: readonly NeededSecret[];
-  readonly package?: KnownPackage & { readonly asOf: string };
+  readonly package?: PinnedPackage;
   readonly notes: readonly string[];
   /** What the probe needs, as options of `approve`. */
   readonly openness?: Pick<ProbeOpenings, 'withSecrets' | 'withNetwork'>;
@@ -42,9 +38,6 @@ export interface Wish {
   readonly given: ReadonlySet<string>;
 }
 
-/** The folder of installed packages, as a server's file names it. */
-const PACKAGES = '${stateFolder}/packages';
-
 /** Returns the draft of a known server. Throws USAGE for a choice that is missing, not possible or unknown. */
 export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   checkNames(known, wish.choices);
@@ -54,7 +47,8 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   const secrets = (known.credentials ?? [])
     .filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? ''))
     .map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
-  const { package: pkg, description, labels, semantics, mapping } = known;
+  const { description, labels, semantics, mapping } = known;
+  const pkg = pinnedOf(known);
   return {
     name: wish.name,
     title: known.title,
@@ -69,10 +63,15 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
       ...(mapping !== undefined && { mapping }),
       profiles: [wish.profile],
     },
-    ...(pkg !== undefined && { package: { ...pkg, asOf: known.verified?.date ?? '' } }),
+    ...(pkg !== undefined && { package: pkg }),
     ...(known.login === true && { login: true as const }),
     ...opennessOf(known, secrets.length > 0),
   };
+}
+
+/** Returns the package of a known server, as it was verified. */
+export function pinnedOf({ package: pkg, verified }: KnownServer): PinnedPackage | undefined {
+  return pkg === undefined ? undefined : { ...pkg, kind: 'npm', asOf: verified?.date ?? '', notes: [] };
 }
 
 function notesOf(known: KnownServer): string[] {
@@ -91,14 +90,9 @@ interface ProgramSettings {
 }
 
 /** Returns the settings that start a server from its installed package. */
-function programEntry(
-  known: KnownServer,
-  { name, version, bin }: KnownPackage,
-  { server, chosen, secrets, fill }: ProgramSettings,
-) {
+function programEntry(known: KnownServer, pkg: PinnedPackage, { server, chosen, secrets, fill }: ProgramSettings) {
   return {
-    command: 'node',
-    args: [`${PACKAGES}/${server}/${version}/node_modules/${name}/${bin}`, ...(known.args ?? []).map(fill)],
+    ...packageStart(pkg, server, (known.args ?? []).map(fill)),
     ...filled('env', { ...mapValues(known.env ?? {}, fill), ...referencesOf(secrets, 'env') }),
     ...filled('sandbox', sandboxEntry(known, chosen, fill)),
   };

@@ -8,6 +8,7 @@ import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { captureWrite, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
+import type { PinnedPackage } from '../../packages/pinned-package.ts';
 
 /** What connecting has done for one server. */
 export interface Journal {
@@ -20,7 +21,8 @@ export interface Journal {
   readonly madeFolder: boolean;
   /** Secrets that were not in the vault before. */
   readonly secrets: readonly string[];
-  readonly version?: string;
+  /** What was installed, with its digest. */
+  readonly package?: PinnedPackage;
 }
 
 /** The folders of journals and server files. */
@@ -64,11 +66,11 @@ export interface ConnectionPlan {
   readonly text: string;
   /** Names that are not in the vault yet. */
   readonly secrets: readonly string[];
-  readonly version?: string;
+  readonly package?: PinnedPackage;
 }
 
 /** Stores what undoing needs, before anything is done. What an earlier run has stored stays. Throws USAGE. */
-export function beginJournal(places: Places, { server, text, secrets, version }: ConnectionPlan): void {
+export function beginJournal(places: Places, { server, text, secrets, package: pkg }: ConnectionPlan): void {
   checkFolder(places);
   const known = readJournal(places, server);
   const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
@@ -80,7 +82,7 @@ export function beginJournal(places: Places, { server, text, secrets, version }:
     after: digestOf(text),
     madeFolder,
     secrets: all,
-    ...(version !== undefined && { version }),
+    ...(pkg !== undefined && { package: pkg }),
   });
 }
 

@@ -1,9 +1,12 @@
 /** The steps of connecting and of undoing it. Their order leaves nothing half done. */
-import { existsSync, rmSync } from 'node:fs';
-import path from 'node:path';
 import { stringify } from 'yaml';
-import { removeIfEmpty } from '../../config/reading/file-replacement.ts';
+import type { InstallWorld } from '../../packages/installer.ts';
+import { installPackage } from '../../packages/package-source.ts';
+import { type PinnedPackage, packageFolder } from '../../packages/pinned-package.ts';
 import type { Vault } from '../../secrets/vault.ts';
+import type { Io } from '../command-io.ts';
+import { printable } from '../print.ts';
+import type { Wiring } from '../wiring.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 import {
   beginJournal,
@@ -16,7 +19,6 @@ import {
   restoreServerFile,
   writeServerFile,
 } from './connection-journal.ts';
-import { type InstallWorld, installPackage, packageFolder } from './package-install.ts';
 
 /** The objects that the steps work with. */
 export interface ConnectContext extends Places {
@@ -24,6 +26,14 @@ export interface ConnectContext extends Places {
   readonly install: InstallWorld;
   /** Reads the configuration again. Throws if it does not load. */
   readonly reload: () => void;
+}
+
+/** Returns the world of installations of a command: its progress goes to stderr, and Ctrl-C stops it. */
+export function installWorldOf(io: Io, { containerClient }: Pick<Wiring, 'containerClient'>): InstallWorld {
+  const stop = new AbortController();
+  void io.stopped.then(() => stop.abort());
+  const say = (line: string): void => io.stderr(`${printable(line)}\n`);
+  return { env: io.env, say, signal: stop.signal, containerClient };
 }
 
 /** What this run has done. */
@@ -44,17 +54,13 @@ export async function carryOut(
 ): Promise<Done> {
   const { name, package: pkg } = draft;
   const installed =
-    pkg !== undefined &&
-    (await installPackage(
-      { package: pkg, asOf: pkg.asOf, folder: packageFolder(context.state, name, pkg.version) },
-      context.install,
-    ));
+    pkg !== undefined && (await installPackage(pkg, packageFolder(context.state, name, pkg.version), context.install));
   const known = new Set((await context.vault.list()).map((item) => item.name));
   const stored = [...values.keys()].filter((secret) => !known.has(secret));
   const before = readJournal(context, name);
   const text = textFor(draft, context);
   const written = readServerFile(context, name) !== text;
-  beginJournal(context, { server: name, text, secrets: stored, ...(pkg !== undefined && { version: pkg.version }) });
+  beginJournal(context, { server: name, text, secrets: stored, ...(pkg !== undefined && { package: pkg }) });
   try {
     for (const [secret, value] of values) await context.vault.set(secret, value);
     if (written) writeServerFile(context, { server: name, text });
@@ -69,10 +75,16 @@ export async function carryOut(
 
 /** Returns the text of a new server file. The same draft gives the same text. */
 export function serverFileText({ name, title, entry, package: pkg }: ConnectionDraft): string {
-  const origin = pkg === undefined ? '' : ` ${pkg.name} ${pkg.version}.`;
+  const origin = pkg === undefined ? '' : ` ${pkg.name} ${pkg.version}${digestText(pkg)}.`;
+  const subject = title === pkg?.name ? '' : `${title}.`;
   const undo = `\`tollgate connect --undo ${name}\``;
-  const comment = `# ${title}.${origin} Written by \`tollgate connect\`; ${undo} removes it.`;
+  const comment = `# ${`${subject}${origin}`.trim()} Written by \`tollgate connect\`; ${undo} removes it.`;
   return `${comment}\n${stringify(entry, { lineWidth: 0, flowCollectionPadding: false, collectionStyle: 'block' })}`;
+}
+
+/** The digest of a package that is not in the catalog, where it could be read. */
+function digestText({ kind, asOf, integrity }: PinnedPackage): string {
+  return kind === 'npm' && asOf !== undefined ? '' : `, ${integrity}`;
 }
 
 /** Returns the file to write. A file that was edited since it was written stays unchanged. */
@@ -95,13 +107,4 @@ export async function takeBack(
   const known = new Set((await vault.list()).map(({ name }) => name));
   for (const secret of journal.secrets) if (known.has(secret)) await vault.remove(secret);
   dropJournal(places, journal.server);
-}
-
-/** Removes all versions of a server's package. Returns whether there were any. */
-export function removePackages(state: string, server: string): boolean {
-  const folder = path.join(state, 'packages', server);
-  const existed = existsSync(folder);
-  rmSync(folder, { recursive: true, force: true });
-  removeIfEmpty(path.dirname(folder));
-  return existed;
 }

@@ -72,7 +72,7 @@ async function decide(
     key = await askKey(io, 'Let agents use it as shown, within the policy?', 'ynd');
   }
   if (key === 'y') return approve(reviewed, run);
-  await withdraw({ ...options, service: '', profile: 'default' }, reviewed.setup.name, run);
+  await withdraw(options, reviewed.setup.name, run);
   return 'declined';
 }
 

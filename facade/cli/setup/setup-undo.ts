@@ -6,15 +6,16 @@ import { didYouMean } from '../../config/config-problems.ts';
 import { undo } from '../client-files/client-undo.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
-import { runConnect } from '../connect/connect-command.ts';
+import { undoConnection } from '../connect/connect-command.ts';
 import { connectedNames } from '../connect/connection-journal.ts';
-import { quiet, type SetupRun } from './setup-run.ts';
+import { accepted, quiet, type SetupRun } from './setup-run.ts';
 
 /**
  * Undoes a setup. With a client, only its files are restored; without one, also the connected servers go, with their
  * secrets and packages. Throws USAGE if there is nothing to undo, or a file that only a person can restore.
  */
-export async function undoSetup({ options, io, wiring }: SetupRun, which: true | string): Promise<number> {
+export async function undoSetup(run: SetupRun, which: true | string): Promise<number> {
+  const { options, io, wiring } = run;
   const { config } = options;
   if (which !== true) {
     const client = clientOf(which);
@@ -36,8 +37,7 @@ export async function undoSetup({ options, io, wiring }: SetupRun, which: true |
     });
   for (const { id } of clients) await undo('export', { options, io, client: id });
   const names = connectedNames(places).filter((name) => servers.has(name));
-  for (const name of names)
-    await runConnect({ ...options, undo: true, service: name, profile: 'default' }, quiet(io), wiring);
+  for (const name of names) await accepted(run, () => undoConnection({ ...options, service: name }, quiet(io), wiring));
   if (options.json !== true && names.length > 0)
     io.stderr(`No longer connected: ${names.join(', ')}. The configuration stays: ${config}\n`);
   return EXIT.ok;

@@ -27,7 +27,10 @@ export function planScreen(
     table(io, ['SERVER', 'FROM', 'BECOMES'], rows),
     ...servers.map(({ name, copy, secrets, wanted }) =>
       section(name, [
-        ...copyLines(name, copy),
+        ...copyLines(name, copy)
+          .split('\n')
+          .map((line) => line.trim())
+          .filter((line) => line !== ''),
         ...(secrets.length === 0 ? [] : [`moves to the vault: ${secrets.map((secret) => secret.name).join(', ')}`]),
         ...(wanted.length === 0 ? [] : [`asks you for: ${wanted.join(', ')}`]),
       ]),

@@ -1,0 +1,46 @@
+/** Pins and installs a package of any kind. */
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { InstallWorld } from './installer.ts';
+import { installWithNpm, pinFromRegistry, pinFromSource } from './npm-package.ts';
+import { pinImage } from './oci-image.ts';
+import type { PackageSpec } from './package-spec.ts';
+import type { PinnedPackage } from './pinned-package.ts';
+import { installWithPip, pinFromPypi } from './pypi-package.ts';
+
+/** Where a package is pinned. */
+export interface Pinning {
+  /** The program, if the package has several. */
+  readonly bin?: string;
+  /** An existing folder for archives. They must stay until the package is installed. */
+  readonly into: string;
+}
+
+/** Runs `work` with a folder for archives, which is removed afterwards. Throws what `work` throws. */
+export async function withArchives<T>(work: (into: string) => Promise<T>): Promise<T> {
+  const into = mkdtempSync(path.join(realpathSync(tmpdir()), 'tollgate-packages-'));
+  try {
+    return await work(into);
+  } finally {
+    rmSync(into, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Finds the version of a package and what proves its content. Runs none of its code. Throws INSTALL_FAILED, CANCELLED.
+ */
+export function pinPackage(spec: PackageSpec, pinning: Pinning, world: InstallWorld): Promise<PinnedPackage> {
+  if (spec.kind === 'oci') return pinImage(spec.image, world);
+  if (spec.kind === 'git' || spec.kind === 'folder') return pinFromSource(spec, pinning, world);
+  return spec.kind === 'npm' ? pinFromRegistry(spec, pinning.bin, world) : pinFromPypi(spec, pinning, world);
+}
+
+/**
+ * Installs a pinned package into a folder, which appears completely or not at all. Returns false if it was there. An
+ * image is with its engine already. Throws INSTALL_FAILED, or CANCELLED after the signal.
+ */
+export async function installPackage(pinned: PinnedPackage, folder: string, world: InstallWorld): Promise<boolean> {
+  if (pinned.kind === 'oci') return false;
+  return pinned.kind === 'pypi' ? installWithPip(pinned, folder, world) : installWithNpm(pinned, folder, world);
+}
