@@ -380,6 +380,8 @@ export interface SetupEntry {
   readonly event:
     | 'imported'
     | 'import-undone'
+    | 'set-up'
+    | 'setup-undone'
     | 'exported'
     | 'export-undone'
     | 'secret-set'

@@ -25,14 +25,15 @@ export interface ExposureBudget {
 /** Decision 96. */
 export const EXPOSURE_BUDGET: ExposureBudget = { tools: 20, bytes: 16_000 };
 
-/** Tools that only an owner chooses are not proposed. */
 const RANKS: readonly Verb[] = ['read', 'write'];
+/** The most tools of a server that neither reads nor writes. Without any, it would be there for nothing. */
+const MOST_OTHERS = 3;
 /** The words with which the names of reading tools begin. */
 const READING = /^(?:get|list|search|read|find|fetch|query|describe|show|count|check|lookup|view)(?:[_.-]|[A-Z]|$)/;
 
 /**
- * Returns the tools to show, in the order of the servers and their lists. Servers take turns, so that each one with a
- * reading tool gets one while the budget allows. The same tools always give the same proposal.
+ * Returns the tools to show, in the order of the servers and their lists. Servers take turns, so that each one gets a
+ * tool while the budget allows. The same tools always give the same proposal.
  */
 export function proposeExposures(
   tools: readonly ShowableTool[],
@@ -50,20 +51,26 @@ export function proposeExposures(
   return all.filter((one) => chosen.has(one));
 }
 
-/** The first reading tool of each server, the second of each, and so on; then the writing tools. */
+/**
+ * The best tool of each server; then the second reading tool of each, the third, and so on; then the writing tools, and
+ * more tools of servers that have neither.
+ */
 function inTurns(tools: readonly ProposedTool[]): readonly ProposedTool[] {
-  return RANKS.flatMap((verb) => {
-    const turns = new Map<string, number>();
-    return tools
-      .filter((one) => one.verb === verb)
-      .map((one) => {
-        const turn = turns.get(one.server) ?? 0;
-        turns.set(one.server, turn + 1);
-        return { one, turn };
-      })
-      .sort((a, b) => a.turn - b.turn)
-      .map(({ one }) => one);
-  });
+  const places = new Map<string, number>();
+  const ranked = tools.filter(({ verb }) => RANKS.includes(verb));
+  const served = new Set(ranked.map(({ server }) => server));
+  const others = tools.filter(({ server }) => !served.has(server));
+  return [...RANKS.map((verb) => ranked.filter((one) => one.verb === verb)), others]
+    .flatMap((group, rank) =>
+      group.map((one) => {
+        const place = places.get(one.server) ?? 0;
+        places.set(one.server, place + 1);
+        return { one, place, rank: place === 0 ? -1 : rank };
+      }),
+    )
+    .filter(({ rank, place }) => rank < RANKS.length || place < MOST_OTHERS)
+    .sort((a, b) => a.rank - b.rank || a.place - b.place)
+    .map(({ one }) => one);
 }
 
 /**

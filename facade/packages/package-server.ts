@@ -123,7 +123,7 @@ export function knownUse(known: KnownServer, given: Pick<PackageUse, 'args' | 'e
 
 /** Returns the value that the arguments or variables of a user give a choice. */
 function chosenIn(
-  { name }: KnownChoice,
+  { name, kind }: KnownChoice,
   { args = [], env = {} }: KnownServer,
   given: Pick<PackageUse, 'args' | 'env'>,
 ): readonly (readonly [name: string, value: string])[] {
@@ -133,6 +133,9 @@ function chosenIn(
   ];
   return pairs.flatMap(([template, value = '']) => {
     const [before = '', after = ''] = template.split(`<${name}>`);
+    // Its user may call the file in the folder differently.
+    if (kind === 'folder' && before === '' && /^\/[^/]+$/.test(after) && value.includes('/'))
+      return [[name, value.slice(0, Math.max(1, value.lastIndexOf('/')))] as const];
     const fits =
       template.includes(`<${name}>`) &&
       value.length > before.length + after.length &&

@@ -12,13 +12,17 @@ const showable = fc.record({
 }) as fc.Arbitrary<ShowableTool>;
 
 describe('the proposed exposures' + verifies('FH-04'), () => {
-  it('stay within the budget, contain no destructive tool, and are the same for the same tools', () => {
+  it('stay within the budget, are the same for the same tools, and contain other tools only of servers without better ones', () => {
     fc.assert(
       fc.property(fc.array(showable), fc.nat({ max: 12 }), fc.nat({ max: 2000 }), (all, tools, bytes) => {
         const proposed = proposeExposures(all, { tools, bytes });
         expect(proposed.length).toBeLessThanOrEqual(tools);
         expect(proposed.reduce((sum, one) => sum + one.bytes, 0)).toBeLessThanOrEqual(bytes);
-        expect(proposed.every(({ verb }) => verb === 'read' || verb === 'write')).toBe(true);
+        const isOther = ({ verb }: ShowableTool): boolean => verb !== 'read' && verb !== 'write';
+        for (const { server } of proposed.filter(isOther)) {
+          expect(all.filter((one) => one.server === server).every(isOther)).toBe(true);
+          expect(proposed.filter((one) => one.server === server).length).toBeLessThanOrEqual(3);
+        }
         expect(proposeExposures(all, { tools, bytes })).toEqual(proposed);
       }),
     );
@@ -32,8 +36,9 @@ describe('the proposed exposures' + verifies('FH-04'), () => {
         const servers = new Set(reads.map(({ server }) => server));
         for (const server of servers)
           expect(proposed.some((one) => one.server === server && one.verb === 'read')).toBe(true);
-        if (proposed.some(({ verb }) => verb === 'write'))
+        if (proposed.some(({ server, verb }) => verb === 'write' && servers.has(server)))
           expect(proposed.filter(({ verb }) => verb === 'read')).toHaveLength(reads.length);
+        expect(new Set(proposed.map(({ server }) => server))).toEqual(new Set(all.map(({ server }) => server)));
       }),
     );
   });

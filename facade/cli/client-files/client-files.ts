@@ -56,6 +56,8 @@ async function keepSecrets(secrets: readonly MovedSecret[], vault: Vault): Promi
   return fresh.map(({ name }) => name);
 }
 
+const EVENTS = { import: 'imported', export: 'exported', setup: 'set-up' } as const satisfies Record<Changer, string>;
+
 /** A confirmed change of files: what it writes, and the names for its record. */
 export interface ConfirmedChange {
   readonly changer: Changer;
@@ -73,7 +75,7 @@ export async function applyConfirmed(
   { config, io }: { readonly config: Config; readonly io: Io },
 ): Promise<void> {
   await recordSetup(
-    { event: `${changer}ed`, ...of, secrets: secrets.map(({ name }) => name) },
+    { event: EVENTS[changer], ...of, secrets: secrets.map(({ name }) => name) },
     { audit: config.audit, user: io.user },
   );
   const { vault } = openPlacesFor(config, io);

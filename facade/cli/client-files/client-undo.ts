@@ -44,10 +44,7 @@ export async function undo(changer: Changer, { options, io, client }: UndoWish):
     ...(client !== undefined && { client }),
   });
   const audit = { folder: auditFolder, rotateBytes: ROTATE_BYTES };
-  await recordSetup(
-    { event: changer === 'import' ? 'import-undone' : 'export-undone', ...of, secrets },
-    { audit, user: io.user },
-  );
+  await recordSetup({ event: `${changer}-undone`, ...of, secrets }, { audit, user: io.user });
   restore();
   for (const name of secrets) await vault.remove(name);
   const revoked = await forget(of.servers, { file, state, io });

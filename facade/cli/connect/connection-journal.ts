@@ -23,6 +23,8 @@ export interface Journal {
   readonly secrets: readonly string[];
   /** What was installed, with its digest. */
   readonly package?: PinnedPackage;
+  /** `setup` connected it, and undoes it. */
+  readonly bySetup?: true;
 }
 
 /** The folders of journals and server files. */
@@ -67,10 +69,11 @@ export interface ConnectionPlan {
   /** Names that are not in the vault yet. */
   readonly secrets: readonly string[];
   readonly package?: PinnedPackage;
+  readonly bySetup?: true;
 }
 
 /** Stores what undoing needs, before anything is done. What an earlier run has stored stays. Throws USAGE. */
-export function beginJournal(places: Places, { server, text, secrets, package: pkg }: ConnectionPlan): void {
+export function beginJournal(places: Places, { server, text, secrets, ...plan }: ConnectionPlan): void {
   checkFolder(places);
   const known = readJournal(places, server);
   const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
@@ -82,7 +85,8 @@ export function beginJournal(places: Places, { server, text, secrets, package: p
     after: digestOf(text),
     madeFolder,
     secrets: all,
-    ...(pkg !== undefined && { package: pkg }),
+    ...(plan.package !== undefined && { package: plan.package }),
+    ...((plan.bySetup ?? known?.bySetup) === true && { bySetup: true }),
   });
 }
 

@@ -24,6 +24,8 @@ import {
 export interface ConnectContext extends Places {
   readonly vault: Vault;
   readonly install: InstallWorld;
+  /** `setup` connects, and undoes it together with everything else. */
+  readonly bySetup?: true;
   /** Reads the configuration again. Throws if it does not load. */
   readonly reload: () => void;
 }
@@ -60,7 +62,13 @@ export async function carryOut(
   const before = readJournal(context, name);
   const text = textFor(draft, context);
   const written = readServerFile(context, name) !== text;
-  beginJournal(context, { server: name, text, secrets: stored, ...(pkg !== undefined && { package: pkg }) });
+  beginJournal(context, {
+    server: name,
+    text,
+    secrets: stored,
+    ...(pkg !== undefined && { package: pkg }),
+    ...(context.bySetup === true && { bySetup: true }),
+  });
   try {
     for (const [secret, value] of values) await context.vault.set(secret, value);
     if (written) writeServerFile(context, { server: name, text });

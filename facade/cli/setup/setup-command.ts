@@ -10,6 +10,7 @@ import { rootsAt, shownPath } from '../../clients/client-places.ts';
 import { findFiles } from '../../clients/found-client-files.ts';
 import { pinRequest } from '../../clients/import-plan.ts';
 import type { PinWorld } from '../../clients/package-copies.ts';
+import type { InstallWorld } from '../../packages/installer.ts';
 import { withArchives } from '../../packages/package-source.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -41,9 +42,22 @@ export async function runSetup(options: SetupOptions, io: Io, wiring: Wiring): P
   const place = placeOf(options, io);
   const run: SetupRun = { options: { ...options, config: place.file }, io, wiring, data: {} };
   if (options.undo !== undefined) return undoSetup(run, options.undo);
-  const code = await withArchives((into) => setUp(run, place, { ...installWorldOf(io, wiring), into }));
+  const code = await withArchives((into) => setUp(run, place, { ...calmer(installWorldOf(io, wiring)), into }));
   if (options.json === true) io.stdout(json(run.data));
   return code;
+}
+
+/** Several packages at a time would each tell their time every few seconds. */
+function calmer(world: InstallWorld): InstallWorld {
+  const told = new Set<string>();
+  const say = (line: string): void => {
+    const time = /: (\d+ s …)$/.exec(line)?.[1];
+    if (time === undefined) return world.say(line);
+    if (told.has(time)) return;
+    told.add(time);
+    world.say(`… ${time.replace(' …', '')}`);
+  };
+  return { ...world, say };
 }
 
 async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promise<number> {

@@ -1,11 +1,10 @@
 /** The end of a setup: shows the approved servers to agents, replaces the clients' entries, and proves the result. */
-import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
 import type { ClientFormat } from '../../clients/client-formats.ts';
 import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
 import { addTo } from '../../config/reading/config-edit.ts';
-import { replaceFile } from '../../config/reading/file-replacement.ts';
 import { applyConfirmed } from '../client-files/client-files.ts';
 import { entryTargetOf } from '../client-files/export-command.ts';
 import { askFacade, readConfig, readForOwner, readPrincipal } from '../command-facade.ts';
@@ -79,16 +78,14 @@ function configOption({ options, io }: SetupRun): readonly string[] {
 }
 
 /** Lets agents reach the newly approved servers, shows the proposed tools, and adds rules for them. */
-function showApproved({ approved, shown }: Decided, { options, io }: SetupRun): void {
+async function showApproved({ approved, shown }: Decided, { options, io }: SetupRun): Promise<void> {
   const config = readConfig(options, io);
   const reached = config.profiles.get('default')?.servers ?? [];
   const fresh = approved.map(({ setup }) => setup.name).filter((name) => !reached.includes(name));
   if (fresh.length === 0) return;
-  const rules = path.join(config.folder, RULES_FILE);
-  const before = existsSync(rules) ? readFileSync(rules, 'utf8') : RULES_HEAD;
-  const added = fresh.filter((name) => !before.includes(`id: read-${name},`)).map(rulesOf);
-  if (added.length > 0) replaceFile(rules, before + added.join(''));
-  const text = readFileSync(config.file, 'utf8');
+  const [file, rules] = [config.file, path.join(config.folder, RULES_FILE)];
+  const [text = '', former] = [readTarget(file), readTarget(rules)];
+  const added = fresh.filter((name) => former?.includes(`id: read-${name},`) !== true).map(rulesOf);
   const tools = shown
     .filter(({ server }) => fresh.includes(server))
     .map(({ server, tool }) => `${server}.${tool.name}`);
@@ -97,7 +94,19 @@ function showApproved({ approved, shown }: Decided, { options, io }: SetupRun): 
     { path: ['profiles', 'default', 'servers'], items: fresh },
     ...(tools.length === 0 ? [] : [{ path: ['expose', 'tools'], items: tools }]),
   ]);
-  if (changed !== text) replaceFile(config.file, changed);
+  const changes: readonly FileChange[] = [
+    { file, before: text, after: changed },
+    ...(added.length === 0
+      ? []
+      : [
+          {
+            file: rules,
+            after: (former ?? RULES_HEAD) + added.join(''),
+            ...(former !== undefined && { before: former }),
+          },
+        ]),
+  ];
+  await applyConfirmed({ changer: 'setup', changes, of: { clients: [], servers: fresh } }, { config, io });
   readConfig(options, io);
 }
 
@@ -132,7 +141,7 @@ function whyOf({ plan, decided }: SetupEnd, isReplaced: boolean): Parameters<typ
     const failed = decided.failed.find(({ setup }) => setup.from.some(isIt));
     const stays = plan.stays.find(({ former }) => isIt(former));
     if (stays !== undefined) return stays.why;
-    if (failed !== undefined) return `it did not list its tools: ${failed.why}`;
+    if (failed !== undefined) return 'it did not list its tools';
     if (decided.declined.some(({ setup }) => setup.from.some(isIt))) return 'you declined it; remove it there too';
     if (decided.open.some(({ setup }) => setup.from.some(isIt))) return 'you have not decided about it yet';
     return isReplaced ? 'it is new since the plan; run setup again' : 'its file was not changed';

@@ -107,7 +107,12 @@ function asWritten(draft: ConnectionDraft, config: Config): ConnectionDraft {
   const { profiles: _, ...entry } = draft.entry;
   const text = entry.semantics === undefined ? readServerFile(config, draft.name) : undefined;
   const written = text === undefined ? undefined : ((parse(text) ?? {}) as typeof entry).semantics;
-  return { ...draft, entry: written === undefined ? entry : { ...entry, semantics: written } };
+  return {
+    ...draft,
+    entry: written === undefined ? entry : { ...entry, semantics: written },
+    // A remote server lists its tools only to those who have signed in.
+    ...(entry.headers !== undefined && { openness: { withSecrets: true } }),
+  };
 }
 
 function hashOf({ servers, stays }: Pick<SetupPlan, 'servers' | 'stays'>): string {

@@ -57,6 +57,7 @@ export async function connectServers(
       folder: config.folder,
       vault: places.vault,
       install,
+      bySetup: true,
       reload: () => void readConfig(options, io),
     });
   }
@@ -98,7 +99,7 @@ export async function reviewServers(
       } catch (thrown) {
         const error = asTollgateError(thrown);
         if (error.code === 'CANCELLED') throw error;
-        results.push({ setup, why: `${error.message} ${error.next}` });
+        results.push({ setup, why: error.message });
       }
     }
     return 0;
@@ -117,7 +118,8 @@ export async function describeReads(
   const config = readConfig(options, io);
   const changed: string[] = [];
   for (const one of reviewed) {
-    if ('why' in one || one.isApproved || one.setup.draft.entry.semantics !== undefined) continue;
+    if ('why' in one || one.isApproved || one.setup.copy.known !== undefined) continue;
+    if (one.setup.draft.entry.semantics !== undefined) continue;
     const reads = claimedReads(one.tools.tools.map(({ tool }) => tool));
     if (reads.length === 0) continue;
     const { draft } = one.setup;

@@ -7,7 +7,7 @@ import { undo } from '../client-files/client-undo.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
 import { undoConnection } from '../connect/connect-command.ts';
-import { connectedNames } from '../connect/connection-journal.ts';
+import { connectedNames, readJournal } from '../connect/connection-journal.ts';
 import { accepted, quiet, type SetupRun } from './setup-run.ts';
 
 /**
@@ -28,17 +28,22 @@ export async function undoSetup(run: SetupRun, which: true | string): Promise<nu
   const manifests = listBackups(places.state)
     .filter((backup) => isOf(backup, 'export'))
     .map((backup) => readManifest(backup).of);
-  const servers = new Set(manifests.flatMap((of) => of.servers));
   const clients = CLIENTS.filter(({ id }) => manifests.some((of) => of.clients.includes(id)));
-  if (clients.length === 0)
+  if (clients.length === 0 && !connectedNames(places).some((name) => readJournal(places, name)?.bySetup === true))
     throw new TollgateError('USAGE', {
       detail: 'There is nothing to undo: no file of a client was changed with this configuration.',
       next: `Name another with --config; this is ${config}.`,
     });
   for (const { id } of clients) await undo('export', { options, io, client: id });
-  const names = connectedNames(places).filter((name) => servers.has(name));
+  for (const backup of listBackups(places.state)) if (isOf(backup, 'setup')) await accepted(run, () => undoEdit(run));
+  const names = connectedNames(places).filter((name) => readJournal(places, name)?.bySetup === true);
   for (const name of names) await accepted(run, () => undoConnection({ ...options, service: name }, quiet(io), wiring));
   if (options.json !== true && names.length > 0)
     io.stderr(`No longer connected: ${names.join(', ')}. The configuration stays: ${config}\n`);
   return EXIT.ok;
+}
+
+/** Takes the last edit of the configuration back. */
+function undoEdit({ options, io }: SetupRun): Promise<number> {
+  return undo('setup', { options, io: quiet(io) });
 }

@@ -2,9 +2,9 @@
 import type { ProposedTool } from '../../exposure/exposure-proposal.ts';
 import { copyLines } from '../client-files/import-view.ts';
 import type { Io } from '../command-io.ts';
-import { paint, plural, printable, table } from '../print.ts';
-import { startScreen, toolsScreen } from '../server-consent/consent-screens.ts';
-import { inRows } from '../terminal-rows.ts';
+import { paint, plural, printable, table, wrapWords } from '../print.ts';
+import { quoted, startScreen, toolsScreen } from '../server-consent/consent-screens.ts';
+import { inRows, screenColumns } from '../terminal-rows.ts';
 import type { Bypass, Replacement } from './setup-clients.ts';
 import type { SetupPlan, SetupServer } from './setup-plan.ts';
 import type { ReviewedServer } from './setup-servers.ts';
@@ -12,44 +12,61 @@ import type { ReviewedServer } from './setup-servers.ts';
 /** A screen fits a terminal of this many rows, with its question. */
 const SCREEN_ROWS = 40;
 
-/** The plan for a person. `file`: the configuration, as it is shown. */
-export function planScreen(
-  plan: SetupPlan,
-  { file, isNew, io }: { readonly file: string; readonly isNew: boolean; readonly io: Io },
-): string {
-  const { servers, stays, unread } = plan;
-  const rows = servers.map(({ name, from, draft }) => [name, placesOf(from), runsOf(draft)]);
-  const addresses = servers.flatMap(({ draft }) =>
-    draft.entry.url === undefined ? [] : [new URL(draft.entry.url).host],
-  );
-  const lines = [
-    `Tollgate becomes the only server of these clients. Its configuration: ${file}${isNew ? ' (new)' : ''}\n\n`,
-    table(io, ['SERVER', 'FROM', 'BECOMES'], rows),
-    ...servers.map(({ name, copy, secrets, wanted }) =>
-      section(name, [
-        ...copyLines(name, copy)
-          .split('\n')
-          .map((line) => line.trim())
-          .filter((line) => line !== ''),
-        ...(secrets.length === 0 ? [] : [`moves to the vault: ${secrets.map((secret) => secret.name).join(', ')}`]),
-        ...(wanted.length === 0 ? [] : [`asks you for: ${wanted.join(', ')}`]),
-      ]),
-    ),
-    ...stays.map(({ former, why }) =>
-      paint(io, 'yellow', `${printable(`stays in ${former.found.shown}: ${former.entry.original}, because ${why}`)}\n`),
-    ),
-    ...unread.map(({ found, why }) => paint(io, 'yellow', `${printable(`stays as it is: ${found.shown}: ${why}`)}\n`)),
-    '\nThen each program starts once, offline in a sandbox, without your credentials, to list its tools',
-    addresses.length === 0
-      ? ''
-      : `, and these addresses are contacted: ${printable([...new Set(addresses)].join(', '))}`,
-    '. You decide about each server before an agent can use it, and before a client changes.\n',
-  ];
-  return inRows(io, lines.join(''));
+/** Where the plan writes the configuration, as it is shown. */
+export interface PlanScreen {
+  readonly file: string;
+  readonly isNew: boolean;
+  readonly io: Io;
 }
 
-function section(name: string, lines: readonly string[]): string {
-  return lines.length === 0 ? '' : `${printable(name)}\n${lines.map((line) => `  ${printable(line)}\n`).join('')}`;
+/** The plan for a person. */
+export function planScreen({ servers, stays, unread }: SetupPlan, { file, isNew, io }: PlanScreen): string {
+  const rows = servers.map(({ name, from, draft }) => [name, placesOf(from), runsOf(draft)]);
+  const addresses = servers.flatMap(({ draft: { entry } }) =>
+    entry.url === undefined ? [] : [new URL(entry.url).host],
+  );
+  const lines = [
+    ...servers.flatMap((server) => {
+      const facts = planFacts(server);
+      return facts.length === 0 ? [] : [server.name, ...facts.map((fact) => `  ${fact}`)];
+    }),
+    ...stays.map(({ former: { found, entry }, why }) => `stays in ${found.shown}: ${entry.original}, because ${why}`),
+    ...unread.map(({ found, why }) => `stays as it is: ${found.shown}: ${why}`),
+  ];
+  const contacts =
+    addresses.length === 0
+      ? ''
+      : ` These addresses are contacted, with their headers: ${[...new Set(addresses)].join(', ')}.`;
+  return [
+    rowsOf(io, `Tollgate takes the place of these servers. Its configuration: ${file}${isNew ? ' (new)' : ''}`),
+    '\n',
+    table(io, ['SERVER', 'FROM', 'BECOMES'], rows),
+    '\n',
+    ...lines.map((line) => rowsOf(io, line)),
+    lines.length === 0 ? '' : '\n',
+    rowsOf(
+      io,
+      'Next, the packages are installed without running their scripts, and each program starts once, offline in a ' +
+        `sandbox and without your credentials, to list its tools.${contacts} You then decide about each server.`,
+    ),
+  ].join('');
+}
+
+function planFacts({ name, copy, secrets, wanted }: SetupServer): readonly string[] {
+  return [
+    ...copyLines(name, copy)
+      .split('\n')
+      .map((line) => line.trim())
+      .filter((line) => line !== '' && !line.startsWith('installs ')),
+    ...(secrets.length === 0 ? [] : [`moves to the vault: ${secrets.map((secret) => secret.name).join(', ')}`]),
+    ...(wanted.length === 0 ? [] : [`asks you for: ${wanted.join(', ')}`]),
+  ];
+}
+
+/** Own sentences in rows: what comes from a file is printable, and cannot begin a row. */
+export function rowsOf(io: Io, text: string): string {
+  const indent = /^ */.exec(text)?.[0] ?? '';
+  return `${wrapWords(printable(text), screenColumns(io.isTTY, io.out), `${indent}  `)}\n`;
 }
 
 function placesOf(from: SetupServer['from']): string {
@@ -95,33 +112,48 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
   const { setup, server, start, tools } = reviewed;
   const counts = new Map<string, number>();
   for (const { semantics } of tools.tools) counts.set(semantics.verb, (counts.get(semantics.verb) ?? 0) + 1);
-  const quarantined = tools.tools.flatMap(({ tool, audit }) =>
-    audit.quarantine === undefined ? [] : [`${JSON.stringify(tool.name)} is in quarantine: ${audit.quarantine}`],
-  );
   const noted = tools.tools.filter(({ audit }) => audit.notes.length > 0).map(({ tool }) => tool.name);
   const hidden = tools.tools.length - shown.length;
-  const heading = paint(
-    io,
-    'bold',
-    `${at} of ${of}: ${printable(setup.name)}, from ${printable(placesOf(setup.from))}`,
-  );
-  const [, ...startLines] = startScreen(server, start).trimEnd().split('\n');
-  const remarks = startLines.filter((line) => line.startsWith('  ! '));
-  const rest = [
-    ...quarantined.map((line) => `  ! ${printable(line)}`),
-    ...(noted.length === 0 ? [] : [`  ? read the texts of ${printable(noted.join(', '))} (d)`]),
+  const facts = factsOf(reviewed, startScreen(server, start).trimEnd().split('\n').slice(1));
+  const last = [
+    ...facts.filter(isRemark),
+    ...tools.tools.flatMap(({ tool, audit }) =>
+      audit.quarantine === undefined
+        ? []
+        : [`  ! ${quoted(tool.name)} is in quarantine: ${printable(audit.quarantine)}`],
+    ),
+    ...(noted.length === 0 ? [] : [`  ? worth reading (d): the texts of ${noted.map(printable).join(', ')}`]),
     `  tools    ${plural(tools.tools.length, 'tool')}: ${[...counts].map(([verb, count]) => `${count} ${verb}`).join(', ')}`,
-    shown.length === 0
-      ? '  shown    none; show some with `expose` in tollgate.yaml'
-      : `  shown    ${printable(shown.map(({ tool }) => tool.name).join(', '))}${hidden === 0 ? '' : `; ${hidden} more behind expose`}`,
+    `  shown    ${shown.length === 0 ? 'none' : shown.map(({ tool }) => printable(tool.name)).join(', ')}` +
+      (hidden === 0 ? '' : `; ${hidden} more behind \`expose\``),
     `  hash     ${reviewHash(reviewed)}`,
   ];
-  const facts = startLines.filter((line) => !remarks.includes(line) && !line.startsWith('  start hash'));
-  const fixed = inRows(io, [heading, ...remarks, ...rest].join('\n')).split('\n').length;
-  const rows = inRows(io, facts.join('\n')).split('\n');
-  const room = Math.max(4, SCREEN_ROWS - 3 - fixed);
+  const end = inRows(io, last.join('\n'));
+  const rows = inRows(io, facts.filter((line) => !isRemark(line)).join('\n')).split('\n');
+  const room = Math.max(4, SCREEN_ROWS - 4 - end.split('\n').length);
   const cut = rows.length <= room ? rows : [...rows.slice(0, room - 1), `  … ${rows.length - room + 1} more rows (d)`];
-  return `\n${inRows(io, heading)}\n${inRows(io, remarks.join('\n'))}${remarks.length === 0 ? '' : '\n'}${cut.join('\n')}\n${inRows(io, rest.join('\n'))}\n`;
+  const heading = `${at} of ${of}: ${setup.name}, from ${placesOf(setup.from)}`;
+  return `\n${paint(io, 'bold', rowsOf(io, heading))}${cut.join('\n')}\n${end}\n`;
+}
+
+function isRemark(line: string): boolean {
+  return line.startsWith('  ! ');
+}
+
+/** The rows of the start, without what every server of a package has: long folders, and the hashes of its files. */
+function factsOf({ setup, start }: ReviewedServer, rows: readonly string[]): readonly string[] {
+  const { package: pkg } = setup.draft;
+  const kept = rows.filter(
+    (row) => isRemark(row) || !/^ {2}(?:start hash|approved by|folder |tools |changed since| {2}semantics)/.test(row),
+  );
+  if (pkg === undefined) return kept;
+  const inside = /[^"]*\/packages\/[^"]*?\/node_modules/g;
+  const own = kept.filter((row) => !/^ {2}(?:command|program|script|sha256) /.test(row) || start.remarks.length > 0);
+  return [
+    `  package  ${pkg.kind}:${printable(pkg.name)} ${printable(pkg.version)}`,
+    `  digest   ${printable(pkg.integrity)}`,
+    ...own.map((row) => row.replace(inside, 'PACKAGE')),
+  ];
 }
 
 /** Both screens of `approve` in full. */
@@ -153,6 +185,6 @@ export function bypassText(bypasses: readonly Bypass[], io: Io): string {
   return paint(
     io,
     'yellow',
-    `These bypass Tollgate:\n${bypasses.map(({ shown, name, why }) => `  ${printable(`${name}, in ${shown}: ${why}`)}\n`).join('')}`,
+    `These bypass Tollgate:\n${bypasses.map(({ shown, name, why }) => rowsOf(io, `  ${name}, in ${shown}: ${why}`)).join('')}`,
   );
 }

@@ -11,7 +11,7 @@ import type { Vault } from '../../secrets/vault.ts';
 import type { ClientId } from '../client-formats.ts';
 
 /** Which command made a set of changes; each undoes its own. */
-export type Changer = 'import' | 'export';
+export type Changer = 'import' | 'export' | 'setup';
 
 /** The names in a set of changes that may be recorded: ids of clients, servers. */
 export interface ChangeNames {
@@ -81,7 +81,7 @@ export function listBackups(state: string): readonly Backup[] {
   const folder = folderOf(state);
   const names = existsSync(folder)
     ? readdirSync(folder)
-        .filter((name) => /-(import|export)-[0-9a-f]{4}\.json$/.test(name))
+        .filter((name) => /-(import|export|setup)-[0-9a-f]{4}\.json$/.test(name))
         .sort()
     : [];
   return names.map((name) => ({
