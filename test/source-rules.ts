@@ -87,6 +87,7 @@ const PACKAGE_USERS: Readonly<Record<string, RegExp>> = {
 };
 /** Files outside adapters that start programs: a browser, an installer, a source of a secret, opa. */
 const PROGRAM_STARTERS = new Set([
+  'facade/cli/approval-commands/desktop-notice.ts',
   'facade/cli/configuration/login-actions.ts',
   'facade/packages/installer.ts',
   'facade/secrets/secret-program.ts',
@@ -254,9 +255,8 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
       (file) => file !== 'facade/main.ts' && file !== 'facade/cli/launcher.ts',
     ),
 
-  ['starts programs in adapters alone, besides a browser, an installer, a secret source and opa' + verifies('CY-21')]: (
-    tree,
-  ) =>
+  ['starts programs in adapters alone, besides a browser, an installer, a notice, a secret source and opa' +
+    verifies('CY-21')]: (tree) =>
     filesWith(tree, /from 'node:child_process'/).filter(
       (file) => !file.startsWith('adapters/') && !PROGRAM_STARTERS.has(file),
     ),

@@ -12,6 +12,7 @@ export const HELPER_NAMES = [
   'bash',
   'bwrap',
   'docker',
+  'notify-send',
   'npm',
   'opa',
   'podman',

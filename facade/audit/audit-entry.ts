@@ -33,6 +33,9 @@ export interface CallFacts {
   readonly principal: AuditPrincipal;
   readonly session: string;
   readonly run: string;
+  /** The owner who made the call by hand for the principal, and the user of the machine. */
+  readonly by?: string;
+  readonly user?: string;
   /** The caller's own id of the run that the call is part of. */
   readonly correlation?: string;
   /** Absent: a tool. */
@@ -218,6 +221,9 @@ export interface SessionEntry {
   readonly code?: ErrorCode;
   readonly session?: string;
   readonly principal?: AuditPrincipal;
+  /** The owner who calls by hand for the principal, and the user of the machine. */
+  readonly by?: string;
+  readonly user?: string;
   readonly transport: 'stdio' | 'http';
   readonly ms?: number;
 }

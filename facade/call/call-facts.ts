@@ -27,6 +27,8 @@ export function callFactsText(call: KnownCall, digest: (text: string) => string)
     jsonMember('run', caller?.run ?? start.session) +
     jsonMember('correlation', caller?.correlation) +
     jsonMember('parent', caller?.parent) +
+    jsonMember('by', start.operator?.by) +
+    jsonMember('user', start.operator?.user) +
     jsonMember('exposed', exposed?.name ?? start.requestedName) +
     jsonMember('revision', start.revision) +
     (start.kind === 'tool' ? '' : jsonMember('kind', start.kind)) +

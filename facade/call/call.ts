@@ -51,6 +51,7 @@ export async function perform(
     argBytes: sizeOfDoc(asked.args),
     startedAt: deps.now(),
     revision: policy.revision,
+    operator: session.operator,
   };
   const { request, progress, hidePaths } = openClientChannel(deps, asked);
   let caller: Caller | undefined;

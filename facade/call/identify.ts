@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EffectKind, Principal } from '../../policies/port.ts';
-import type { CallRequest, HostSessionOptions, Session } from '../serve/facade-port.ts';
+import type { CallRequest, HostSessionOptions, Operator, Session } from '../serve/facade-port.ts';
 
 /** The key of `_meta` by which a host groups calls into a run. */
 const RUN_KEY = 'tollgate/run';
@@ -51,6 +51,8 @@ export interface CallStart {
   readonly startedAt: number;
   /** The policy's revision. */
   readonly revision: string;
+  /** The owner who calls by hand for the principal. */
+  readonly operator?: Operator | undefined;
 }
 
 /** One call's caller, fixed at the start (stage 1). */

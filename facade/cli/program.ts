@@ -14,7 +14,7 @@ import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
-import { KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
+import { CALL, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
 import type { Wiring } from './wiring.ts';
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const satisfies readonly Shell[];
@@ -40,7 +40,7 @@ const PRINT_VERSION: CommandDefinition = {
 /** All commands, by the headings of the help. */
 const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
   'Begin:': [SETUP, INIT, DOCTOR, KNOWN, CONNECT, IMPORT, EXPORT],
-  'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY],
+  'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
   'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
   'Look back:': [AUDIT],
@@ -55,7 +55,8 @@ Examples:
   $ tollgate audit list                   what happened?
 
 Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 refused,
-4 no such principal, 5 a server cannot be reached, 7 a person must approve.
+4 no such principal, 5 a server cannot be reached, 6 a tool failed, 7 a person must
+approve.
 Every command has its own help: tollgate COMMAND --help`;
 
 /** Runs one command line. Resolves to the exit code. Never throws. */

@@ -40,6 +40,31 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
   });
 }
 
+/**
+ * Returns the owner that this OS user is, for acts in which `--as` names another principal: the one that `by` names,
+ * else the one with the user's name, else the only owner that the user may be. Throws IDENTITY.
+ */
+export function ownerForStdio(
+  config: Pick<Config, 'principals'>,
+  { by, user }: { readonly by: string | undefined; readonly user: string },
+): Principal {
+  const allowed = config.principals.filter((principal) => mayBe(principal, user));
+  const owners = allowed.filter(({ owner }) => owner);
+  const wanted = by ?? allowed.find(({ id }) => id === user)?.id;
+  const [only, ...others] = owners.filter(({ id }) => wanted === undefined || id === wanted);
+  if (only !== undefined && others.length === 0) return asPrincipal(only);
+  throw new TollgateError('IDENTITY', {
+    detail:
+      only === undefined
+        ? `${quote(wanted ?? user)} is no owner over stdio, and only an owner calls by hand.`
+        : 'The user who started Tollgate may be several owners.',
+    next:
+      owners.length === 0
+        ? 'Give one principal `owner: true` and `stdio: true` in tollgate.yaml.'
+        : `Use --by with one of: ${listNames(owners.map(({ id }) => id))}.`,
+  });
+}
+
 /** Returns true if this OS user can be an owner over stdio, with or without `--as`. */
 export function hasOwnerFor(config: Pick<Config, 'principals'>, user: string): boolean {
   return config.principals.some((principal) => principal.owner && mayBe(principal, user));

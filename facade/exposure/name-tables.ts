@@ -246,7 +246,7 @@ function startsOf({ mayStart }: PreconditionView): Pick<PreconditionView, 'maySt
 }
 
 /** Returns true if a name starts with the name of a server. Then no other server has the tool. */
-function isNamedAfterServer(name: string, server: string): boolean {
+export function isNamedAfterServer(name: string, server: string): boolean {
   const plain = (text: string): string => text.replaceAll('-', '_');
   return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
 }

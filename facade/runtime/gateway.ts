@@ -372,6 +372,6 @@ async function settleAll(steps: readonly Promise<void>[]): Promise<void> {
 }
 
 /** Returns what all audit records of a session contain. */
-function sessionRecord({ id: session, transport, principal: { id, role, profiles, origin } }: OpenSession) {
-  return { type: 'session' as const, session, transport, principal: { id, role, profiles, origin } };
+function sessionRecord({ id: session, transport, principal: { id, role, profiles, origin }, operator }: OpenSession) {
+  return { type: 'session' as const, session, transport, principal: { id, role, profiles, origin }, ...operator };
 }

@@ -25,10 +25,18 @@ export interface Session {
   readonly tab?: string;
   /** An owner's host opened it for the origin of its principal. */
   readonly onBehalf?: boolean;
+  /** An owner calls by hand for the principal. Records name both. */
+  readonly operator?: Operator;
 }
 
-/** What a host knows about a session that it opens. */
-export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf'>;
+/** An owner at a terminal: the id of the principal, and the user of the machine. */
+export interface Operator {
+  readonly by: string;
+  readonly user: string;
+}
+
+/** What a host, or an owner at a terminal, says about a session that it opens. */
+export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf' | 'operator'>;
 
 /** A notification to a client. */
 export interface ClientNotice {

@@ -203,7 +203,7 @@ describe('try', () => {
       'an unknown tool',
       ['nonsense'],
       EXIT.refused,
-      /^UNKNOWN_TOOL: There is no tool of this name\.\nUse a name that `tollgate tools` shows/,
+      /^UNKNOWN_TOOL: The agent agent does not see a tool "nonsense": .*\nUse a name that `tollgate tools` shows/,
     ],
     ['a tool that is never allowed', ['story_wipe'], EXIT.refused, /^UNKNOWN_TOOL: /],
     ['a tool that the server may not offer', ['story_hidden'], EXIT.refused, /^UNKNOWN_TOOL: /],
@@ -247,13 +247,20 @@ describe('try', () => {
 });
 
 describe('tools', () => {
-  it('prints a table of exposed names with their servers, tools and sizes', async () => {
+  it('prints names, servers, sizes, and the entry and rules that show each tool' + verifies('FH-37'), async () => {
     const { code, out, err } = await cli(project, ['tools', '--as', 'agent']);
-    expect([code, err]).toEqual([EXIT.ok, '']);
+    expect(code).toBe(EXIT.ok);
     const lines = out.trimEnd().split('\n');
-    expect(lines[0]).toMatch(/^NAME +SERVER +TOOL +BYTES$/);
-    expect(lines[1]).toMatch(/^read +workspace +read +\d+$/);
-    expect(out).toMatch(/^story_echo +story +echo +\d+$/m);
+    expect(lines[0]).toMatch(/^NAME +SERVER +TOOL +BYTES +VERDICT +SHOWN BY +RULES$/);
+    expect(lines[1]).toMatch(/^read +workspace +read +\d+ +maybe +primitives +/);
+    expect(out).toMatch(/^story_echo +story +echo +\d+ +always +story\.\* +stories$/m);
+    expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(100);
+    const { tools, bytes } = dataOf<{ tools: readonly unknown[]; bytes: number }>(
+      (await cli(project, ['tools', '--json'])).out,
+    );
+    expect(err).toBe(
+      `agent (profile stories) gets ${tools.length} tools, ${bytes} bytes in its list. One of them: tollgate tools NAME\n`,
+    );
     expect(out).not.toContain('story_wipe');
     expect(out).not.toContain('story_hidden');
   });
@@ -278,7 +285,7 @@ describe('tools', () => {
       ),
     );
     const { out, err } = await cli(project, ['tools', '-c', 'clash.yaml']);
-    expect(err).toBe(
+    expect(err).toContain(
       'story.echo and story.fail would both be called do-it; neither is shown. Give each its own name under expose.\n',
     );
     expect(out).not.toMatch(/do.it/);
@@ -319,8 +326,8 @@ describe('tools', () => {
         verdict: 'maybe',
       });
       const text = (await cli(project, ['tools', 'read'])).out;
-      expect(text).toMatch(/^verdict +decided for each call$/m);
-      expect(text).toContain('"path"');
+      expect(text).toMatch(/^verdict +decided for each call for agent$/m);
+      expect(text).toMatch(/^ {2}path +string, required: /m);
     },
   );
 
@@ -329,7 +336,7 @@ describe('tools', () => {
       expect(await cli(project, ['tools', name])).toMatchObject({
         code: EXIT.refused,
         out: '',
-        err: expect.stringContaining(`UNKNOWN_TOOL: This agent does not see a tool "${name}"`) as unknown,
+        err: expect.stringContaining(`UNKNOWN_TOOL: The agent agent does not see a tool "${name}": `) as unknown,
       });
     expect((await cli(project, ['tools', 'story_ehco'])).err).toContain('did you mean "story_echo"');
   });
@@ -429,9 +436,9 @@ rules: [{id: all, outcome: allow, when: {}}]
       ),
     });
     expect(await cli(project, ['try', 'renamed', '-c', 'broken.yaml'])).toMatchObject({
-      code: EXIT.server,
+      code: EXIT.refused,
       out: '',
-      err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name now\. .*"dead"/),
+      err: expect.stringMatching(/^UNKNOWN_TOOL: .*"renamed": .*\n.*Tools of dead, mute, gone, closed are missing/),
     });
   });
 

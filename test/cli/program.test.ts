@@ -20,6 +20,7 @@ const COMMANDS = [
   'check',
   'tools',
   'try',
+  'call',
   'approve',
   'revoke',
   'servers',

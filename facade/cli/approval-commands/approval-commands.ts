@@ -6,12 +6,13 @@ import { type CommandDefinition, readCount } from '../command-definition.ts';
 
 const OWNER = 'the owner who decides';
 
-/** `approvals list`, `show`, `approve` and `deny`. */
+/** `approvals list`, `show`, `watch`, `approve` and `deny`. */
 export const APPROVALS: CommandDefinition = {
   usage: 'approvals',
   about: 'decide on calls that wait for a person',
   examples: `Examples:
   $ tollgate approvals list           what waits for a person?
+  $ tollgate approvals watch          tell me when something waits
   $ tollgate approvals show k3m9      who, what, which rule, every argument
   $ tollgate approvals approve k3m9   look at it, then answer y
   $ tollgate approvals deny k3m9 --reason "Not on a Friday."`,
@@ -28,6 +29,12 @@ export const APPROVALS: CommandDefinition = {
       as: OWNER,
       options: [new Option('--all', 'show long arguments completely')],
       load: async () => (await import('./approvals-actions.ts')).runApprovalShow,
+    },
+    {
+      usage: 'watch',
+      about: 'show requests as they come, until Ctrl-C',
+      as: OWNER,
+      load: async () => (await import('./approvals-watch.ts')).runApprovalWatch,
     },
     {
       usage: 'approve <id>',

@@ -34,8 +34,11 @@ export function approvalRow(item: Approval, { redactor, awaited, now }: ListView
   ];
 }
 
-/** Redacts the text before it is cut, because half a secret would not be recognised. */
-function beginningOf({ argsText }: Approval, redactor: Redactor): string {
+/**
+ * Returns the beginning of the arguments. The text is redacted before it is cut, because half a secret would not be
+ * recognised.
+ */
+export function beginningOf({ argsText }: Approval, redactor: Redactor): string {
   const text = redactor.redact(argsText).value.replaceAll('[redacted]', '***');
   return printable(text.length > BEGINNING ? `${text.slice(0, BEGINNING)}…` : text);
 }

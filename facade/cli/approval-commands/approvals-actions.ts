@@ -140,7 +140,7 @@ export async function runDeny(options: VerdictOptions, io: Io): Promise<number> 
 }
 
 /** What each of these commands works with. */
-interface ApprovalContext {
+export interface ApprovalContext {
   readonly config: Config;
   readonly state: State;
   readonly store: ApprovalStore;
@@ -150,7 +150,11 @@ interface ApprovalContext {
   readonly decider: Decider;
 }
 
-async function withApprovals(
+/**
+ * Opens state, audit log and requests for an owner, and closes them. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED, and
+ * what `work` throws.
+ */
+export async function withApprovals(
   options: OwnerOptions,
   io: Io,
   work: (context: ApprovalContext) => Promise<number>,

@@ -17,7 +17,7 @@ import { policyParts } from '../../runtime/policy-parts.ts';
 import { askedPrincipal, type CommonOptions, readConfig, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json } from '../print.ts';
-import { parseArgs } from '../serving/try-command.ts';
+import { parseArgs } from '../serving/call-arguments.ts';
 import type { Wiring } from '../wiring.ts';
 import { auditText, explanationText } from './policy-why-view.ts';
 

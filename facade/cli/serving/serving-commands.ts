@@ -31,14 +31,24 @@ export const TOOLS: CommandDefinition = {
 
 /** `try`. */
 export const TRY: CommandDefinition = {
-  usage: 'try <tool> [args]',
+  usage: 'try <tool> [args...]',
   about: 'show the decision on a call without making it',
   shared: ['config', 'json', 'opa'],
   as: 'the principal that calls',
   options: [new Option('--explain', 'show the effect and the obligations too')],
-  examples: `Arguments are one JSON object:
-  $ tollgate try read '{"path": "README.md"}' --explain`,
+  examples: argumentForms('try'),
   load: async () => (await import('./try-command.ts')).runTry,
+};
+
+/** `call`. */
+export const CALL: CommandDefinition = {
+  usage: 'call <tool> [args...]',
+  about: 'make a call by hand, decided and recorded as every call, and print its result',
+  shared: ['config', 'json', 'opa'],
+  as: 'the principal for whom the owner calls (default: the owner)',
+  options: [new Option('--by <owner>', 'the owner who calls, if you may be several')],
+  examples: argumentForms('call'),
+  load: async () => (await import('./call-command.ts')).runCall,
 };
 
 /** `off`. */
@@ -110,6 +120,13 @@ export const STATE: CommandDefinition = {
     },
   ],
 };
+
+function argumentForms(command: 'call' | 'try'): string {
+  return `Arguments are one JSON object, pairs, or a file with the object:
+  $ tollgate ${command} read '{"path": "README.md"}'
+  $ tollgate ${command} workspace.read path=README.md limit=10
+  $ tollgate ${command} read @arguments.json`;
+}
 
 function readPort(text: string): number {
   if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535)

@@ -21,7 +21,7 @@ import { serverNamed } from '../server-consent/owner-context.ts';
 import { consentSummaries } from '../server-consent/server-consent-commands.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import { toolText } from './tool-command.ts';
+import { originsOf, toolText } from './tool-command.ts';
 
 /**
  * Prints the tools that the principal sees with their sizes in bytes, or one of them. Exit code 5 if a server of the
@@ -39,15 +39,19 @@ export async function runTools(
     const view = await deps.nameTables.tableFor(principal);
     if (options.name !== undefined)
       return {
-        data: toolText(options.name, { principal, table: view, assembled, asJson: options.json === true }),
+        data: await toolText(options.name, { principal, table: view, assembled, asJson: options.json === true }),
         remarks: [],
         code: EXIT.ok,
       };
+    const shownBy = await originsOf(principal, assembled);
     const rows = view.listed.map((one) => ({
       name: one.name,
       server: one.server.name,
       tool: one.entry?.tool.name ?? one.primitive ?? '',
       bytes: Buffer.byteLength(one.text),
+      verdict: one.decision?.verdict ?? 'always',
+      shownBy: shownBy(one),
+      rules: (one.decision?.reasons ?? []).map(({ id }) => id),
     }));
     const missing = serversOf(principal).flatMap((name) =>
       reasonOf(catalog.problems.get(name)).map((reason) => ({ name, reason })),
@@ -59,10 +63,19 @@ export async function runTools(
         ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes, collisions, unshown, missing })}\n`
         : table(
             io,
-            ['NAME', 'SERVER', 'TOOL', 'BYTES'],
-            rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]),
+            ['NAME', 'SERVER', 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
+            rows.map((row) => [
+              row.name,
+              row.server,
+              row.tool,
+              String(row.bytes),
+              row.verdict,
+              row.shownBy.join(', '),
+              fewRules(row.rules),
+            ]),
           );
     const remarks = [
+      ...(options.json === true ? [] : [sizeRemark(principal, rows.length, bytes)]),
       ...(await hiddenRemarks(deps.preconditions, { principal, catalog, servers: serversOf(principal) })),
       ...collisions.map(collisionRemark),
       ...unshown,
@@ -70,6 +83,19 @@ export async function runTools(
     ];
     return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };
   });
+}
+
+function sizeRemark({ id, profiles }: Principal, count: number, bytes: number): string {
+  const which = `profile ${profiles.join(', ') || 'default'}`;
+  return `${id} (${which}) gets ${plural(count, 'tool')}, ${bytes} bytes in its list. One of them: tollgate tools NAME`;
+}
+
+/** The most rules of a tool in the table; `tools NAME` shows all. */
+const MAX_RULES = 2;
+
+function fewRules(rules: readonly string[]): string {
+  const more = rules.length - MAX_RULES;
+  return rules.slice(0, MAX_RULES).join(', ') + (more > 0 ? `, +${more}` : '');
 }
 
 /** A collision of one tool is with a name of Tollgate itself. */

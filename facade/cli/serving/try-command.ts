@@ -1,6 +1,4 @@
 /** Runs `try`: decides a call by the stages of a real call, and sends nothing. */
-import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { CallDecision, Principal } from '../../../policies/port.ts';
 import { openSession } from '../../call/identify.ts';
 import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
@@ -10,29 +8,28 @@ import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../c
 import { EXIT, type Io } from '../command-io.ts';
 import { MAX_COLUMNS, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
+import { argumentsFor, writtenArguments } from './call-arguments.ts';
+import { explainUnknown, reasonText } from './named-tool.ts';
 
 interface TryOptions extends CommonOptions {
   readonly tool: string;
-  readonly args?: string;
+  readonly args: readonly string[];
   readonly as?: string;
   readonly explain?: true;
 }
 
 /**
- * Prints the decision. Exit code 0 for allow, 3 for deny, 7 for ask. Throws what the stages before the policy throw,
- * and SERVER_UNAVAILABLE if the tool may belong to a missing server.
+ * Prints the decision. Exit code 0 for allow, 3 for deny, 7 for ask. Throws USAGE, and what the stages before the
+ * policy throw.
  */
 export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wiring, 'assemble'>): Promise<number> {
   const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
-  const args = parseArgs(options.args ?? '{}');
+  const written = writtenArguments(options.args, { command: 'try', io });
   return askFacade({ config, options, io, assemble }, async (assembled) => {
     const { deps } = assembled;
-    // A call does not wait until all servers have listed their tools. This command does, because it must tell a missing
-    // server from a missing tool.
-    await deps.nameTables.tableFor(principal);
     const { exposed } = await resolveTool(assembled, principal, options.tool);
-    const bound = bindArguments(args, exposed.args);
+    const bound = bindArguments(argumentsFor(written, exposed, 'try'), exposed.args);
     const target = await lowerCall(exposed, bound, {
       files: deps.files,
       spills: deps.spills,
@@ -73,37 +70,6 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
   });
 }
 
-/** Tells the owner at the terminal which server is missing. An agent does not learn it. */
-function explainUnknown(
-  thrown: unknown,
-  { principal, assembled }: { principal: Principal; assembled: AssembledFacade },
-): unknown {
-  if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
-  const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
-  const [first] = missing;
-  const next = 'Use a name that `tollgate tools` shows. A tool that this principal may never call is not shown.';
-  if (first === undefined) return new TollgateError('UNKNOWN_TOOL', { next });
-  return new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `There is no tool of this name now. ${missing.map(({ message }) => message).join(' ')}`,
-    next: first.next,
-  });
-}
-
-/** Reads the arguments of a call on the command line. Throws USAGE. */
-export function parseArgs(text: string, command = 'try'): ReturnType<typeof parseJsonDoc> {
-  try {
-    return parseJsonDoc(text);
-  } catch (cause) {
-    const detail =
-      cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
-    throw new TollgateError('USAGE', {
-      detail,
-      next: `Write and quote them like this: tollgate ${command} read '{"path": "README.md"}'`,
-      cause,
-    });
-  }
-}
-
 interface TryResult {
   readonly decision: CallDecision;
   readonly target: LoweredCall;
@@ -112,17 +78,13 @@ interface TryResult {
 }
 
 function readable({ decision, target, notes, explain }: TryResult): string {
-  const place = ({ file, line }: { file?: string; line?: number }): string =>
-    file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`;
   const row = (key: string, value: string): string => `${key.padEnd(11)}${value}`;
   const text = (rows: readonly string[]): string =>
     rows.map((line) => `${wrapWords(printable(line), MAX_COLUMNS, '    ')}\n`).join('');
   const lines = [
     decision.outcome.toUpperCase(),
-    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
-    ...decision.shadow.map(
-      (reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`,
-    ),
+    ...decision.reasons.map((reason) => `  ${reasonText(reason)}`),
+    ...decision.shadow.map((reason) => `  in ${reason.mode}, would ${reason.would}: ${reasonText(reason)}`),
   ];
   if (!explain) return text(lines);
   const { effect } = target;
@@ -149,6 +111,6 @@ async function resolveTool(assembled: AssembledFacade, principal: Principal, nam
   try {
     return await assembled.deps.nameTables.resolve(principal, name);
   } catch (thrown) {
-    throw explainUnknown(thrown, { principal, assembled });
+    throw await explainUnknown(thrown, { name, principal, assembled });
   }
 }

@@ -1,5 +1,5 @@
 /** Shows one screen for each server, and approves it if its owner agrees at the terminal or by its hash. */
-import { type ProposedTool, proposeExposures, type ShowableTool } from '../../exposure/exposure-proposal.ts';
+import { proposeExposures, type ServerOffer } from '../../exposure/exposure-proposal.ts';
 import { EXIT } from '../command-io.ts';
 import { withdraw } from '../connect/connect-consent.ts';
 import { commandLine, plural, printable } from '../print.ts';
@@ -12,8 +12,8 @@ import { fullScreens, reviewHash, serverScreen } from './setup-view.ts';
 /** What became of the servers. */
 export interface Decided {
   readonly approved: readonly ReviewedServer[];
-  /** The tools to show, of approved servers. */
-  readonly shown: readonly ProposedTool[];
+  /** The tools of approved servers to show, as `server.tool`. */
+  readonly shown: readonly string[];
   readonly declined: readonly ReviewedServer[];
   /** No one has decided about them yet. */
   readonly open: readonly ReviewedServer[];
@@ -27,10 +27,10 @@ export async function decideServers(
 ): Promise<Decided> {
   const failed = results.filter((one): one is FailedServer => 'why' in one);
   const reviewed = results.filter((one): one is ReviewedServer => !('why' in one));
-  const proposed = proposeExposures(reviewed.flatMap(showableOf));
+  const proposed = proposeExposures(reviewed.map(offerOf)).expose;
   const sorted = new Map<ReviewedServer, 'approved' | 'declined' | 'open'>();
   for (const [index, one] of reviewed.entries()) {
-    const shown = proposed.filter(({ server }) => server === one.setup.name);
+    const shown = toolsOf(proposed, one.setup.name);
     sorted.set(
       one,
       one.isApproved ? 'approved' : await decide({ reviewed: one, shown, at: index + 1, of: reviewed.length }, run),
@@ -42,17 +42,20 @@ export async function decideServers(
   const names = new Set(of('approved').map(({ setup }) => setup.name));
   return {
     approved: of('approved'),
-    shown: proposed.filter(({ server }) => names.has(server)),
+    shown: [...names].flatMap((name) => toolsOf(proposed, name).map((tool) => `${name}.${tool}`)),
     declined: of('declined'),
     open: of('open'),
     failed,
   };
 }
 
-function showableOf({ setup, tools }: ReviewedServer): readonly ShowableTool[] {
-  return tools.tools
-    .filter(({ audit }) => audit.quarantine === undefined)
-    .map(({ tool, semantics }) => ({ server: setup.name, tool, verb: semantics.verb }));
+/** The names of the tools of one server, without the name of the server. */
+function toolsOf(proposed: readonly string[], server: string): readonly string[] {
+  return proposed.filter((id) => id.startsWith(`${server}.`)).map((id) => id.slice(server.length + 1));
+}
+
+function offerOf({ setup, tools }: ReviewedServer): ServerOffer {
+  return { name: setup.name, tools: tools.tools.filter(({ audit }) => audit.quarantine === undefined) };
 }
 
 async function decide(

@@ -86,9 +86,7 @@ async function showApproved({ approved, shown }: Decided, { options, io }: Setup
   const [file, rules] = [config.file, path.join(config.folder, RULES_FILE)];
   const [text = '', former] = [readTarget(file), readTarget(rules)];
   const added = fresh.filter((name) => former?.includes(`id: read-${name},`) !== true).map(rulesOf);
-  const tools = shown
-    .filter(({ server }) => fresh.includes(server))
-    .map(({ server, tool }) => `${server}.${tool.name}`);
+  const tools = shown.filter((id) => fresh.some((name) => id.startsWith(`${name}.`)));
   const changed = addTo(text, [
     { path: ['policies'], items: [RULES_FILE] },
     { path: ['profiles', 'default', 'servers'], items: fresh },

@@ -1,5 +1,4 @@
 /** The screens of a setup: the plan, one screen for each server, and the end. They show no value of a secret. */
-import type { ProposedTool } from '../../exposure/exposure-proposal.ts';
 import { copyLines } from '../client-files/import-view.ts';
 import type { Io } from '../command-io.ts';
 import { paint, plural, printable, table, wrapWords } from '../print.ts';
@@ -99,7 +98,8 @@ export function planData({ servers, stays, unread, hash }: SetupPlan): Readonly<
 /** What one server is and what is proposed to be shown of it. `at` and `of`: its number. */
 export interface ServerScreen {
   readonly reviewed: ReviewedServer;
-  readonly shown: readonly ProposedTool[];
+  /** Names of tools. */
+  readonly shown: readonly string[];
   readonly at: number;
   readonly of: number;
 }
@@ -124,7 +124,7 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
     ),
     ...(noted.length === 0 ? [] : [`  ? worth reading (d): the texts of ${noted.map(printable).join(', ')}`]),
     `  tools    ${plural(tools.tools.length, 'tool')}: ${[...counts].map(([verb, count]) => `${count} ${verb}`).join(', ')}`,
-    `  shown    ${shown.length === 0 ? 'none' : shown.map(({ tool }) => printable(tool.name)).join(', ')}` +
+    `  shown    ${shown.length === 0 ? 'none' : shown.map(printable).join(', ')}` +
       (hidden === 0 ? '' : `; ${hidden} more behind \`expose\``),
     `  hash     ${reviewHash(reviewed)}`,
   ];

@@ -17,8 +17,9 @@ import {
   type HostApiOperation,
   type OperationInput,
 } from './host-api-description.ts';
-import { createHostOperations, HostRefusal, requireOwner } from './host-operations.ts';
+import { createHostOperations, requireOwner } from './host-operations.ts';
 import { HostSessions } from './host-sessions.ts';
+import { HostRefusal } from './reply-result.ts';
 import type { HostParts } from './server-registration.ts';
 
 /** The path prefix of the host API, with its version. */

@@ -5,8 +5,8 @@
 
 import { refusedState } from '../../../adapters/port.ts';
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
-import { type JsonDoc, joinText } from '../../../adapters/rpc/wire-message.ts';
-import { asTollgateError, ERRORS, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { JsonDoc } from '../../../adapters/rpc/wire-message.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { CORRELATION_KEY } from '../../call/identify.ts';
 import { type Registration, readRegistrations } from '../../config/servers/registered-servers.ts';
@@ -20,6 +20,7 @@ import { describeHostApi, type OperationInput } from './host-api-description.ts'
 import { HostCalls } from './host-calls.ts';
 import { type HostRun, runKey } from './host-runs.ts';
 import type { HostCaller, HostSessions } from './host-sessions.ts';
+import { replyResult } from './reply-result.ts';
 import { type HostParts, Registrar, type ServerToRegister } from './server-registration.ts';
 
 /** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
@@ -56,7 +57,7 @@ export function createHostOperations(
     ...grantOperations(parts, sessions),
     ...runOperations(parts),
     listTools: async ({ principal, input: asked }) => {
-      const text = resultOf(
+      const text = replyResult(
         await sessions.within(callerOf(parts, principal, asked), (session) =>
           parts.gateway.listToolsWithIds(session, session.closed),
         ),
@@ -257,77 +258,12 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
             ...(onProgress !== undefined && { onProgress }),
           }),
         );
-      return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
+      return `{"result":${replyResult(await sessions.within(callerOf(parts, principal, asked), call))}}`;
     },
     cancelCalls: async ({ principal, input: asked }) => ({
       cancelled: calls.cancel(principal, String(asked.correlation)),
     }),
   };
-}
-
-/**
- * Returns the text of a result. Refusals become errors, however MCP would carry them. A server cannot forge them,
- * because its keys under `tollgate/` are removed.
- */
-function resultOf(reply: Reply): string {
-  if (reply.kind === 'error') throw refusedOf(reply);
-  const text = joinText(reply.text);
-  const meta = text.includes('"tollgate/code"')
-    ? (JSON.parse(text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] })
-    : undefined;
-  const {
-    'tollgate/code': code,
-    'tollgate/retryable': retryable,
-    'tollgate/decision': decision,
-    [CORRELATION_KEY]: correlation,
-  } = meta?._meta ?? {};
-  if (typeof code !== 'string') return text;
-  const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
-  throw new HostRefusal(message, {
-    code,
-    next: next.join('\n'),
-    retryable: retryable === true,
-    decision: String(decision),
-    correlation: typeof correlation === 'string' ? correlation : undefined,
-  });
-}
-
-/**
- * Over MCP the message also says what to do next; here that has its own field. The data of a server's own error is the
- * server's and names no code of Tollgate.
- */
-function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): HostRefusal {
-  if (upstream !== undefined)
-    return new HostRefusal(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
-  const { code, next, retryable, decision, correlation } = data as Refusal;
-  return new HostRefusal(
-    next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message,
-    { code, next, retryable: retryable === true, decision, correlation },
-  );
-}
-
-/**
- * A refusal in words. `retryable`: the same may succeed later. `decision`: the id of a call in the audit. `allow`: the
- * methods of the path.
- */
-interface Refusal {
-  readonly code?: string | undefined;
-  readonly next?: string | undefined;
-  readonly retryable?: boolean;
-  readonly decision?: string | undefined;
-  readonly correlation?: string | undefined;
-  readonly status?: number;
-  readonly allow?: string;
-}
-
-/** Thrown for an error that the facade has described and recorded already. */
-export class HostRefusal extends Error {
-  readonly refusal: Refusal;
-
-  constructor(message: string, refusal: Refusal = {}) {
-    super(message);
-    this.refusal = refusal;
-  }
 }
 
 /**

@@ -1,0 +1,80 @@
+/** Runs `approvals watch`: shows requests for approval as they come, until a signal. It decides nothing. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Approval } from '../../consent/approvals/call-approval.ts';
+import type { OwnerOptions } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { plural, printable } from '../print.ts';
+import { inRows } from '../terminal-rows.ts';
+import { approvalData, beginningOf } from './approval-view.ts';
+import { type ApprovalContext, withApprovals } from './approvals-actions.ts';
+import { desktopNotice } from './desktop-notice.ts';
+
+/** Milliseconds between two looks at the state, which other processes write. */
+const LOOK_MS = 500;
+const BELL = '\u0007';
+
+/** Options of `watch`. Tests look more often. */
+export type WatchOptions = OwnerOptions & { readonly lookMs?: number };
+
+/** Prints each pending request once: first those that wait already. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
+export async function runApprovalWatch(options: WatchOptions, io: Io): Promise<number> {
+  const { stopped } = io;
+  const end = new AbortController();
+  void stopped.then(() => end.abort());
+  return withApprovals(options, io, async (context) => {
+    const notice = desktopNotice(io);
+    const bell = io.isTTY ? 'the bell' : '';
+    const how = [bell, notice === undefined ? '' : 'a notice on the desktop'].filter((one) => one !== '').join(' and ');
+    io.stderr(`Watching for requests${how === '' ? '' : `, with ${how}`}. Ctrl-C ends it.\n`);
+    const shown = new Set<string>();
+    while (!end.signal.aborted) {
+      const fresh = (await pendingRequests(context)).filter(({ id }) => !shown.has(id));
+      for (const item of fresh) shown.add(item.id);
+      if (fresh.length > 0) show(fresh, context, { options, io });
+      if (fresh.length > 0) notice?.(noticeText(fresh));
+      await pause(options.lookMs ?? LOOK_MS, undefined, { signal: end.signal }).catch(() => undefined);
+    }
+    return EXIT.ok;
+  });
+}
+
+async function pendingRequests({ state, store }: ApprovalContext): Promise<readonly Approval[]> {
+  await state.refresh();
+  const items = (await store.list()).map(({ item }) => item);
+  return items.filter((item) => item.state === 'pending' && item.expires > Date.now());
+}
+
+function show(
+  fresh: readonly Approval[],
+  { redactor }: ApprovalContext,
+  { options, io }: { readonly options: WatchOptions; readonly io: Io },
+): void {
+  for (const item of fresh) {
+    if (options.json === true) io.stdout(`${JSON.stringify(approvalData(item, redactor))}\n`);
+    else io.stdout(`${inRows(io, shortText(item, beginningOf(item, redactor)))}\n`);
+  }
+  if (io.isTTY && options.json !== true) io.stdout(BELL);
+}
+
+/** Returns who asks for what, why, and how to decide: the beginning of `approvals show`. */
+function shortText({ id, binding, reasons, asked }: Approval, args: string): string {
+  const { principal, effect } = binding;
+  const time = new Date(asked).toISOString().slice(11, 19);
+  const call = `${effect.server}.${effect.tool} (${effect.verb})`;
+  return [
+    printable(`${time} ${principal.id} asks for ${call}`),
+    ...reasons.map((reason) => `  rule       ${printable(`${reason.id}: ${reason.message}`)}`),
+    ...effect.paths.map((one) => `  path       ${printable(one.path)}${one.inside ? '' : ' (outside the workspace)'}`),
+    ...effect.urls.map((one) => `  reaches    ${printable(one.host === '' ? 'a host that cannot be read' : one.host)}`),
+    `  arguments  ${args}`,
+    `  Decide: tollgate approvals approve ${id}, or: tollgate approvals deny ${id}`,
+  ].join('\n');
+}
+
+/** Many requests at once make one notice. */
+function noticeText([first, ...others]: readonly Approval[]): string {
+  if (first === undefined) return '';
+  const { principal, effect } = first.binding;
+  const more = others.length === 0 ? '' : `, and ${plural(others.length, 'more request')}`;
+  return `${principal.id} asks for ${effect.server}.${effect.tool}${more}`;
+}
