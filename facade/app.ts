@@ -144,6 +144,7 @@ function answersFor(
     audit,
     consentOf: (server) => consentSummary(server, consents),
     now: Date.now,
+    config: current,
   });
   const close = (): void => {
     store?.close();
