@@ -23,8 +23,8 @@ const SERVER = {
 } as const;
 
 /**
- * A name or an address. An owner may copy it into a command, so it has no character that a shell interprets, no user, no
- * query and no leading hyphen.
+ * A name or an address. An owner may copy it into a command, so it has no character that a shell interprets, no user,
+ * no query and no leading hyphen.
  */
 const PROPOSED_SERVICE =
   '^(?:[a-z][a-z0-9-]{0,63}|https://[a-z0-9][a-z0-9.-]{0,100}(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,90})?)$';

@@ -1,6 +1,6 @@
 /**
- * Stores what agents propose to connect, for an owner to decide. A proposal is a text: nothing is installed, contacted or
- * changed by it. All proposals of one principal are one row, so that several processes keep the limit together.
+ * Stores what agents propose to connect, for an owner to decide. A proposal is a text: it installs, contacts and
+ * changes nothing. All proposals of one principal are one row, so that several processes keep the limit together.
  */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';

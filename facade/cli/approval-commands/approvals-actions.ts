@@ -31,8 +31,15 @@ import { withDecisions } from '../command-state.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
-import { APPROVAL_COLUMNS, approvalData, approvalRow } from './approval-view.ts';
-import { findProposal, notByApproval, proposalData, proposalText } from './proposal-view.ts';
+import {
+  APPROVAL_COLUMNS,
+  approvalData,
+  approvalRow,
+  findProposal,
+  notByApproval,
+  proposalData,
+  proposalText,
+} from './approval-view.ts';
 
 /** The least number of digits of the binding that `--yes` must name. */
 const MIN_HASH = 12;
