@@ -106,6 +106,8 @@ export interface UpstreamCall {
   readonly run?: string | undefined;
   /** An opaque id of the session, for backends that keep state per session (bash sessions, read versions). */
   readonly scope: string;
+  /** The profiles of the caller, which choose the environment of the server's process. Absent: the server's own. */
+  readonly profiles?: readonly string[];
   readonly signal: CancelSignal;
   /** Milliseconds without an answer until TOOL_TIMEOUT. Progress restarts the count. */
   readonly timeoutMs: number;
@@ -152,6 +154,14 @@ export interface UpstreamCall {
   readonly onTask?: ((note: TaskNote) => void) | undefined;
   /** Gets the params of log messages of the server during this call. */
   readonly onLog?: ((params: JsonDoc<JsonObject>) => void) | undefined;
+}
+
+/** Which sessions use one process of a server. */
+export interface ProcessUsers {
+  /** The only session that it serves. Absent: all of the next line. */
+  readonly session?: string | undefined;
+  /** Returns whether it serves sessions with these profiles. */
+  readonly serves: (profiles: readonly string[]) => boolean;
 }
 
 /** What a server lists besides its tools, by the method without `/list` (MCP 2025-11-25, server features). */
@@ -246,7 +256,10 @@ export interface ServerAdapter {
   /**
    * Returns one of its other lists, as `listTools` does. Empty if the server does not offer it. Absent: it offers none.
    */
-  list?<Kind extends keyof ServerLists>(kind: Kind, signal?: CancelSignal): Promise<ServerLists[Kind]>;
+  list?<Kind extends keyof ServerLists>(
+    kind: Kind,
+    asking?: Partial<Pick<UpstreamCall, 'profiles' | 'signal'>>,
+  ): Promise<ServerLists[Kind]>;
   health(): Health;
   info(): ServerInfo | undefined;
   /**
@@ -270,7 +283,7 @@ export interface ServerAdapter {
   /** Returns why the server accepts no call of this session now, or undefined. It may accept calls of others. */
   refuses?(scope: string): TollgateError | undefined;
   /** Notes the least severe log level that a session wants. Absent: the server sends no log messages. */
-  setLogLevel?(scope: string, level: LogLevel): void;
+  setLogLevel?(level: LogLevel, session: Pick<UpstreamCall, 'scope' | 'profiles'>): void;
   /** Ends the connection and every process behind it. Idempotent. */
   stop(): Promise<void>;
   /** Kills all its processes. Absent if it has none. */
@@ -281,7 +294,7 @@ export interface ServerAdapter {
    * Keeps the server running until this session ends, as long as its profile asks. Of several sessions, the longest
    * lifetime counts. Default: the server's own setting.
    */
-  demand?(scope: string, lifetime?: ServerLifetime): void;
+  demand?(session: Pick<UpstreamCall, 'scope' | 'profiles'>, lifetime?: ServerLifetime): void;
   /** Keeps the server from being ended to free its place for another server while `holds` returns true. */
   holdWhile?(holds: () => boolean): void;
 }

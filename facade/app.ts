@@ -65,9 +65,9 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
     const pool = new ServerPool(limits, {
       host: launchHost(current, shared),
       ...supervision.options(),
-      capabilities: (server, scope) => shared.clients.capabilities(server, scope),
-      prefersSession: (server, scope) => !shared.clients.areStateless(server, scope),
-      onNotice: (server, notice, scope) => shared.clients.note(server, notice, scope),
+      capabilities: (server, users) => shared.clients.capabilities(server, users),
+      prefersSession: (server, users) => !shared.clients.areStateless(server, users),
+      onNotice: (server, notice, users) => shared.clients.note(server, notice, users),
     });
     pools.add(pool);
     return supervised(pool, {
@@ -144,6 +144,7 @@ function answersFor(
     audit,
     consentOf: (server) => consentSummary(server, consents),
     now: Date.now,
+    config: current,
   });
   const close = (): void => {
     store?.close();

@@ -8,8 +8,8 @@ import type { Connection } from '../rpc/connection.ts';
 import { SocketConnection } from '../stdio/socket-connection.ts';
 import { StdioConnection } from '../stdio/stdio-connection.ts';
 import { ConnectionSlots } from './connection-cap.ts';
+import { SeparateProcesses } from './separate-processes.ts';
 import { type ServerSettings, startRefusal } from './server-settings.ts';
-import { SessionProcesses } from './session-processes.ts';
 import type { AdapterOptions } from './supervisor.ts';
 import { UpstreamServer } from './upstream-server.ts';
 import { UpstreamSession } from './upstream-session.ts';
@@ -46,13 +46,11 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const Made = settings.process === 'session' ? SessionProcesses : UpstreamServer;
-    const server = new Made({
-      settings,
-      slots: this.slots,
-      options: this.options,
-      connect: () => connectionTo(settings, this.options),
-    });
+    const { slots, options } = this;
+    const isSeparate = settings.process === 'session' || settings.environments !== undefined;
+    const server = isSeparate
+      ? new SeparateProcesses({ settings, slots, options, connectTo: connectionTo })
+      : new UpstreamServer({ settings, slots, options, connect: () => connectionTo(settings, options) });
     this.servers.set(name, server);
     return server;
   }

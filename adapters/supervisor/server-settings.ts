@@ -11,6 +11,8 @@ export interface ServerSettings {
   readonly command?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
+  /** Profile → variables that differ for its sessions. Sessions with other variables use another process. */
+  readonly environments?: Readonly<Record<string, Readonly<Record<string, string>>>>;
   readonly cwd?: string;
   readonly url?: string;
   /** For `unix`: an absolute path. */

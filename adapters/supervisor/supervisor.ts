@@ -2,7 +2,7 @@
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { type ServerNotice, startFailure } from '../port.ts';
+import { type ProcessUsers, type ServerNotice, startFailure } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { JsonObject } from '../rpc/message-parser.ts';
 import type { ProcessConnectionOptions } from '../stdio/stdio-connection.ts';
@@ -30,17 +30,17 @@ export interface AdapterOptions extends ProcessConnectionOptions {
     list: () => Awaitable<readonly RawTool[]>,
   ) => Awaitable<TollgateError | undefined>;
   /**
-   * Returns the capabilities of clients that a handshake with this server declares. `scope`: the session whose own
-   * process it is; absent if sessions share the server.
+   * Returns the capabilities of clients that a handshake with this server declares. `users`: the sessions that its
+   * process serves; absent: all sessions of the server.
    */
-  readonly capabilities?: (name: string, scope?: string) => JsonObject;
+  readonly capabilities?: (name: string, users?: ProcessUsers) => JsonObject;
   /**
    * Returns true if a session with the server comes first. Absent: a revision without sessions, if the server offers
-   * one. `scope` as above.
+   * one. `users` as above.
    */
-  readonly prefersSession?: (name: string, scope?: string) => boolean;
-  /** Called with what a server says without a request, unless it belongs to one call. `scope` as above. */
-  readonly onNotice?: (name: string, notice: ServerNotice, scope?: string) => void;
+  readonly prefersSession?: (name: string, users?: ProcessUsers) => boolean;
+  /** Called with what a server says without a request, unless it belongs to one call. `users` as above. */
+  readonly onNotice?: (name: string, notice: ServerNotice, users?: ProcessUsers) => void;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

@@ -8,6 +8,7 @@ import {
   type InvalidDefinition,
   LOG_LEVELS,
   type LogLevel,
+  type ProcessUsers,
   refusedState,
   type ServerAdapter,
   type ServerInfo,
@@ -28,11 +29,11 @@ import { pinnedTools } from './tool-list.ts';
 import type { RunningCall, UpstreamSession } from './upstream-session.ts';
 
 /**
- * The dependencies of a server: its settings, the shared slots, and how to create its connections. `scope`: the session
- * whose own process it is.
+ * The dependencies of a server: its settings, the shared slots, and how to create its connections. `users`: the
+ * sessions that its process serves; absent: all sessions of the server.
  */
 export type ServerParts = Pick<SupervisorParts, 'settings' | 'slots' | 'options' | 'connect'> & {
-  readonly scope?: string;
+  readonly users?: ProcessUsers;
 };
 
 const [LIST_PAGE_MS, RETIRE_POLL_MS, LIVENESS_MS, IDLE_MS] = [30_000, 50, 5000, 60_000];
@@ -50,7 +51,7 @@ export class UpstreamServer implements ServerAdapter {
   private readonly logLevels = new Map<string, LogLevel>();
   /** The least severe of them. */
   private logLevel: LogLevel | undefined;
-  private readonly scope: string | undefined;
+  private readonly users: ProcessUsers | undefined;
   /** The other lists, until they may have changed. */
   private readonly lists = new Map<keyof ServerLists, Promise<readonly unknown[]>>();
   private listener: (renewed?: 'renewed') => void = () => {};
@@ -61,8 +62,8 @@ export class UpstreamServer implements ServerAdapter {
   private unfit: readonly InvalidDefinition[] = [];
 
   constructor(parts: ServerParts) {
-    const { settings, options, scope } = parts;
-    [this.name, this.settings, this.options, this.scope] = [settings.name, settings, options, scope];
+    const { settings, options, users } = parts;
+    [this.name, this.settings, this.options, this.users] = [settings.name, settings, options, users];
     this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
       this.supervisor.connector.endIfIdle(),
     );
@@ -74,8 +75,8 @@ export class UpstreamServer implements ServerAdapter {
       isKept: () => this.usage.isKept,
       crashAttribution: this.crashAttribution,
       report: (event, id) => this.report(event, id),
-      capabilities: () => options.capabilities?.(settings.name, scope) ?? {},
-      prefersSession: () => options.prefersSession?.(settings.name, scope) ?? false,
+      capabilities: () => options.capabilities?.(settings.name, users) ?? {},
+      prefersSession: () => options.prefersSession?.(settings.name, users) ?? false,
       onNotice: (notice) => this.passNotice(notice),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
@@ -131,7 +132,10 @@ export class UpstreamServer implements ServerAdapter {
     });
   }
 
-  async list<Kind extends keyof ServerLists>(kind: Kind, signal?: CancelSignal): Promise<ServerLists[Kind]> {
+  async list<Kind extends keyof ServerLists>(
+    kind: Kind,
+    { signal }: { readonly signal?: CancelSignal } = {},
+  ): Promise<ServerLists[Kind]> {
     if (this.halted !== undefined) this.checkHalted();
     const reading = this.lists.get(kind) ?? this.readList(kind);
     return abortable(reading as Promise<ServerLists[Kind]>, signal);
@@ -147,7 +151,7 @@ export class UpstreamServer implements ServerAdapter {
     return reading;
   }
 
-  setLogLevel(scope: string, level: LogLevel): void {
+  setLogLevel(level: LogLevel, { scope }: Pick<UpstreamCall, 'scope' | 'profiles'>): void {
     this.logLevels.set(scope, level);
     this.logLevel = leastSevere(this.logLevels);
     if (this.logLevel !== undefined) this.supervisor.connector.current?.useLogLevel(this.logLevel);
@@ -158,7 +162,7 @@ export class UpstreamServer implements ServerAdapter {
       if (notice.list === 'resources') this.lists.delete('resources/templates');
       this.lists.delete(notice.list);
     }
-    this.options.onNotice?.(this.name, notice, this.scope);
+    this.options.onNotice?.(this.name, notice, this.users);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
@@ -240,7 +244,7 @@ export class UpstreamServer implements ServerAdapter {
     this.usage.holds = holds;
   }
 
-  demand(scope: string, lifetime?: ServerLifetime): void {
+  demand({ scope }: Pick<UpstreamCall, 'scope' | 'profiles'>, lifetime?: ServerLifetime): void {
     this.usage.demand(scope, lifetime);
   }
 

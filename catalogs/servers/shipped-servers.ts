@@ -22,6 +22,13 @@ const SERVER = {
   description: 'Name of a server, as list_mcp_servers shows it.',
 } as const;
 
+/**
+ * A name or an address. An owner may copy it into a command, so it has no character that a shell interprets, no user,
+ * no query and no leading hyphen.
+ */
+const PROPOSED_SERVICE =
+  '^(?:[a-z][a-z0-9-]{0,63}|https://[a-z0-9][a-z0-9.-]{0,100}(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,90})?)$';
+
 /** No argument selects whose data is searched. Tollgate takes that from the caller's identity. */
 const SEARCH = {
   type: 'object',
@@ -106,12 +113,37 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
       additionalProperties: false,
     },
   },
+  {
+    name: 'propose_server',
+    description:
+      'Propose a service that a person may connect, if your task needs one that no tool of yours reaches. ' +
+      'Nothing is installed, contacted or changed. At most three proposals wait at a time.',
+    inputSchema: {
+      type: 'object',
+      properties: {
+        service: {
+          type: 'string',
+          maxLength: 200,
+          pattern: PROPOSED_SERVICE,
+          description: 'A well-known service such as "github", or the https address of an MCP server, without a query.',
+        },
+        reason: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 500,
+          description: 'What you need it for, in one or two sentences. A person reads it.',
+        },
+      },
+      required: ['service', 'reason'],
+      additionalProperties: false,
+    },
+  },
 ];
 
 /** The internal servers by name. The names are reserved. A caller sees a server only if a profile lists it. */
 export const SHIPPED: ReadonlyMap<string, ShippedServer> = new Map([
   [KNOWLEDGE, shipped(KNOWLEDGE_TOOLS, {})],
-  [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive' })],
+  [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive', propose_server: 'write' })],
   [PROMPTS, shipped([], {})],
 ]);
 

@@ -119,6 +119,7 @@ function send(
     args: destination.args,
     id: caller.decision,
     scope: caller.session.id,
+    profiles: caller.principal.profiles,
     run: caller.run,
     signal: request.signal,
     timeoutMs: limits.timeoutMs,

@@ -120,7 +120,7 @@ class ReferenceChecker {
             'names are lower-case letters, digits and hyphens, and begin with a letter; rename it',
         );
       (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
-      for (const key of ['lifetimes', 'starts'] as const)
+      for (const key of ['lifetimes', 'starts', 'env'] as const)
         for (const server of Object.keys(profile[key] ?? {})) this.#server(server, [...path, key, server]);
       this.budgets(profile.budgets, [...path, 'budgets']);
       this.schemaProfile(profile.schemaProfile, [...path, 'schemaProfile']);

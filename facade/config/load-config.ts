@@ -17,7 +17,7 @@ import { readText, realPath } from './reading/text-files.ts';
 import { fillVariables } from './reading/variable-fields.ts';
 import type { Variables } from './reading/variable-substitution.ts';
 import { readYaml, type YamlFile } from './reading/yaml-document.ts';
-import { buildServers } from './servers/configured-servers.ts';
+import { addEnvironments, buildServers } from './servers/configured-servers.ts';
 import { checkPrograms, writableFolders } from './servers/helper-program-settings.ts';
 import { addUndefined, includeRegistered, includeServers } from './servers/included-servers.ts';
 import { NO_OTHER_WORKSPACES, placeOtherWorkspaces } from './servers/other-workspaces.ts';
@@ -337,6 +337,7 @@ class Loader {
           `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`,
         );
     }
+    addEnvironments(servers, written.profiles ?? {}, { report: this.#report, raw: this.#raw, secrets: this.#secrets });
     this.#checkKeepAlive(servers, written.limits?.connections ?? this.#limits.connections);
     const joined = registrations.valid
       .filter(({ name, client }) => servers.get(name)?.source === client.file)

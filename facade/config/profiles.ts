@@ -72,10 +72,13 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
   return { ...written, when: written.when ?? {} };
 }
 
-/** `joined`: servers that name this profile themselves. All of their tools are shown, unless `expose` lists some. */
+/**
+ * `env` is a part of the servers (see addEnvironments). `joined`: servers that name this profile themselves. All of
+ * their tools are shown, unless `expose` lists some.
+ */
 function buildProfile(
   name: string,
-  written: WrittenProfile,
+  { env: _, ...written }: WrittenProfile,
   { base, joined }: { readonly base: WrittenExpose | undefined; readonly joined: readonly string[] },
 ): ProfileConfig {
   const { host = false } = written;

@@ -717,6 +717,18 @@ export interface WrittenProfile {
     /** Like start of the server. */
     readonly [k: string]: 'lazy' | 'eager';
   };
+  /**
+   * Variables of servers for sessions of this profile, by server. They are added to those of the server and
+   * replace equal names. Such sessions use a process of their own, which no session with other variables
+   * shares.
+   */
+  readonly env?: {
+    /** Like env of the server. */
+    readonly [k: string]: {
+      /** A value; quote numbers and true. */
+      readonly [k: string]: string;
+    };
+  };
   /** Like schemaProfile of the file. */
   readonly schemaProfile?: string;
   /**

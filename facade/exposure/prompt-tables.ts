@@ -124,6 +124,7 @@ export class PromptTables {
       servers,
       kind: 'prompts',
       redactor,
+      profiles: principal.profiles,
       ...(signal !== undefined && { signal }),
       admits: ({ name }, definition) => approved(name)?.some((one) => isDeepStrictEqual(one, definition)) ?? true,
     });

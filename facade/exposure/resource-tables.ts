@@ -17,7 +17,7 @@ import { Spills } from '../output/spills.ts';
 import type { Catalog } from './catalog.ts';
 import { type ExposedTool, HiddenBy } from './exposed-tool.ts';
 import type { ServedServer } from './served-server.ts';
-import { listDecisions, listedText, readDefinitions } from './server-definitions.ts';
+import { type DefinitionRequest, listDecisions, listedText, readDefinitions } from './server-definitions.ts';
 
 /** The lists of resources, by the method without `/list`. */
 export type ResourceList = 'resources' | 'resources/templates';
@@ -112,15 +112,16 @@ export class ResourceTables {
     if (view.unlisted !== undefined) throw view.unlisted;
     const { exposed } = view.off === undefined ? await this.#tableOf(principal, view) : { exposed: new Map() };
     const servers = [...(exposed as ResourceTable['exposed']).values()].map(({ server }) => server);
+    const asking = { profiles: principal.profiles, signal: from.signal };
     const texts =
       kind === 'resources'
-        ? (await this.#read('resources', servers, from.signal))
+        ? (await this.#read('resources', servers, asking))
             .filter(({ served, definition }) => !this.#isForeign(served, definition.uri))
             .map(({ served, definition, source }) => {
               const verdict = exposed.get(served.name)?.decision?.verdict ?? 'maybe';
               return listedText({ ...definition, uri: shownUri(served, definition.uri) }, { verdict, source });
             })
-        : (await this.#read('resources/templates', servers, from.signal))
+        : (await this.#read('resources/templates', servers, asking))
             .filter(({ served, definition }) => !this.#isForeign(served, definition.uriTemplate))
             .map(({ served, definition, source }) => {
               const shown = { ...definition, uriTemplate: shownUri(served, definition.uriTemplate) };
@@ -136,11 +137,15 @@ export class ResourceTables {
     return exposedResources(server, { maxBytes: this.#parts.maxArgBytes(principal) });
   }
 
-  #read<Kind extends ResourceList>(kind: Kind, servers: readonly ServedServer[], signal: CancelSignal) {
+  #read<Kind extends ResourceList>(
+    kind: Kind,
+    servers: readonly ServedServer[],
+    asking: Pick<DefinitionRequest<Kind>, 'profiles' | 'signal'>,
+  ) {
     const { redactor, approved } = this.#parts;
     const admits = ({ name }: ServedServer, definition: ServerLists[Kind][number]): boolean =>
       kind === 'resources' || (approved(name)?.some((one) => isDeepStrictEqual(one, definition)) ?? true);
-    return readDefinitions({ servers, kind, redactor, signal, admits });
+    return readDefinitions({ servers, kind, redactor, admits, ...asking });
   }
 
   /** A server with its own URIs could list one that looks like a URI of another server, or like a spill. */

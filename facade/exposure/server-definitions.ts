@@ -32,6 +32,8 @@ export interface DefinitionRequest<Kind extends keyof ServerLists> {
   readonly servers: readonly ServedServer[];
   readonly kind: Kind;
   readonly redactor: Redactor;
+  /** The profiles of the caller: a process with another environment may list other resources. */
+  readonly profiles: readonly string[];
   readonly signal?: CancelSignal;
   /** Returns false for a definition that is left out. Absent: all are shown. */
   readonly admits?: (served: ServedServer, definition: ServerLists[Kind][number]) => boolean;
@@ -45,12 +47,14 @@ export async function readDefinitions<Kind extends keyof ServerLists>({
   servers,
   kind,
   redactor,
+  profiles,
   signal,
   admits,
 }: DefinitionRequest<Kind>): Promise<readonly ShownDefinition<Kind>[]> {
   const lists = await Promise.all(
     servers.map(async (served) => {
-      const reading = served.adapter.list?.(kind, signal) ?? Promise.resolve([] as unknown as ServerLists[Kind]);
+      const asking = { profiles, ...(signal !== undefined && { signal }) };
+      const reading = served.adapter.list?.(kind, asking) ?? Promise.resolve([] as unknown as ServerLists[Kind]);
       const list = await within(reading, LIST_WAIT_MS).catch((thrown: unknown) => {
         if (asTollgateError(thrown).code === 'CANCELLED') throw thrown;
         return [] as unknown as ServerLists[Kind];

@@ -1,14 +1,17 @@
 /**
- * Answers the management tools (HA-20): describes the servers of the caller's profiles in Tollgate's own words. It
- * gives no access, and does not tell how a server is run.
+ * Answers the management tools (HA-20): describes the servers of the caller's profiles in Tollgate's own words, and
+ * stores requests for an owner. It gives no access, and does not tell how a server is run.
  */
 import { randomUUID } from 'node:crypto';
 import type { CallerIdentity, InProcessAnswer, UpstreamCall, VisibleServer } from '../../adapters/port.ts';
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { knownNames } from '../../catalogs/servers/known-server.ts';
 import { MANAGEMENT } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
+import type { Config } from '../config/config.ts';
 import type { ConsentLabel, ConsentSummary } from '../consent/servers/consent-summary.ts';
 import type { State } from '../state/state-port.ts';
+import { type ConnectionProposal, isConnected, propose, proposedName } from './connection-proposals.ts';
 import { noteRequest } from './enable-requests.ts';
 
 /** The objects that answers are made from. */
@@ -18,12 +21,16 @@ export interface ManagementParts {
   /** Throws STATE_FAILED. */
   readonly consentOf: (server: string) => Promise<ConsentSummary>;
   readonly now: () => number;
+  /** The configuration in force. */
+  readonly config: () => Pick<Config, 'servers'>;
 }
 
-/** Answers a call of one of the three tools. Throws ARGS_INVALID for an unknown server, and for one of others. */
+/** Answers a call of one of the tools. Throws ARGS_INVALID for an unknown server, and for one of others. */
 export function createManagement(parts: ManagementParts): (call: UpstreamCall) => Promise<InProcessAnswer> {
   return async ({ tool, args, identity }) => {
     if (identity === undefined) throw new TollgateError('INTERNAL');
+    if (tool === 'propose_server')
+      return proposeService(parts, identity, args.value as Pick<ConnectionProposal, 'service' | 'reason'>);
     const { action, server } = args.value as { readonly action?: string; readonly server?: string };
     if (tool === 'list_mcp_servers') return list(parts, identity);
     if (tool === 'mcp_server_info') return describe(parts, find(identity, server));
@@ -112,6 +119,44 @@ async function enable(
     text:
       `A person decides about ${name}. Your request is stored; nothing has changed. ` +
       `Tell the user to run \`tollgate ${command} ${name}\`, and continue without it.`,
+  };
+}
+
+/** Stores a proposal. What it names is neither looked up nor contacted. */
+async function proposeService(
+  { state, audit, now, config }: ManagementParts,
+  { principal }: CallerIdentity,
+  { service, reason }: Pick<ConnectionProposal, 'service' | 'reason'>,
+): Promise<InProcessAnswer> {
+  const isAddress = service.startsWith('https://');
+  if (!isAddress && !knownNames().includes(service))
+    throw new TollgateError('ARGS_INVALID', {
+      detail: `Tollgate knows no service "${service}".`,
+      next: 'Give the https address of its MCP server.',
+    });
+  const isAnswered = (one: string): boolean => isConnected(config(), one);
+  if (isAnswered(service))
+    return { text: `${service} is connected already. If you do not see its tools, they are not meant for you.` };
+  const answer = await propose(state, { principal, service, reason, since: now() }, isAnswered);
+  const { declined } = answer.proposal;
+  if (declined !== undefined) {
+    const why = declined.reason === undefined ? '' : `: ${JSON.stringify(declined.reason)}`;
+    return { text: `A person has declined ${service}${why}. Do not propose it again; continue without it.` };
+  }
+  if (answer.isNew)
+    audit.append({
+      type: 'approval',
+      event: 'service-proposed',
+      id: answer.proposal.id,
+      outcome: 'ask',
+      principal,
+      server: proposedName(service),
+    });
+  const what = answer.isNew ? 'Your proposal is stored' : 'Your proposal waits already';
+  return {
+    text:
+      `${what}; nothing was installed, contacted or changed. A person decides about ${service}. ` +
+      'Tell the user to run `tollgate approvals list`, and continue without it.',
   };
 }
 

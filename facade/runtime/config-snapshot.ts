@@ -271,7 +271,9 @@ export class Snapshot {
   /** Tells the servers of a session how long the session needs them (CY-23). */
   demand({ id, principal }: OpenSession): void {
     const { lifetimes } = mergeProfiles(this.config, principal.profiles);
-    for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
+    const session = { scope: id, profiles: principal.profiles };
+    for (const name of this.serversOf(principal))
+      this.catalog.servers.get(name)?.adapter.demand?.(session, lifetimes[name]);
   }
 
   /** Returns the servers that start with a session, if they may start. Throws STATE_FAILED. */

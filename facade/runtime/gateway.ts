@@ -208,7 +208,10 @@ export class Gateway implements Facade {
   setLogLevel(session: Session, level: LogLevel): void {
     session.logLevel = level;
     for (const name of this.#snapshot.serversOf(session.principal))
-      this.#snapshot.catalog.servers.get(name)?.adapter.setLogLevel?.(session.id, level);
+      this.#snapshot.catalog.servers.get(name)?.adapter.setLogLevel?.(level, {
+        scope: session.id,
+        profiles: session.principal.profiles,
+      });
   }
 
   capabilities({ principal }: Session): JsonObject {

@@ -1,5 +1,5 @@
 /** The clients of open sessions, as servers see them: what they support, and what they are told without a request. */
-import type { ServerNotice } from '../../adapters/port.ts';
+import type { ProcessUsers, ServerNotice } from '../../adapters/port.ts';
 import { isObject, type JsonObject } from '../../adapters/rpc/wire-message.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { OpenSession } from '../call/identify.ts';
@@ -43,12 +43,13 @@ export class SessionClients {
 
   /**
    * Returns the capabilities that a handshake with a server declares: what the configuration opens to it and a client
-   * of it supports. `scope`: the only session that it serves. Without any session, all that the configuration opens.
+   * of it supports. `users`: the sessions that the process serves. Without any session, all that the configuration
+   * opens.
    */
-  capabilities(server: string, scope?: string): JsonObject {
+  capabilities(server: string, users?: ProcessUsers): JsonObject {
     const asks = this.#facade?.asksOf(server) ?? [];
     if (asks.length === 0) return {};
-    const clients = this.#sessionsOf(server).filter(({ id }) => scope === undefined || id === scope);
+    const clients = this.#sessionsOf(server, users);
     const declared = asks.flatMap((kind) => {
       const values = clients.map(({ client }) => client[kind]).filter(isObject);
       if (clients.length > 0 && values.length === 0) return [];
@@ -61,27 +62,32 @@ export class SessionClients {
    * Returns true if all clients of a server speak a revision without sessions, so that the server is asked for it
    * first. Otherwise a session passes on more of what the others do.
    */
-  areStateless(server: string, scope?: string): boolean {
-    const clients = this.#sessionsOf(server).filter(({ id }) => scope === undefined || id === scope);
+  areStateless(server: string, users?: ProcessUsers): boolean {
+    const clients = this.#sessionsOf(server, users);
     return clients.length > 0 && clients.every(({ isStateless }) => isStateless === true);
   }
 
-  /** Passes on what a server says, to the sessions that it concerns. `scope`: the only session of the process. */
-  note(server: string, notice: ServerNotice, scope?: string): void {
+  /** Passes on what a server says, to those of the process's sessions that it concerns. */
+  note(server: string, notice: ServerNotice, users?: ProcessUsers): void {
+    const only = users?.session;
     if (notice.notice === 'log')
-      return this.#log(server, scope === undefined ? notice : { ...notice, sessions: [scope] });
-    for (const session of this.#sessionsOf(server)) {
-      if (scope !== undefined && session.id !== scope) continue;
+      return this.#log(server, only === undefined ? notice : { ...notice, sessions: [only] });
+    for (const session of this.#sessionsOf(server, users)) {
       if (notice.notice === 'changed')
         this.#facade?.tell({ method: `notifications/${notice.list}/list_changed` }, session);
       else if (session.subscribed.has(subscriptionKey(server, notice.uri))) this.#update(server, notice.uri, session);
     }
   }
 
-  #sessionsOf(server: string): readonly OpenSession[] {
+  #sessionsOf(server: string, users?: ProcessUsers): readonly OpenSession[] {
     const facade = this.#facade;
     if (facade === undefined) return [];
-    return [...facade.sessions].filter(({ principal }) => facade.serversOf(principal).includes(server));
+    return [...facade.sessions].filter(
+      ({ id, principal }) =>
+        facade.serversOf(principal).includes(server) &&
+        (users?.session === undefined || users.session === id) &&
+        users?.serves(principal.profiles) !== false,
+    );
   }
 
   /** Messages while calls of several sessions run belong to no one of them, and could tell one about another. */

@@ -14,8 +14,14 @@ export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string,
 }
 
 /** Returns the names of the secrets that one server uses. */
-function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
-  const texts = [...Object.values(env), ...Object.values(headers), ...Object.values(signInSecrets(oauth))];
+function secretsOf({
+  env,
+  environments = {},
+  headers,
+  oauth,
+}: Pick<ServerConfig, 'env' | 'environments' | 'headers' | 'oauth'>): ReadonlySet<string> {
+  const values = [env, ...Object.values(environments), headers, signInSecrets(oauth)];
+  const texts = values.flatMap((one) => Object.values(one));
   return new Set(texts.flatMap((text) => [...secretsIn(text)]));
 }
 

@@ -106,6 +106,7 @@ profiles:
         concurrent: 2, timeoutMs: 5000}
     lifetimes: {web: ephemeral}
     starts: {web: eager}
+    env: {files: {LEVEL: info, GH_TOKEN: '\${env:GH_TOKEN}'}}
     schemaProfile: flat
     plan: true
     approvals: caller

@@ -17,6 +17,7 @@ const NAMED = new Set([
   'profiles',
   'secretSources',
   'env',
+  'environments',
   'headers',
   'filled',
   'pins',
@@ -64,7 +65,9 @@ function membersOf(value: unknown, at: string, found: Map<string, string>): Map<
   if (typeof value !== 'object' || value === null) return found;
   for (const [key, inner] of value instanceof Map ? value.entries() : Object.entries(value)) {
     const name = String(key);
-    const isName = Array.isArray(value) || value instanceof Map || NAMED.has(at.split('.').at(-1) ?? '');
+    // Under environments, people choose the keys of two levels: profiles and variables.
+    const parent = at.endsWith('.environments.*') ? 'environments' : (at.split('.').at(-1) ?? '');
+    const isName = Array.isArray(value) || value instanceof Map || NAMED.has(parent);
     if (!isName && !found.has(name)) found.set(name, `${at}.${name}`);
     if (isName || !APART.has(name)) membersOf(inner, isName ? `${at}.*` : `${at}.${name}`, found);
   }

@@ -96,6 +96,20 @@ describe('connecting a known server' + verifies('PF-11', 'HA-29'), () => {
     ).toEqual(['API-get-self', 'API-post-page']);
   });
 
+  it('makes one harmless call with --test, and shows its answer' + verifies('PF-18', 'FH-56'), async () => {
+    await connectFully('notion', ...GIVEN);
+    const { data } = await json('notion', '--yes');
+    const hashes = [data.start.hash, data.tools?.hash ?? ''];
+    const { code, err, out } = await connect('notion', '--yes', '--test', '--approve', ...hashes);
+    expect([code, err]).toEqual([EXIT.ok, expect.stringMatching(/notion_API-get-self answered:\n {4}token of 40: /)]);
+    expect(err + out).not.toContain(TOKEN);
+    const { out: log } = await place.run(['audit', 'export']);
+    expect(log).toMatch(/"type":"outcome".*"API-get-self"|"API-get-self".*"type":"outcome"/);
+    const again = await connect('notion', '--yes', '--test', '--json', '--approve', ...hashes);
+    expect(dataOf(again.out)).toMatchObject({ test: { tool: 'notion_API-get-self', arguments: {}, ok: true } });
+    expect((await connect('notion', '--yes', '--approve', ...hashes)).err).not.toContain('answered');
+  });
+
   it('attack, a linked folder: does not write through a link that a cloned project contains', async () => {
     const elsewhere = path.join(place.project.root, 'elsewhere');
     mkdirSync(elsewhere);

@@ -320,6 +320,26 @@ describe('approve without a terminal', () => {
     expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
 
+  it('shows variables of profiles without their values, and what they name' + verifies('FH-51', 'FH-52'), async () => {
+    project.write('team.mjs', '');
+    const env = `{API_KEY: "\${secret:team}", PLAIN: ${SECRET}, EDITOR: "\${env:PLACE}", LOADED: team.mjs}`;
+    const profiles = `profiles: {team: {servers: [one], env: {one: ${env}}}}\n`;
+    project.write('tollgate.yaml', yaml('x').replace(/profiles:.*\n/, profiles));
+    const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: SECRET } });
+    expect(out).toContain(`  env      API_KEY = *** (secret team)  (profile team)
+  env      PLAIN = ***  (profile team)
+  env      EDITOR = "\${env:PLACE}"  (names its settings or programs)  (profile team)
+  env      LOADED = ***  (profile team)
+  script   "${path.join(project.folder, 'team.mjs')}"
+`);
+    const json = (await cli(project, ['approve', 'one', '--json'], { env: { PLACE: SECRET } })).out;
+    expect(JSON.parse(json)).toMatchObject({ start: { facts: { environments: { team: { env: { PLAIN: '***' } } } } } });
+    expect([out, json].join('')).not.toContain(SECRET);
+    expect((await cli(project, ['check'], { env: { PLACE: SECRET } })).err).toContain(
+      'secret team is missing, and one',
+    );
+  });
+
   it(
     'shows *** for values of env of any length, and marks a reference to a secret' + verifies('HA-16', 'HA-24'),
     async () => {

@@ -84,7 +84,13 @@ describe('an internal server that needs the identity of its caller', () => {
     });
     expect(() => knowledge(CALL)).toThrow(expect.objectContaining({ code: 'INTERNAL' }) as Error);
     const unused = (): never => expect.fail('it was called');
-    const management = createManagement({ state: {} as never, audit: {} as never, consentOf: unused, now: unused });
+    const management = createManagement({
+      state: {} as never,
+      audit: {} as never,
+      consentOf: unused,
+      now: unused,
+      config: unused,
+    });
     await expect(management(CALL)).rejects.toMatchObject({ code: 'INTERNAL' });
   });
 

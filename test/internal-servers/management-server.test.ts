@@ -70,7 +70,7 @@ describe('the management tools that show servers' + verifies('HA-20'), () => {
     expect(lines).toEqual([
       `stories: healthy, consent any tools, tools that you can see: ${count}`,
       'waiting: not approved, consent unapproved, tools that you can see: 0',
-      'tollgate: healthy, consent not needed, tools that you can see: 3',
+      'tollgate: healthy, consent not needed, tools that you can see: 4',
       'workspace: idle, consent not needed, tools that you can see: 1',
     ]);
   });

@@ -154,8 +154,8 @@ describe('an ephemeral server', () => {
 
   it('stays while a session demands keep-alive' + verifies('CY-23'), async () => {
     const bench = start('ok', { lifetime: 'ephemeral' }, { idleMs: 100 });
-    bench.server.demand?.('a', 'keep-alive');
-    bench.server.demand?.('b');
+    bench.server.demand?.({ scope: 'a' }, 'keep-alive');
+    bench.server.demand?.({ scope: 'b' });
     const pid = await pidOf(bench);
     await sleep(300);
     expect(await pidOf(bench)).toBe(pid);

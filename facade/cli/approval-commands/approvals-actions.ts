@@ -16,6 +16,12 @@ import {
   type StoredApproval,
 } from '../../consent/approvals/call-approval.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
+import {
+  type ConnectionProposal,
+  declineProposal,
+  openProposals,
+  proposedName,
+} from '../../internal-servers/connection-proposals.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
 import type { State } from '../../state/state-port.ts';
@@ -25,7 +31,15 @@ import { withDecisions } from '../command-state.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
-import { APPROVAL_COLUMNS, approvalData, approvalRow } from './approval-view.ts';
+import {
+  APPROVAL_COLUMNS,
+  approvalData,
+  approvalRow,
+  findProposal,
+  notByApproval,
+  proposalData,
+  proposalText,
+} from './approval-view.ts';
 
 /** The least number of digits of the binding that `--yes` must name. */
 const MIN_HASH = 12;
@@ -34,23 +48,28 @@ const OWN = 'Approve it at a terminal, or let another owner approve it with --as
 
 /** Prints the requests that wait and those that were decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalList(options: OwnerOptions, io: Io): Promise<number> {
-  return withApprovals(options, io, async ({ store, record, redactor, now, state }) => {
+  return withApprovals(options, io, async ({ config, store, record, redactor, now, state }) => {
     const awaited = await awaitedRequests(state);
     const items = (await store.sweep(now, (item) => record(approvalEntry(item, 'expired')))).map(({ item }) => item);
     const pending = items.filter((item) => item.state === 'pending').length;
+    const proposals = openProposals(state, config);
     printList(
       { io, options },
       {
-        data: { approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: awaited.has(item.id) })) },
+        data: {
+          approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: awaited.has(item.id) })),
+          proposals: proposals.map((one) => proposalData(one, redactor)),
+        },
         columns: APPROVAL_COLUMNS,
         rows: items.map((item) => approvalRow(item, { redactor, awaited, now })),
-        empty: 'Nothing waits for approval.',
+        empty: proposals.length === 0 ? 'Nothing waits for approval.' : 'No call waits for approval.',
         summary:
           pending === 0
             ? 'Nothing waits for a decision.'
             : `${plural(pending, 'request')} to decide. Read one completely: tollgate approvals show ID`,
       },
     );
+    if (options.json !== true) for (const one of proposals) io.stdout(inRows(io, proposalText(one, { redactor, now })));
     return EXIT.ok;
   });
 }
@@ -63,7 +82,15 @@ export async function runApprovalShow(
   options: OwnerOptions & { readonly id: string; readonly all?: true },
   io: Io,
 ): Promise<number> {
-  return withApprovals(options, io, async ({ store, redactor, now }) => {
+  return withApprovals(options, io, async ({ config, state, store, redactor, now }) => {
+    const proposal = findProposal(openProposals(state, config), options.id);
+    if (proposal !== undefined) {
+      const view = { redactor, now };
+      io.stdout(
+        options.json === true ? json(proposalData(proposal, redactor)) : inRows(io, proposalText(proposal, view)),
+      );
+      return EXIT.ok;
+    }
     const { item } = await findOne(store, options.id, now);
     io.stdout(
       options.json === true
@@ -82,6 +109,8 @@ export async function runApprovalShow(
  */
 export async function runApproveCall(options: VerdictOptions, io: Io): Promise<number> {
   return withApprovals(options, io, async ({ config, store, redactor, now, decider, state }) => {
+    const proposal = findProposal(openProposals(state, config), options.id);
+    if (proposal !== undefined) throw notByApproval(proposal);
     const stored = await findOne(store, options.id, now);
     const { item } = stored;
     refuseOver(item);
@@ -123,7 +152,9 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
  * `runApproveCall`.
  */
 export async function runDeny(options: VerdictOptions, io: Io): Promise<number> {
-  return withApprovals(options, io, async ({ config, store, redactor, now, decider }) => {
+  return withApprovals(options, io, async ({ config, state, store, redactor, now, decider }) => {
+    const proposal = findProposal(openProposals(state, config), options.id);
+    if (proposal !== undefined) return decline(proposal, { options, state, decider }, io);
     const stored = await findOne(store, options.id, now);
     const denied = await denyRequest(store, stored, {
       ...decider,
@@ -137,6 +168,33 @@ export async function runDeny(options: VerdictOptions, io: Io): Promise<number> 
     printResult({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
     return EXIT.ok;
   });
+}
+
+/** Records the decision first: what cannot be recorded is not declined. */
+async function decline(
+  proposal: ConnectionProposal,
+  { options, state, decider }: { readonly options: VerdictOptions } & Pick<ApprovalContext, 'state' | 'decider'>,
+  io: Io,
+): Promise<number> {
+  const { id, principal, service } = proposal;
+  const { by, now, record } = decider;
+  record({
+    type: 'approval',
+    event: 'proposal-declined',
+    id,
+    outcome: 'deny',
+    principal,
+    server: proposedName(service),
+    by,
+  });
+  const { reason } = options;
+  await declineProposal(state, proposal, { by, at: now, ...(reason !== undefined && { reason }) });
+  printResult(
+    { io, options },
+    { id, service, state: 'declined' },
+    `Declined: ${service} is not proposed again by ${principal.id}.`,
+  );
+  return EXIT.ok;
 }
 
 /** What each of these commands works with. */

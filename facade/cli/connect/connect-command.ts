@@ -41,6 +41,7 @@ import type { ConnectionDraft } from './connection-draft.ts';
 import { connectedNames, readJournal, readServerFile } from './connection-journal.ts';
 import { carryOut, type Done, installWorldOf, serverFileText, takeBack, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
+import { offerTrial } from './trial-call.ts';
 
 /** One run. */
 interface Run {
@@ -57,7 +58,8 @@ interface Connecting {
 }
 
 /**
- * Connects a service. Exit code 7 if only its approval is missing, 5 if the probe failed. Throws USAGE, IDENTITY,
+ * Connects a service. Exit code 7 if only its approval is missing, 5 if the probe failed, 6 if the
+ * test call failed. Throws USAGE, IDENTITY,
  * CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED, and then has changed nothing.
  */
 export async function runConnect(
@@ -178,13 +180,18 @@ async function finish(run: Run, draft: ConnectionDraft, done: Done): Promise<num
   const consented = await approveConnected(draft, run);
   const approved = consented.code === EXIT.ok;
   const reach = approved ? await reachOf(name, run) : undefined;
-  if (options.json === true)
-    io.stdout(json({ server: name, ...done, approved, ...consented, ...(reach !== undefined && { reach }) }));
-  else if (reach === undefined) io.stderr(unapprovedText(run, draft, consented));
+  if (options.json === true) {
+    const test = approved ? await offerTrial(name, run) : undefined;
+    const more = { ...(reach !== undefined && { reach }), ...(test !== undefined && { test: test.data }) };
+    io.stdout(json({ server: name, ...done, approved, ...consented, ...more }));
+    return test?.code ?? consented.code;
+  }
+  if (reach === undefined) io.stderr(unapprovedText(run, draft, consented));
   else {
     const labels = (entry.labels ?? []).join(', ');
     const summary = `Connected: ${title} is the server ${name}. Its results are labelled ${labels}.`;
     io.stderr([summary, ...reachLines(name, reach)].map((line) => `${printable(line)}\n`).join(''));
+    return (await offerTrial(name, run))?.code ?? consented.code;
   }
   return consented.code;
 }

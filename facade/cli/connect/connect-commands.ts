@@ -28,6 +28,7 @@ export const CONNECT: CommandDefinition = {
     ),
     new Option('--address <ip>', 'for a service by address: its private address'),
     new Option('--approve <hashes...>', 'approve without a terminal: the start hash, then the tools hash'),
+    new Option('--test', 'after the approval, make one harmless call without asking'),
     new Option('--dry-run', 'show what would be done'),
     new Option('--yes', 'do it without asking'),
     new Option('--undo', 'undo what connect did'),

@@ -18,6 +18,8 @@ export interface ConnectOptions extends CommonOptions, ConnectRequest {
   readonly credential?: readonly string[];
   /** Hashes of what is approved, as `approve --yes` takes them. */
   readonly approve?: readonly string[];
+  /** Make one harmless call after the approval, without a question. */
+  readonly test?: true;
 }
 
 /** The result of the approval. */

@@ -71,7 +71,16 @@ function showStart(dialogue: ConsentDialogue, start: StartReview): void {
     approved: approved !== undefined,
     changed,
     remarks,
-    facts: { ...facts, env: masked(facts.env), headers: masked(facts.headers) },
+    facts: {
+      ...facts,
+      env: masked(facts.env),
+      headers: masked(facts.headers),
+      ...(facts.environments !== undefined && {
+        environments: Object.fromEntries(
+          Object.entries(facts.environments).map(([profile, one]) => [profile, { ...one, env: masked(one.env) }]),
+        ),
+      }),
+    },
   };
   print(dialogue, startScreen(server, start));
   checkHash(dialogue, { named: options.yes?.[0], actual: hash, what: 'start' });

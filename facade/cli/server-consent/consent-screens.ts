@@ -5,7 +5,6 @@
 import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
 import type { ServerConfig } from '../../config/config.ts';
-import type { OutsideValues } from '../../config/reading/outside-values.ts';
 import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
 import type { StartFacts } from '../../consent/servers/start-facts.ts';
@@ -35,11 +34,17 @@ export function startScreen(
       : program === undefined
         ? ['  program  not found']
         : [`  program  ${quoted(program.path)}`, `  sha256   ${program.sha256}`]),
-    ...scripts.flatMap(({ path, sha256 }) => [`  script   ${quoted(path)}`, `  sha256   ${sha256}`]),
+    ...scriptRows(scripts),
     ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
     ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
-    ...maskedRows('env', server.env, server.filled),
+    ...maskedRows('env', server.env, (name) => server.filled?.[`env.${name}`]),
+    ...Object.entries(server.environments ?? {}).flatMap(([profile, env]) =>
+      maskedRows('env', env, (name) => server.filled?.[`environments.${profile}.${name}`]).map(
+        (row) => `${row}  (profile ${profile})`,
+      ),
+    ),
+    ...scriptRows(newScripts(facts)),
     ...maskedRows('header', server.headers),
     ...Object.keys(server.secretSources ?? {}).map(
       (name) => `  secret   ${printable(name)} comes from ${sourceText(server.secretSources?.[name])}`,
@@ -93,16 +98,27 @@ export function quoted(text: string): string {
   return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
 }
 
+function scriptRows(scripts: NonNullable<StartFacts['scripts']>): readonly string[] {
+  return scripts.flatMap(({ path, sha256 }) => [`  script   ${quoted(path)}`, `  sha256   ${sha256}`]);
+}
+
+/** Returns the files that only the variables of profiles make the program load. */
+function newScripts({ scripts = [], environments = {} }: StartFacts): NonNullable<StartFacts['scripts']> {
+  const known = new Set(scripts.map(({ path }) => path));
+  const all = Object.values(environments).flatMap((one) => one.scripts ?? []);
+  return [...new Map(all.map((one) => [one.path, one])).values()].filter(({ path }) => !known.has(path));
+}
+
 function maskedRows(
   kind: string,
   values: Readonly<Record<string, string>>,
-  filled: OutsideValues = {},
+  written: (name: string) => string | undefined = () => undefined,
 ): readonly string[] {
   return Object.entries(values).map(([name, value]) => {
     const secrets = [...secretsIn(value)];
     const row = `  ${kind.padEnd(8)} ${printable(name)} =`;
     if (kind === 'env' && isConfigVariable(name) && secrets.length === 0)
-      return `${row} ${quoted(filled[`env.${name}`] ?? value)}  (names its settings or programs)`;
+      return `${row} ${quoted(written(name) ?? value)}  (names its settings or programs)`;
     const isWhole = value === `\${secret:${secrets[0]}}`;
     return `${row} ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
   });

@@ -3,7 +3,7 @@ import type { WrittenServer } from '../written-config.ts';
 
 /**
  * Texts as they are written, before variables were filled in, by their place: `args.0`, `env.TOKEN`, `headers.X-Key`,
- * `url`.
+ * `url`, `environments.PROFILE.TOKEN`.
  */
 export type OutsideValues = Readonly<Record<string, string>>;
 

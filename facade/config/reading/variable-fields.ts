@@ -44,6 +44,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['servers', '*', 'sandbox', 'image'],
   ['bash', 'filesystem', '*', '*'],
   ['expose', 'tools', '*', 'pins', '**'],
+  ['profiles', '*', 'env', '*', '*'],
   ['profiles', '*', 'expose', 'tools', '*', 'pins', '**'],
 ];
 
@@ -53,6 +54,7 @@ const SECRET_VALUES: readonly Path[] = [
   ['policies', '*', 'token'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
+  ['profiles', '*', 'env', '*', '*'],
   ...SIGN_IN_SECRETS,
 ];
 
@@ -60,6 +62,7 @@ const SECRET_VALUES: readonly Path[] = [
 const SECRET_REFERENCES: readonly Path[] = [
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
+  ['profiles', '*', 'env', '*', '*'],
   ...SIGN_IN_SECRETS,
 ];
 

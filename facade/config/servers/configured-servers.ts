@@ -1,16 +1,17 @@
 /** Builds the settings of a server from its entry under `servers`, and refuses settings that have no useful effect. */
 import { MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
+import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { ServerConfig, ServerDefinition } from '../config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
 import { realPath } from '../reading/text-files.ts';
-import { DEFAULTS, type WrittenServer } from '../written-config.ts';
+import { DEFAULTS, type WrittenConfig, type WrittenServer } from '../written-config.ts';
 import { checkInternal } from './internal-server.ts';
 import { buildOAuth } from './oauth-client-settings.ts';
 import { type SandboxBase, sandboxOf } from './sandbox-settings.ts';
 import { isSecretName } from './secret-shapes.ts';
-import { type DefinitionFinding, faultsOf, remarksOf } from './server-definition-rules.ts';
+import { type DefinitionFinding, envFaults, faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault } from './server-names.ts';
 
 /** Defaults of servers that are not processes; the schema describes them. */
@@ -115,7 +116,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
   for (const remark of remarksOf(definition))
     context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
-  registerLiterals(name, definition, context);
+  for (const part of ['env', 'headers'] as const) registerLiterals(['servers', name, part], definition[part], context);
   const oauth = buildOAuth(name, written, { ...context, definition });
   return {
     name,
@@ -126,28 +127,73 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   };
 }
 
-/** Registers literal secrets for redaction, and warns about them. */
-function registerLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
-  const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
-  for (const part of ['env', 'headers'] as const) {
-    for (const [key, value] of Object.entries(definition[part])) {
-      if (!isSecretName(key) || value === '' || value.includes('${secret:')) continue;
-      const literal = raw?.[part]?.[key] === value;
-      context.secrets.add(value);
-      if (value.length < 6)
-        context.report.warn(
-          ['servers', name, part, key],
-          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched ` +
-            'for it; use a longer one',
+/**
+ * Gives servers the variables that profiles change for them. Refuses variables of a server that is not a program, and
+ * those that `env` of a server may not have either.
+ */
+export function addEnvironments(
+  servers: Map<string, ServerConfig>,
+  profiles: NonNullable<WrittenConfig['profiles']>,
+  context: Pick<ServerContext, 'raw' | 'report' | 'secrets'>,
+): void {
+  for (const [profile, { env = {} }] of Object.entries(profiles)) {
+    for (const [name, variables] of Object.entries(env)) {
+      const path = ['profiles', profile, 'env', name];
+      const server = servers.get(name);
+      // A name that does not exist is reported with the other names.
+      if (server === undefined && !SHIPPED.has(name)) continue;
+      if (server?.command === undefined) {
+        context.report.refuse(
+          path,
+          `server ${quote(name)} is not a program that Tollgate starts; remove its variables`,
         );
-      if (literal)
-        context.report.warn(
-          ['servers', name, part, key],
-          `${key} is in the file in clear: anyone who reads the file has it; write ` +
-            `\${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
-        );
+        continue;
+      }
+      for (const { path: at, message } of envFaults(variables))
+        context.report.refuse([...path, ...at.slice(1)], `server ${quote(name)}: ${message}`);
+      registerLiterals(path, variables, context);
+      if (Object.keys(variables).length === 0) continue;
+      const written = outsideValuesOf({ env: valueAt(context.raw, path) as Record<string, string> }) ?? {};
+      const filled = Object.entries(written).map(([at, text]) => [at.replace('env', `environments.${profile}`), text]);
+      servers.set(name, {
+        ...server,
+        environments: { ...server.environments, [profile]: variables },
+        ...(filled.length > 0 && { filled: { ...server.filled, ...Object.fromEntries(filled) } }),
+      });
     }
   }
+}
+
+/** Registers literal secrets among the values at a place of the file for redaction, and warns about them. */
+function registerLiterals(
+  path: Path,
+  values: Readonly<Record<string, string>>,
+  { raw, secrets, report }: Pick<ServerContext, 'raw' | 'report' | 'secrets'>,
+): void {
+  for (const [key, value] of Object.entries(values)) {
+    if (!isSecretName(key) || value === '' || value.includes('${secret:')) continue;
+    const at = [...path, key];
+    secrets.add(value);
+    if (value.length < 6)
+      report.warn(
+        at,
+        `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched ` +
+          'for it; use a longer one',
+      );
+    if (valueAt(raw, at) === value)
+      report.warn(
+        at,
+        `${key} is in the file in clear: anyone who reads the file has it; write ` +
+          `\${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
+      );
+  }
+}
+
+function valueAt(raw: unknown, path: Path): unknown {
+  return path.reduce<unknown>(
+    (value, key) => (value as Record<string | number, unknown> | null | undefined)?.[key],
+    raw,
+  );
 }
 
 function checkSettings(written: WrittenServer, path: Path, report: ProblemReport): void {

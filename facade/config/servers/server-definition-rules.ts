@@ -158,7 +158,8 @@ function spawnFaults(definition: ServerDefinition): readonly DefinitionFinding[]
   return found;
 }
 
-function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFinding[] {
+/** Returns why variables must not be given to a program. */
+export function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFinding[] {
   return Object.entries(env).flatMap(([name, value]) => {
     const path = ['env', name];
     if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))

@@ -134,7 +134,10 @@ export function withheldFromProbe(server: ServerConfig): {
   const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)]
     .filter(([name, value]) => holdsSecret(name, value))
     .map(([name]) => name);
-  const filled = Object.keys(server.filled ?? {}).map((at) => at.replace(/^(?:env|headers)\./, ''));
+  // A probe starts with the server's own variables, without those of profiles.
+  const filled = Object.keys(server.filled ?? {})
+    .filter((at) => !at.startsWith('environments.'))
+    .map((at) => at.replace(/^(?:env|headers)\./, ''));
   const written = [
     ...(keysInAddress(server.url ?? '').length > 0 ? ['url'] : []),
     ...(maskArguments(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : []),

@@ -19,6 +19,7 @@ export type StartSettings = Pick<
   | 'command'
   | 'args'
   | 'env'
+  | 'environments'
   | 'cwd'
   | 'url'
   | 'socket'
@@ -62,6 +63,8 @@ export interface StartFacts
   /** The owner's classification of its tools, in the order in which the patterns are tried: `wipe: read`. */
   readonly semantics?: readonly string[];
   readonly mapping?: string;
+  /** Profile → the variables that it changes, as digests, and the files that these make the program load. */
+  readonly environments?: Readonly<Record<string, Pick<StartFacts, 'env'> & Pick<StartFiles, 'scripts'>>>;
 }
 
 /** Keys of `oauth` whose texts may be secret, at any depth. */
@@ -81,6 +84,7 @@ export async function startFacts(
     command,
     args,
     env,
+    environments,
     url,
     socket,
     trust,
@@ -126,6 +130,12 @@ export async function startFacts(
     }),
     ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
+    ...(environments !== undefined && {
+      environments: await environmentFacts(environments, async (env) => {
+        const { scripts } = await inspect({ ...settings, env }, folder, store);
+        return { env: masked('env', env), scripts };
+      }),
+    }),
   };
   // An absent field and an undefined field must give the same hash.
   return JSON.parse(JSON.stringify(facts)) as StartFacts;
@@ -138,6 +148,14 @@ export async function startFacts(
 function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]): string {
   const { verb, ...more } = semantics;
   return `${pattern}: ${Object.keys(more).length === 0 ? verb : canonicalJson(semantics)}`;
+}
+
+async function environmentFacts<Facts>(
+  environments: NonNullable<StartSettings['environments']>,
+  factsOf: (env: Readonly<Record<string, string>>) => Promise<Facts>,
+): Promise<Readonly<Record<string, Facts>>> {
+  const all = Object.entries(environments).map(async ([profile, env]) => [profile, await factsOf(env)] as const);
+  return Object.fromEntries(await Promise.all(all));
 }
 
 /** These programs start in `/` (facade/secrets/secret-program.ts), whatever the server's folder is. */

@@ -1,0 +1,145 @@
+/**
+ * Offers one harmless call after connecting, so that the owner sees that the service answers. It is a call like any
+ * other: decided, budgeted and recorded. No argument is made up.
+ */
+import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
+import { joinText } from '../../../adapters/rpc/wire-message.ts';
+import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
+import type { Principal } from '../../../policies/port.ts';
+import type { ExposedTool } from '../../exposure/exposed-tool.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
+import type { Reply } from '../../serve/facade-port.ts';
+import { readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { MAX_COLUMNS, printable } from '../print.ts';
+import { askYes, isInteractive } from '../terminal-prompt.ts';
+import type { Wiring } from '../wiring.ts';
+import type { ConnectOptions } from './connect-consent.ts';
+
+/** A call that can be made without a person's values. */
+export interface TrialCall {
+  /** As the agent sees it. */
+  readonly name: string;
+  readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** The result of the offer. `data` is for --json. */
+export interface Trial {
+  readonly code: number;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+/** Lines of a result that are shown. */
+const SHOWN = 5;
+/** A server that answers nothing must not keep the terminal. */
+const TRIAL_MS = 30_000;
+
+/**
+ * Asks at a terminal, or with --test makes the call without a question. Returns undefined if nothing was asked for.
+ * Throws as `assemble`.
+ */
+export async function offerTrial(
+  server: string,
+  { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
+): Promise<Trial | undefined> {
+  const isAsked = options.test === true;
+  if (!isAsked && (options.json === true || !isInteractive(io))) return undefined;
+  const config = readForOwner(options, io);
+  const principal = readPrincipal(config, options, io);
+  let trial: Trial | undefined;
+  await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async (assembled) => {
+    const { listed } = await assembled.deps.nameTables.tableFor(principal);
+    const call = chooseTrial(listed, server);
+    if (call === undefined) trial = isAsked ? none(io, principal, server) : undefined;
+    else if (isAsked || (await askYes(io, `Make one harmless call now: ${callText(call)}?`)))
+      trial = await makeCall(assembled, { principal, call }, io);
+    return EXIT.ok;
+  });
+  return trial;
+}
+
+/**
+ * Returns a call of a tool that only reads, that the policy always allows, and whose required arguments have a default
+ * or a list of values in the schema. A tool without required arguments comes first.
+ */
+export function chooseTrial(
+  listed: readonly Pick<ExposedTool, 'name' | 'text' | 'entry' | 'server' | 'decision'>[],
+  server: string,
+): TrialCall | undefined {
+  const calls = listed
+    .filter(
+      ({ entry, server: { name }, decision }) =>
+        name === server && entry?.semantics.verb === 'read' && decision?.verdict === 'always',
+    )
+    .flatMap(({ name, text }) => {
+      const args = argumentsFor((JSON.parse(text) as { readonly inputSchema?: unknown }).inputSchema);
+      return args === undefined ? [] : [{ name, args }];
+    });
+  return calls.sort((one, other) => Object.keys(one.args).length - Object.keys(other.args).length)[0];
+}
+
+/** Returns the required arguments with values that the schema itself names; undefined if it names none for one. */
+function argumentsFor(schema: unknown): TrialCall['args'] | undefined {
+  const {
+    required = [],
+    properties = {},
+    ...rest
+  } = (schema ?? {}) as {
+    readonly required?: readonly string[];
+    readonly properties?: Readonly<Record<string, unknown>>;
+  } & Readonly<Record<string, unknown>>;
+  // These may require more than `required` says.
+  if (['allOf', 'anyOf', 'oneOf', 'not', 'if', 'dependentRequired', 'minProperties'].some((key) => key in rest))
+    return undefined;
+  const values = required.map((name) => {
+    const property = (Object.hasOwn(properties, name) ? properties[name] : {}) as Readonly<Record<string, unknown>>;
+    const [first] = [property.default, property.const, ...(Array.isArray(property.enum) ? property.enum : [])].filter(
+      (value) => value !== undefined,
+    );
+    return [name, first] as const;
+  });
+  return values.some(([, value]) => value === undefined) ? undefined : Object.fromEntries(values);
+}
+
+function none(io: Io, principal: Principal, server: string): Trial {
+  const why =
+    `No test call: ${server} has no tool that only reads, that the policy always allows ${principal.id}, ` +
+    'and whose arguments are known.';
+  io.stderr(`${printable(why)}\nSee what its agent can call: tollgate tools --as ${principal.id}\n`);
+  return { code: EXIT.ok, data: { tool: null, reason: why } };
+}
+
+/** Exit code 6 if the call fails: the service is connected, and does not answer as it should. */
+async function makeCall(
+  { gateway }: AssembledFacade,
+  { principal, call }: { readonly principal: Principal; readonly call: TrialCall },
+  io: Io,
+): Promise<Trial> {
+  const session = gateway.openSession(principal, 'stdio');
+  try {
+    const signal = AbortSignal.any([session.closed as AbortSignal, AbortSignal.timeout(TRIAL_MS)]);
+    const args = parseJsonDoc(JSON.stringify(call.args));
+    const { ok, text } = read(await gateway.perform(session, { name: call.name, args, signal }));
+    const all = text.split('\n').filter((line) => line.trim() !== '');
+    const lines = all.slice(0, SHOWN).map((line) => printable(line.slice(0, MAX_COLUMNS - 4)));
+    const end = all.length > SHOWN ? [`(${all.length - SHOWN} more lines)`] : [];
+    io.stderr(`${callText(call)} ${ok ? 'answered' : 'failed'}:\n`);
+    io.stderr([...lines, ...end].map((line) => `    ${line}\n`).join(''));
+    return { code: ok ? EXIT.ok : EXIT.toolError, data: { tool: call.name, arguments: call.args, ok, lines } };
+  } finally {
+    await gateway.closeSession(session);
+  }
+}
+
+function read(reply: Reply): { readonly ok: boolean; readonly text: string } {
+  if (reply.kind === 'error') return { ok: false, text: reply.error.message };
+  const { content = [], isError = false } = JSON.parse(joinText(reply.text)) as ToolResult;
+  return { ok: !isError, text: content.map((item) => item.text ?? `[${item.type}]`).join('\n') };
+}
+
+function callText({ name, args }: TrialCall): string {
+  return printable(Object.keys(args).length === 0 ? name : `${name} ${JSON.stringify(args)}`).slice(
+    0,
+    MAX_COLUMNS - 40,
+  );
+}
