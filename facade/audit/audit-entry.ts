@@ -144,6 +144,10 @@ export interface BudgetEntry extends CallFacts {
   readonly unit: string;
   readonly limit: number;
   readonly left: number;
+  /** Seconds; absent if the budget has no window. */
+  readonly window?: number;
+  /** When the window ends, ISO 8601. */
+  readonly resetsAt?: string;
   readonly ms?: number;
 }
 
