@@ -24,6 +24,8 @@ export interface AuditReason {
   readonly id: string;
   readonly file?: string;
   readonly line?: number;
+  /** The rule is about commands, and matched only because the command could not be read. */
+  readonly unread?: true;
 }
 
 /** The facts in every record of a call. A field that is not known yet is absent. */
