@@ -129,6 +129,10 @@ export interface Reason {
   readonly severity?: string;
   /** What the caller can do instead. From METADATA in Rego. */
   readonly remediation?: string;
+  /** For a rule on commands that denies or asks. */
+  readonly onCommands?: true;
+  /** The rule matched only because the command could not be read. The message says so. */
+  readonly unread?: true;
   /** For a reason to ask: the most that one approval may cover. Default: `call`. */
   readonly approval?: ApprovalScope;
 }

@@ -2,7 +2,7 @@
  * Parses path globs, and matches them step by step while a walk goes down through folders, so that folders without a
  * possible match are skipped.
  */
-import type { PathGlobs } from './confinement.ts';
+import type { Confinement, PathClosing, PathGlobs } from './confinement.ts';
 
 /**
  * Returns why a pattern of any kind would be misread, because it contains wildcards of other dialects; undefined if it
@@ -100,23 +100,135 @@ export class GlobPosition {
   }
 }
 
-/** Globs of one side, compiled together. */
-export class PathTree {
-  /** Before the first name. */
-  readonly start: GlobPosition;
-
-  constructor(globs: Readonly<Record<PathClosure, PathGlobs>>, side: keyof PathGlobs) {
-    const root = new Step();
-    for (const closure of ['fixed', 'hidden'] as const) {
-      for (const glob of globs[closure][side]) {
-        const last = glob
-          .split('/')
-          .filter((name) => name !== '')
-          .reduce((step, name) => step.after(name), root);
-        last.closure = closure;
-      }
+/** The start of a walk for some globs, of one side of the workspace. */
+function startOf(globs: Partial<Readonly<Record<PathClosure, readonly string[]>>>): GlobPosition {
+  const root = new Step();
+  for (const closure of ['fixed', 'hidden'] as const) {
+    for (const glob of globs[closure] ?? []) {
+      const last = glob
+        .split('/')
+        .filter((name) => name !== '')
+        .reduce((step, name) => step.after(name), root);
+      last.closure = closure;
     }
-    this.start = new GlobPosition([root]);
+  }
+  return new GlobPosition([root]);
+}
+
+/** The position of a walk in one rule with exceptions. */
+class ExceptingPosition {
+  readonly closure: PathClosure;
+  readonly isClosed: boolean;
+  readonly #close: GlobPosition;
+  readonly #open: readonly Readonly<Record<'paths' | 'except', GlobPosition>>[];
+
+  constructor(closure: PathClosure, inherited: boolean, { close, open }: ExceptingGlobs) {
+    this.closure = closure;
+    this.#close = close;
+    this.#open = open;
+    const isOpen = open.some(({ paths, except }) => paths.closure !== undefined && except.closure === undefined);
+    this.isClosed = !isOpen && (inherited || close.closure !== undefined);
+  }
+
+  /** Whether a path below may have another state. */
+  get mayChange(): boolean {
+    return this.isClosed ? this.#open.some(({ paths }) => !paths.isOver) : !this.#close.isOver;
+  }
+
+  /** See GlobPosition. Leaves out names that are open. */
+  literals(isTop: boolean): readonly string[] {
+    if (this.isClosed) return [];
+    return this.#close.literals(isTop).filter((names) => {
+      const at = names.split('/').reduce<ExceptingPosition>((position, name) => position.descend(name), this);
+      return at.isClosed;
+    });
+  }
+
+  descend(name: string): ExceptingPosition {
+    return new ExceptingPosition(this.closure, this.isClosed, {
+      close: this.#close.descend(name),
+      open: this.#open.map(({ paths, except }) => ({ paths: paths.descend(name), except: except.descend(name) })),
+    });
+  }
+}
+
+interface ExceptingGlobs {
+  readonly close: GlobPosition;
+  readonly open: readonly Readonly<Record<'paths' | 'except', GlobPosition>>[];
+}
+
+/** The position of a walk in everything that closes paths. */
+export class ClosurePosition {
+  /** What applies to this path, by itself or by a folder above. */
+  readonly closure: PathClosure | undefined;
+  readonly #globs: GlobPosition;
+  readonly #inherited: PathClosure | undefined;
+  readonly #excepting: readonly ExceptingPosition[];
+
+  constructor(globs: GlobPosition, inherited: PathClosure | undefined, excepting: readonly ExceptingPosition[]) {
+    this.#globs = globs;
+    this.#inherited = stricter(globs.closure, inherited);
+    this.#excepting = excepting;
+    this.closure = excepting.reduce(
+      (found, { isClosed, closure }) => (isClosed ? stricter(found, closure) : found),
+      this.#inherited,
+    );
+  }
+
+  /** True if everything below has the closure of this path. */
+  get isOver(): boolean {
+    return this.#globs.isOver && this.#excepting.every(({ mayChange }) => !mayChange);
+  }
+
+  /** Whether exceptions of every rule that hides this path may open paths below it. */
+  get mayOpen(): boolean {
+    return (
+      this.#inherited !== 'hidden' &&
+      this.#excepting.every((rule) => !rule.isClosed || rule.closure !== 'hidden' || rule.mayChange)
+    );
+  }
+
+  /** Relative paths that are closed with everything below them, see GlobPosition. */
+  literals(isTop: boolean): readonly string[] {
+    return [...this.#globs.literals(isTop), ...this.#excepting.flatMap((rule) => rule.literals(isTop))];
+  }
+
+  /** Returns the position after one more name. */
+  descend(name: string): ClosurePosition {
+    const globs = this.#globs.descend(name);
+    if (globs === this.#globs && this.#excepting.length === 0) return this;
+    return new ClosurePosition(
+      globs,
+      this.#inherited,
+      this.#excepting.map((rule) => rule.descend(name)),
+    );
+  }
+}
+
+function stricter(one: PathClosure | undefined, other: PathClosure | undefined): PathClosure | undefined {
+  return one === 'hidden' || other === 'hidden' ? 'hidden' : (one ?? other);
+}
+
+/** What a policy closes on one side of the workspace. */
+export class PathTree {
+  readonly #globs: GlobPosition;
+  readonly #excepting: readonly ExceptingPosition[];
+
+  constructor({ hidden, fixed, excepting = [] }: Omit<Confinement, 'closedHosts'>, side: keyof PathGlobs) {
+    const start = (globs: PathGlobs): GlobPosition => startOf({ hidden: globs[side] });
+    this.#globs = startOf({ hidden: hidden[side], fixed: fixed[side] });
+    this.#excepting = excepting.map(
+      ({ closure, close, open }: PathClosing) =>
+        new ExceptingPosition(closure, false, {
+          close: start(close),
+          open: open.map(({ paths, except }) => ({ paths: start(paths), except: start(except) })),
+        }),
+    );
+  }
+
+  /** Returns the position before the first name. `inherited`: what applies to the folder above. */
+  start(inherited?: PathClosure): ClosurePosition {
+    return new ClosurePosition(this.#globs, inherited, this.#excepting);
   }
 }
 
@@ -161,14 +273,10 @@ export function matchesName(parts: readonly string[], name: string): boolean {
  * `folder/**` matches the folder too.
  */
 export function matchesGlobs(globs: readonly string[], path: string): boolean {
-  const { start } = new PathTree(
-    { hidden: { inside: globs, outside: [] }, fixed: { inside: [], outside: [] } },
-    'inside',
-  );
   return (
     path
       .split('/')
       .filter((name) => name !== '' && name !== '.')
-      .reduce((at, name) => at.descend(name), start).closure !== undefined
+      .reduce((at, name) => at.descend(name), startOf({ hidden: globs })).closure !== undefined
   );
 }

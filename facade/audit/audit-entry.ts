@@ -24,6 +24,8 @@ export interface AuditReason {
   readonly id: string;
   readonly file?: string;
   readonly line?: number;
+  /** The rule is about commands, and matched only because the command could not be read. */
+  readonly unread?: true;
 }
 
 /** The facts in every record of a call. A field that is not known yet is absent. */
@@ -147,6 +149,10 @@ export interface BudgetEntry extends CallFacts {
   readonly unit: string;
   readonly limit: number;
   readonly left: number;
+  /** Seconds; absent if the budget has no window. */
+  readonly window?: number;
+  /** When the window ends, ISO 8601. */
+  readonly resetsAt?: string;
   readonly ms?: number;
 }
 

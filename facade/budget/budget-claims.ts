@@ -154,27 +154,57 @@ const WORDS: Readonly<Record<ReservationRefusal['unit'], string>> = {
   concurrent: 'calls at once',
 };
 
-/** Returns the error for a spent budget. */
-export function spentError(refused: ReservationRefusal): TollgateError {
-  const { claim, unit, limit, left, resetsAt } = refused;
+/** Returns the error for a spent budget. `now`: ms since 1970. */
+export function spentError(refused: ReservationRefusal, now: number): TollgateError {
+  const { left, resetsAt } = refused;
   const until = resetsAt === undefined ? undefined : new Date(resetsAt).toISOString();
   return new TollgateError('BUDGET_EXCEEDED', {
-    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; ${left} left.`,
-    ...(until === undefined ? {} : { next: `Wait until ${until}, or ask for a larger budget.` }),
+    detail: `${limitText(refused)}; ${left} left.`,
+    ...(resetsAt === undefined
+      ? {}
+      : { next: `The next is possible in ${waitText(resetsAt - now)} (${until}). Wait, or ask for a larger budget.` }),
     data: { ...factsOf(refused), ...(until === undefined ? {} : { resetsAt: until }) },
   });
+}
+
+function limitText({ claim, unit, limit }: ReservationRefusal): string {
+  const window = claim.windowMs === undefined ? '' : ` per ${windowText(claim.windowMs / SECOND_MS)}`;
+  return `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]}${window} per ${claim.scope}`;
+}
+
+const SECOND_MS = 1000;
+/** Seconds of each unit, largest first. */
+const UNITS = [
+  [86_400, 'day'],
+  [3600, 'hour'],
+  [60, 'minute'],
+  [1, 'second'],
+] as const;
+
+/** Returns `minute` or `90 seconds`, in the largest unit that fits exactly. */
+function windowText(seconds: number): string {
+  const [size, unit] = UNITS.find(([one]) => seconds % one === 0) ?? [1, 'second'];
+  return seconds === size ? unit : `${seconds / size} ${unit}s`;
+}
+
+/** Returns `34 s`, `12 min` or `5 h`, rounded up, so that a caller that waits so long finds the budget full. */
+function waitText(ms: number): string {
+  const seconds = Math.max(1, Math.ceil(ms / SECOND_MS));
+  if (seconds <= 120) return `${seconds} s`;
+  return seconds <= 7200 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`;
 }
 
 /** Returns the error for a call that waited until its deadline. `refused`: the amount that it waited for, if known. */
 export function busyError(refused: ReservationRefusal | undefined): TollgateError {
   if (refused === undefined) return new TollgateError('RATE_LIMITED');
-  const { claim, unit, limit } = refused;
   return new TollgateError('RATE_LIMITED', {
-    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; running calls use all of it.`,
+    detail: `${limitText(refused)}; running calls use all of it.`,
     data: factsOf(refused),
   });
 }
 
+/** `window` is in seconds, as in a budget. */
 function factsOf({ claim, unit, limit, left }: ReservationRefusal): Readonly<Record<string, unknown>> {
-  return { budget: claim.budget, scope: claim.scope, unit, limit, left };
+  const window = claim.windowMs === undefined ? {} : { window: claim.windowMs / SECOND_MS };
+  return { budget: claim.budget, scope: claim.scope, unit, limit, left, ...window };
 }

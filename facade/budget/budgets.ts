@@ -45,8 +45,8 @@ export interface Budgets {
    * Reserves the worst case of a call on all its budgets, or nothing. Returns the lease at once if the budgets are
    * those of its session, or if enough of them is reserved ahead. If the process ends before `settle`, the amounts stay
    * spent. Calls of one process for the same budget are served in order. The order between processes is not defined.
-   * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED,
-   * STATE_FAILED.
+   * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, window?, resetsAt?},
+   * CANCELLED, STATE_FAILED.
    */
   reserve(request: LeaseRequest): Promise<Lease> | Lease;
   /** Deletes what a run or a session has spent. */
@@ -157,13 +157,13 @@ class ProcessBudgets implements Budgets {
       if (undecided !== undefined) return undecided.then(tryAgain, tryAgain);
       // Spent budgets are named before busy ones.
       const spent = own.refused.unit === 'concurrent' ? await this.#shared.findSpent(claims.shared, now) : undefined;
-      return busyOrThrow(spent ?? own.refused, inUse);
+      return busyOrThrow(spent ?? own.refused, inUse, now.wall);
     }
     const answer = await this.#decide(own.reservation, this.#shared.reserve(claims.shared, now));
     if ('holding' in answer) return { got: this.#open(request, own.reservation, answer.holding) };
     // What another request reserved ahead may have arrived before this refusal.
     const late = this.#takeAtOnce(request);
-    return late === undefined ? busyOrThrow(answer.refused, inUse) : { got: late };
+    return late === undefined ? busyOrThrow(answer.refused, inUse, now.wall) : { got: late };
   }
 
   /** Reserves without the shared state, or returns undefined. */
@@ -225,10 +225,14 @@ class ProcessBudgets implements Budgets {
 }
 
 /** Returns the refusal if a running call may end it. Throws for a spent budget. `inUse`: counters of running calls. */
-function busyOrThrow(refused: ReservationRefusal, inUse: ReadonlySet<string>): { readonly busy: ReservationRefusal } {
+function busyOrThrow(
+  refused: ReservationRefusal,
+  inUse: ReadonlySet<string>,
+  now: number,
+): { readonly busy: ReservationRefusal } {
   const { unit, claim } = refused;
   if (unit === 'concurrent' || (isReleasable(unit) && inUse.has(counterKey(claim)))) return { busy: refused };
-  throw spentError(refused);
+  throw spentError(refused, now);
 }
 
 function tryAgain(): undefined {

@@ -57,9 +57,10 @@ const reasonsText = memoize(({ reasons, shadow }: CallDecision): string => {
 });
 
 /** Returns the place of a rule. Its message stays with the policy. */
-export function reasonPlace({ id, file, line }: Reason): AuditReason {
-  if (file === undefined) return { id };
-  return line === undefined ? { id, file } : { id, file, line };
+export function reasonPlace({ id, file, line, unread }: Reason): AuditReason {
+  const why = unread === undefined ? {} : { unread };
+  if (file === undefined) return { id, ...why };
+  return line === undefined ? { id, file, ...why } : { id, file, line, ...why };
 }
 
 let lastEffect: { readonly effect: Effect; readonly text: string } | undefined;

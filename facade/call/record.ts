@@ -169,7 +169,7 @@ function shapedMembers(shaped: Shaped, sizes: string): string {
 
 function budgetFields(
   data: Readonly<Record<string, unknown>>,
-): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left'> {
+): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left' | 'window' | 'resetsAt'> {
   const text = (name: string): string => String(data[name] ?? '');
   const number = (name: string): number => Number(data[name] ?? 0);
   return {
@@ -178,6 +178,8 @@ function budgetFields(
     unit: text('unit'),
     limit: number('limit'),
     left: number('left'),
+    ...(data.window === undefined ? {} : { window: number('window') }),
+    ...(data.resetsAt === undefined ? {} : { resetsAt: text('resetsAt') }),
   };
 }
 

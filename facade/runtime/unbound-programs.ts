@@ -70,8 +70,8 @@ async function findBashCallers(
 }
 
 function closesPaths(policy: Policy, caller: Principal): boolean {
-  const { hidden, fixed } = policy.confinement(WORKSPACE, caller);
-  return hidden.inside.length > 0 || fixed.inside.length > 0;
+  const { hidden, fixed, excepting = [] } = policy.confinement(WORKSPACE, caller);
+  return [hidden, fixed, ...excepting.map(({ close }) => close)].some(({ inside }) => inside.length > 0);
 }
 
 function pathRaceError({ file, ruleDocument }: Config): TollgateError {
@@ -85,6 +85,8 @@ function pathRaceError({ file, ruleDocument }: Config): TollgateError {
 }
 
 function closesAny(policy: Policy, caller: Principal): boolean {
-  const { hidden, fixed, closedHosts } = policy.confinement(WORKSPACE, caller);
-  return [hidden.inside, hidden.outside, fixed.inside, fixed.outside, closedHosts].some((list) => list.length > 0);
+  const { hidden, fixed, excepting = [], closedHosts } = policy.confinement(WORKSPACE, caller);
+  return [excepting, hidden.inside, hidden.outside, fixed.inside, fixed.outside, closedHosts].some(
+    (list) => list.length > 0,
+  );
 }

@@ -28,6 +28,7 @@ import {
   weightOfRules,
 } from './decision-cost.ts';
 import {
+  noteUnreadCommand,
   type PolicyResult,
   readCallDecision,
   readDependentDecision,
@@ -129,6 +130,10 @@ export class CompiledPolicy implements Policy {
   }
 
   call(input: CallInput, args?: CallArguments): CallDecision | Promise<CallDecision> {
+    return readLater(this.#decide(input, args), (decision) => noteUnreadCommand(decision, input));
+  }
+
+  #decide(input: CallInput, args?: CallArguments): CallDecision | Promise<CallDecision> {
     const library = this.#library;
     if (library === undefined) return readLater(this.#query(ENTRYPOINTS.call, input, { args }), readCallDecision);
     const key = this.#kept.keyOf(input);
@@ -250,6 +255,6 @@ export class CompiledPolicy implements Policy {
   }
 }
 
-function readLater<T>(result: PolicyResult | Promise<PolicyResult>, read: (result: PolicyResult) => T): T | Promise<T> {
+function readLater<S, T>(result: S | Promise<S>, read: (result: S) => T): T | Promise<T> {
   return result instanceof Promise ? result.then(read) : read(result);
 }

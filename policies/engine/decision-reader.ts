@@ -10,6 +10,7 @@ import {
   APPROVAL_SCOPES,
   type BudgetObligation,
   type CallDecision,
+  type CallInput,
   type Exposure,
   type ListDecision,
   type Obligations,
@@ -40,6 +41,23 @@ export function readCallDecision(value: PolicyResult): CallDecision {
   requireThat(reasons.length > 0, 'reasons');
   const shadow = list(value.shadow, 'shadow').map(readShadow);
   return { outcome, reasons, obligations: readObligations(record(value.obligations, 'obligations')), shadow };
+}
+
+const UNREAD =
+  'It matched only because parts of this command cannot be read. Write literal words, without variables, ' +
+  'substitutions, globs and redirections.';
+
+/**
+ * Returns the decision with a note at each rule on commands that matched a command without known words. Decisions are
+ * kept by the rules that match, whatever the command is, so this is not part of them.
+ */
+export function noteUnreadCommand(decision: CallDecision, { effect: { command } }: CallInput): CallDecision {
+  if (command?.opaque !== true || command.words.length > 0) return decision;
+  const { reasons, shadow } = decision;
+  if (![...reasons, ...shadow].some(({ onCommands }) => onCommands)) return decision;
+  const note = <T extends Reason>(reason: T): T =>
+    reason.onCommands ? { ...reason, message: `${reason.message} ${UNREAD}`, unread: true } : reason;
+  return { ...decision, reasons: reasons.map(note), shadow: shadow.map(note) };
 }
 
 /** The rules that a decision depends on, by number: all that read the call, and those of them that the call matches. */
@@ -148,7 +166,7 @@ function readBound(value: unknown): ArgumentBound {
 }
 
 function readReason(value: unknown): Reason {
-  const { id, message, file, line, severity, remediation, approval } = record(value, 'reasons');
+  const { id, message, file, line, severity, remediation, approval, onCommands } = record(value, 'reasons');
   return {
     id: text(id, 'id'),
     message: text(message, 'message'),
@@ -156,6 +174,7 @@ function readReason(value: unknown): Reason {
     ...(typeof line === 'number' ? { line } : {}),
     ...(typeof severity === 'string' ? { severity } : {}),
     ...(typeof remediation === 'string' ? { remediation } : {}),
+    ...(onCommands === true ? { onCommands } : {}),
     ...(approval === undefined ? {} : { approval: oneOf(APPROVAL_SCOPES, approval, 'approval') }),
   };
 }

@@ -227,14 +227,21 @@ unclear(condition, item) if {
 
 fits(condition, item) if {
 	condition.over == "paths"
-	item.inside
-	data.tollgate.match.text(condition.inside, item.path)
+	placed(condition, item)
+	not spared(condition, item)
 }
 
-fits(condition, item) if {
-	condition.over == "paths"
+spared(condition, item) if placed(condition.except, item)
+
+# `globs` has one form for each side of the workspace.
+placed(globs, item) if {
+	item.inside
+	data.tollgate.match.text(globs.inside, item.path)
+}
+
+placed(globs, item) if {
 	not item.inside
-	data.tollgate.match.text(condition.outside, item.path)
+	data.tollgate.match.text(globs.outside, item.path)
 }
 
 fits(condition, item) if {

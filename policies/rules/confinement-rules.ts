@@ -4,7 +4,7 @@
  */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Confinement, PathGlobs } from '../../catalogs/readers/confinement.ts';
+import type { Confinement, PathClosing, PathGlobs } from '../../catalogs/readers/confinement.ts';
 import { portOf } from '../../catalogs/readers/urls.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { Principal } from '../port.ts';
@@ -16,8 +16,11 @@ import { patternCovers, placePath } from './rule-patterns.ts';
 
 /** What the rules close to programs. Plain data, because it is passed between threads. */
 export interface CompiledConfinement {
-  /** By server: what is closed for every caller, and the indexes in `personal` of the rules that may close more. */
-  readonly programs: ReadonlyMap<string, { readonly all: Confinement; readonly some: readonly number[] }>;
+  /**
+   * By server: what rules that deny or ask close for every caller, the rules that allow for every caller, and the
+   * indexes in `personal` of the other rules.
+   */
+  readonly programs: ReadonlyMap<string, ProgramRules>;
   /** Rules that are enforced for some callers only. */
   readonly personal: readonly PersonalRule[];
   /** Rules on paths or hosts that do not bind programs of these servers. */
@@ -28,9 +31,16 @@ export interface CompiledConfinement {
   readonly foreign: boolean;
 }
 
+interface ProgramRules {
+  readonly all: Confinement;
+  readonly allowing: readonly When[];
+  readonly some: readonly number[];
+}
+
 /** A rule that binds programs of some callers. */
 interface PersonalRule {
   readonly when: When;
+  readonly isAllow: boolean;
   readonly mode: ModeData;
 }
 
@@ -63,17 +73,21 @@ export function compileConfinement(
 ): CompiledConfinement {
   const servers = [...new Set([WORKSPACE_SERVER, ...SHIPPED.keys(), ...trusts.keys()])];
   const compiled: Compiled = {
-    programs: new Map(servers.map((server) => [server, { bound: [], some: [] }])),
+    programs: new Map(servers.map((server) => [server, { bound: [], allowing: [], some: [] }])),
     personal: [],
     free: [],
   };
   for (const rule of located) {
-    if (mayHaveMode('enforce', rule.mode) && readsPathsOrHosts(rule.rule.when)) addRule(compiled, rule, trusts);
+    if (mayHaveMode('enforce', rule.mode) && (rule.rule.outcome === 'allow' || readsPathsOrHosts(rule.rule.when)))
+      addRule(compiled, rule, trusts);
   }
   return {
     ...compiled,
     programs: new Map(
-      [...compiled.programs].map(([server, { bound, some }]) => [server, { all: closures(bound, workspace), some }]),
+      [...compiled.programs].map(([server, { bound, ...others }]) => [
+        server,
+        { all: closures(bound, workspace), ...others },
+      ]),
     ),
     workspace,
     foreign,
@@ -81,13 +95,16 @@ export function compileConfinement(
 }
 
 interface Compiled {
-  readonly programs: ReadonlyMap<string, { readonly bound: When[]; readonly some: number[] }>;
+  readonly programs: ReadonlyMap<
+    string,
+    { readonly bound: When[]; readonly allowing: When[]; readonly some: number[] }
+  >;
   readonly personal: PersonalRule[];
   readonly free: UnboundRule[];
 }
 
-function readsPathsOrHosts({ paths, hosts, schemes, urls }: When): boolean {
-  return (paths ?? hosts ?? schemes ?? urls) !== undefined;
+function readsPathsOrHosts({ paths, except, hosts, schemes, urls }: When): boolean {
+  return (paths ?? except ?? hosts ?? schemes ?? urls) !== undefined;
 }
 
 function addRule(
@@ -98,13 +115,17 @@ function addRule(
   const targets = [...programs.keys()].filter((server) => concerns(when, server, trusts));
   const isForAll = mode === 'enforce' && !isPersonal(when);
   const why = whyUnbound(outcome, when);
-  const unbound = why === undefined ? sharedServers(targets, isForAll || outcome === 'allow') : targets;
+  const mayClose = outcome !== 'allow' || when.except !== undefined;
+  const unbound = why === undefined ? sharedServers(targets, isForAll || !mayClose) : targets;
   if (unbound.length > 0) free.push({ id, place: at(['id']), why: why ?? SHARED, servers: unbound });
-  if (why !== undefined || outcome === 'allow' || targets.length === 0) return;
-  const number = isForAll ? -1 : personal.push({ when, mode }) - 1;
+  const isAllow = outcome === 'allow';
+  const binds = isAllow ? readsOnlyPaths(when) && kindPartsOf(when, outcome).tools : why === undefined;
+  if (!binds || targets.length === 0) return;
+  const number = isForAll ? -1 : personal.push({ when, mode, isAllow }) - 1;
   for (const server of targets) {
-    if (isForAll) programs.get(server)?.bound.push(when);
-    else programs.get(server)?.some.push(number);
+    const program = programs.get(server);
+    if (isForAll) (isAllow ? program?.allowing : program?.bound)?.push(when);
+    else program?.some.push(number);
   }
 }
 
@@ -115,19 +136,62 @@ function sharedServers(targets: readonly string[], isForAll: boolean): readonly 
   return isForAll ? [] : targets.filter((server) => server !== WORKSPACE_SERVER);
 }
 
-/** Returns what these conditions close. */
+/** Returns what these conditions of rules that deny or ask close. */
 function closures(whens: readonly When[], workspace: string): Confinement {
-  const [hiding, fixing] = [whens.filter(({ verbs }) => isSeen(verbs)), whens.filter(({ verbs }) => !isSeen(verbs))];
+  const plain = whens.filter(({ paths, except }) => paths !== undefined && except === undefined);
+  const [hiding, fixing] = [plain.filter(({ verbs }) => isSeen(verbs)), plain.filter(({ verbs }) => !isSeen(verbs))];
+  const excepting = whens
+    .filter(({ except }) => except !== undefined)
+    .map((when): PathClosing => {
+      const paths = globsOf([exceptionsOf(when)], { workspace, strict: false });
+      return {
+        closure: isSeen(when.verbs) ? 'hidden' : 'fixed',
+        close: globsOf([when], { workspace, strict: true }),
+        open: [{ paths, except: NOWHERE }],
+      };
+    });
   return {
-    hidden: globsOf(hiding, workspace),
-    fixed: globsOf(fixing, workspace),
+    hidden: globsOf(hiding, { workspace, strict: true }),
+    fixed: globsOf(fixing, { workspace, strict: true }),
     closedHosts: [...new Set(whens.flatMap(({ hosts = [], urls = [] }) => [...hosts, ...urls.map(hostOf)]))],
+    ...(excepting.length === 0 ? {} : { excepting }),
   };
 }
 
-function globsOf(whens: readonly When[], workspace: string): PathGlobs {
-  const globs = whens.flatMap(({ paths = [], insideWorkspace }) =>
-    paths.map((glob) => ({ insideWorkspace, placed: placePath(glob, { strict: true, workspace }) })),
+const NOWHERE: PathGlobs = { inside: [], outside: [] };
+
+/** What each closure of an exception is about, by the verbs of the rules that allow. */
+const CLOSURE_VERBS = [
+  ['hidden', ['read', 'execute'], ['read']],
+  ['fixed', ['write', 'destructive'], ['write', 'destructive']],
+] as const;
+
+/** Returns what exceptions of rules that allow close. A path stays open if one of these rules allows it. */
+function allowClosures(whens: readonly When[], workspace: string): readonly PathClosing[] {
+  return CLOSURE_VERBS.flatMap(([closure, closing, opening]) => {
+    const about = (verbs: When['verbs'], some: readonly string[]): boolean =>
+      verbs?.some((verb) => some.includes(verb)) ?? true;
+    const closers = whens.filter(({ verbs, except }) => except !== undefined && about(verbs, closing));
+    if (closers.length === 0) return [];
+    const open = whens
+      .filter(({ verbs }) => about(verbs, opening))
+      .map((when) => ({
+        paths: globsOf([when], { workspace, strict: false }),
+        except: globsOf([exceptionsOf(when)], { workspace, strict: true }),
+      }));
+    return [{ closure, close: globsOf(closers.map(exceptionsOf), { workspace, strict: true }), open }];
+  });
+}
+
+/** Returns conditions whose paths are the exceptions of a rule. */
+function exceptionsOf({ except = [], insideWorkspace }: When): When {
+  return { paths: except, ...(insideWorkspace === undefined ? {} : { insideWorkspace }) };
+}
+
+/** Without `paths`, these are all paths of a side, or all paths. */
+function globsOf(whens: readonly When[], placing: { readonly workspace: string; readonly strict: boolean }): PathGlobs {
+  const globs = whens.flatMap(({ paths = ['**', '/**'], insideWorkspace }) =>
+    paths.map((glob) => ({ insideWorkspace, placed: placePath(glob, placing) })),
   );
   const joined = (all: readonly (readonly string[])[]): readonly string[] => all.map((segments) => segments.join('/'));
   const inside = new Set(globs.flatMap((one) => (one.insideWorkspace === false ? [] : joined(one.placed.inside))));
@@ -156,20 +220,33 @@ function isPersonal({ roles, groups, principals, origins, profiles, owner }: Whe
 /** Why a server that many callers share is not bound where a command of bash is. */
 const SHARED = 'it is about some callers, and one program serves all';
 
+/** Whether a rule reads facts of a call that no sandbox sees. */
+function readsMore({ schemes, commands, exceptCommands, opaque, readable, labels, time, args }: When): boolean {
+  return (schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined;
+}
+
+function readsOnlyPaths(when: When): boolean {
+  return !readsMore(when) && (when.hosts ?? when.urls ?? when.uri ?? when.asks) === undefined;
+}
+
 /** Returns why a sandbox cannot enforce this rule for any caller; undefined if it can. */
 function whyUnbound(outcome: LocatedRule['rule']['outcome'], when: When): string | undefined {
   if (!kindPartsOf(when, outcome).tools)
     return outcome === 'allow' ? undefined : 'it is about other requests than calls of tools; leave out `kind`';
-  const { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args } = when;
-  if (outcome === 'allow')
-    return paths === undefined
-      ? undefined
-      : 'it allows some paths and closes none; write a rule that denies the others';
-  if ((schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined)
+  const { paths, except, hosts, urls, verbs } = when;
+  if (outcome === 'allow') {
+    if (except !== undefined && !readsOnlyPaths(when))
+      return 'its exceptions depend on more than paths; write a rule that denies them';
+    if (paths === undefined) return undefined;
+    return except === undefined
+      ? 'it allows some paths and closes none; write a rule that denies the others'
+      : 'it closes its exceptions, but not the paths that it does not name; write a rule that denies those';
+  }
+  if (readsMore(when))
     return 'it depends on more than paths and hosts; write a rule that reads only paths or only hosts';
-  if ([paths, hosts, urls].filter((field) => field !== undefined).length > 1)
+  if ([paths ?? except, hosts, urls].filter((field) => field !== undefined).length > 1)
     return 'it needs two facts of the same call; write two rules';
-  if (paths !== undefined) return undefined;
+  if ((paths ?? except) !== undefined) return undefined;
   if (!isSeen(verbs)) return 'a sandbox cannot tell reading from a host and writing to it apart; leave out `verbs`';
   return urls?.some((url) => pathOf(url) !== undefined) === true
     ? 'a sandbox cannot see which path of a host is requested; deny the whole host'
@@ -194,7 +271,8 @@ const MAX_LINES = 4;
 /** The rules that bind programs. */
 export class Confinements {
   readonly #confining: CompiledConfinement;
-  readonly #byCaller = new WeakMap<Principal, Map<string, Confinement>>();
+  /** Without a caller, by the rules of the program. */
+  readonly #byCaller = new WeakMap<Principal | ProgramRules, Map<string, Confinement>>();
 
   constructor(confining: CompiledConfinement) {
     this.#confining = confining;
@@ -206,30 +284,32 @@ export class Confinements {
     // A program that the policy does not know would otherwise start without any limits.
     if (program === undefined)
       throw new TollgateError('INTERNAL', { detail: 'Cannot confine a server that the policy does not name.' });
-    if (principal === undefined || program.some.length === 0) return program.all;
-    const known = this.#byCaller.get(principal) ?? new Map<string, Confinement>();
-    this.#byCaller.set(principal, known);
+    const known = this.#byCaller.get(principal ?? program) ?? new Map<string, Confinement>();
+    this.#byCaller.set(principal ?? program, known);
     const confinement = known.get(server) ?? this.#join(program, principal);
     known.set(server, confinement);
     return confinement;
   }
 
-  #join(
-    { all, some }: { readonly all: Confinement; readonly some: readonly number[] },
-    principal: Principal,
-  ): Confinement {
+  #join({ all, allowing, some }: ProgramRules, principal: Principal | undefined): Confinement {
     const { personal, workspace } = this.#confining;
-    const { hidden, fixed, closedHosts } = closures(
-      some
-        .flatMap((number) => personal[number] ?? [])
-        .filter((rule) => isAbout(rule, principal))
-        .map(({ when }) => when),
-      workspace,
-    );
+    const own =
+      principal === undefined
+        ? []
+        : some.flatMap((number) => personal[number] ?? []).filter((rule) => isAbout(rule, principal));
+    const whensOf = (isAllow: boolean): readonly When[] =>
+      own.filter((rule) => rule.isAllow === isAllow).map(({ when }) => when);
+    const mine = closures(whensOf(false), workspace);
+    const excepting = [
+      ...(all.excepting ?? []),
+      ...(mine.excepting ?? []),
+      ...allowClosures([...allowing, ...whensOf(true)], workspace),
+    ];
     return {
-      hidden: joinGlobs(all.hidden, hidden),
-      fixed: joinGlobs(all.fixed, fixed),
-      closedHosts: joinLists(all.closedHosts, closedHosts),
+      hidden: joinGlobs(all.hidden, mine.hidden),
+      fixed: joinGlobs(all.fixed, mine.fixed),
+      closedHosts: joinLists(all.closedHosts, mine.closedHosts),
+      ...(excepting.length === 0 ? {} : { excepting }),
     };
   }
 

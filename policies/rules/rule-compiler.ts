@@ -40,6 +40,7 @@ export interface RuleData {
     readonly file: string;
     readonly line: number;
     readonly approval?: ApprovalScope;
+    readonly onCommands?: true;
   };
   readonly principal: readonly RuleCondition[];
   readonly target: readonly RuleCondition[];
@@ -157,6 +158,9 @@ class Compiler implements CompiledRules {
         file,
         line,
         ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }),
+        ...(rule.outcome !== 'allow' && (rule.when.commands ?? rule.when.exceptCommands) !== undefined
+          ? { onCommands: true }
+          : {}),
       },
       ...compileWhen(rule.when, {
         outcome: rule.outcome,

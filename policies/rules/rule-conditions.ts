@@ -41,6 +41,7 @@ export interface When {
   readonly owner?: boolean;
   readonly labels?: readonly string[];
   readonly paths?: readonly string[];
+  readonly except?: readonly string[];
   readonly insideWorkspace?: boolean;
   readonly commands?: readonly string[];
   readonly exceptCommands?: readonly string[];
@@ -230,16 +231,47 @@ function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: R
   ];
 }
 
-/** `insideWorkspace` limits the globs to one side: the same path must match both. */
+/**
+ * `insideWorkspace` limits the globs to one side: the same path must match both. An exception is as narrow as an allow
+ * if the rule denies or asks, and as wide as a deny if it allows, so that it never opens more than it seems to.
+ */
 function compilePaths(
-  { paths, insideWorkspace }: When,
+  { paths, except, insideWorkspace }: When,
   { strict, need, workspace, refuse }: Reading,
 ): readonly RuleCondition[] {
-  if (paths === undefined && insideWorkspace === undefined) return [];
+  if (paths === undefined && insideWorkspace === undefined) {
+    if (except !== undefined)
+      refuse(['except'], '`except` leaves out some of the paths of a rule; add `paths` or `insideWorkspace`');
+    return [];
+  }
+  const side = { insideWorkspace, workspace, refuse };
+  const all = { inside: { all: true }, outside: { all: true } } as const;
+  const forms = paths === undefined ? all : pathForms('paths', paths, { ...side, strict });
+  return [
+    {
+      over: 'paths',
+      need,
+      inside: insideWorkspace === false ? {} : forms.inside,
+      outside: insideWorkspace === true ? {} : forms.outside,
+      ...(except === undefined ? {} : { except: pathForms('except', except, { ...side, strict: !strict }) }),
+    },
+  ];
+}
+
+interface PathSide extends Pick<Reading, 'strict' | 'workspace' | 'refuse'> {
+  readonly insideWorkspace: boolean | undefined;
+}
+
+/** Refuses globs that match only paths on the other side of the workspace. */
+function pathForms(
+  field: 'paths' | 'except',
+  globs: readonly string[],
+  { insideWorkspace, refuse, ...placing }: PathSide,
+): PathForms {
   const forms: PathForms = { inside: {}, outside: {} };
-  eachOf({ field: 'paths', patterns: paths ?? [], refuse }, (glob) => {
+  eachOf({ field, patterns: globs, refuse }, (glob) => {
     const own: PathForms = { inside: {}, outside: {} };
-    addPath(own, glob, { strict, workspace });
+    addPath(own, glob, placing);
     if (insideWorkspace === true && isEmpty(own.inside))
       throw new PatternError(
         `"${glob}" can never match: it is outside the workspace, and insideWorkspace is true; write ` +
@@ -249,17 +281,9 @@ function compilePaths(
       throw new PatternError(
         `"${glob}" can never match: it is in the workspace, and insideWorkspace is false; write an absolute path`,
       );
-    addPath(forms, glob, { strict, workspace });
+    addPath(forms, glob, placing);
   });
-  const all: PathForms = paths === undefined ? { inside: { all: true }, outside: { all: true } } : forms;
-  return [
-    {
-      over: 'paths',
-      need,
-      inside: insideWorkspace === false ? {} : all.inside,
-      outside: insideWorkspace === true ? {} : all.outside,
-    },
-  ];
+  return forms;
 }
 
 function isEmpty(forms: PatternForms): boolean {

@@ -4,6 +4,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util';
+import { matchesGlobs } from '../../catalogs/readers/path-globs.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
 import { valueAt } from '../../catalogs/validation/value-position.ts';
 import { EFFECT_KINDS, type EffectKind, REQUEST_KINDS } from '../port.ts';
@@ -24,6 +25,7 @@ export function lintRules(
     ...findExclusive(located, known),
     ...findImpossibleKinds(located),
     ...findWide(located),
+    ...findIdleExceptions(located),
     ...findDuplicate(located, seen),
     ...deniers.findUnreachable(located),
   ]);
@@ -160,6 +162,21 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
   ];
 }
 
+/** Finds exceptions of paths that the rule does not match anyway, and exceptions of all that it matches. */
+function findIdleExceptions({ rule, at }: LocatedRule): readonly PolicyProblem[] {
+  const { paths, except = [] } = rule.when;
+  if (paths === undefined) return [];
+  return except.flatMap((glob, index) => {
+    const place = at(['when', 'except', index]);
+    if (paths.every((one) => one === glob))
+      return problemAt(place, `"${glob}" leaves out all that \`paths\` names, so the rule can never match; narrow it`);
+    const isOther = !glob.includes('*') && !glob.startsWith('/') && paths.every((one) => !one.startsWith('/'));
+    return isOther && !matchesGlobs(paths, glob)
+      ? problemAt(place, `\`paths\` does not name "${glob}", so the exception has no effect; correct it, or remove it`)
+      : [];
+  });
+}
+
 function findDuplicate({ rule, mode, at }: LocatedRule, seen: Map<string, LocatedRule>): readonly PolicyProblem[] {
   const key = canonical([rule.outcome, mode, rule.when, rule.obligations ?? {}]);
   const first = seen.get(key);
@@ -218,6 +235,8 @@ function isWithin(inner: When, outer: When): boolean {
       outer[field],
     ];
     if (narrow === undefined) return false;
+    // The exceptions of the rule that denies must be exceptions of the other rule too.
+    if (field === 'except') return outer.except?.every((glob) => inner.except?.includes(glob)) === true;
     if (field === 'kind' || field === 'uri')
       return oneOrMore<string>(narrow as string).every((one) => oneOrMore<string>(wide as string).includes(one));
     if (field === 'tools')

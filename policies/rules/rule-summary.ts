@@ -46,6 +46,7 @@ function sayWhen(when: When, outcome: RuleOutcome): string | undefined {
 const CONDITION_WORDS = {
   paths: (globs, one) => `${one} path ${one === 'every' ? 'is under' : 'is'} ${some(globs)}`,
   insideWorkspace: (inside, one) => `${one} path is ${inside ? 'inside' : 'outside'} the workspace`,
+  except: (globs, one) => `${one === 'every' ? 'none' : 'it'} is${one === 'every' ? '' : ' not'} ${some(globs)}`,
   hosts: (hosts, one) => `${one} host is ${some(hosts)}`,
   schemes: (schemes, one) => `${one} URL has the scheme ${some(schemes)}`,
   urls: (urls, one) => `${one} URL is ${some(urls)}`,

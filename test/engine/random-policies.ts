@@ -25,6 +25,7 @@ const fields = {
   profiles: some(['work', 'play']),
   labels: some(['secret', 'public']),
   paths: some(['src/**', '**/*.pem', 'a', '/etc/**']),
+  except: some(['src/a*', '**/k.pem', 'a/**']),
   insideWorkspace: fc.boolean(),
   commands: some(['ls', 'git push']),
   opaque: fc.boolean(),
@@ -64,6 +65,8 @@ const fields = {
 /** A few fields at a time, because a rule with all of them never matches. */
 const whens = fc
   .subarray(Object.keys(fields) as (keyof typeof fields)[], { maxLength: 3 })
+  // Exceptions of no paths are refused.
+  .filter((names) => !names.includes('except') || names.includes('paths') || names.includes('insideWorkspace'))
   .chain((names) => fc.record(Object.fromEntries(names.map((name) => [name, fields[name] as fc.Arbitrary<unknown>]))));
 export const SETTINGS = settings({
   profiles: [

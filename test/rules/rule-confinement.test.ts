@@ -18,18 +18,15 @@ import {
   scratch,
   settings,
 } from '../engine/policy-fixture.ts';
+import { verifies } from '../verifies.ts';
 
 const ALL = { id: 'all', outcome: 'allow', when: {} };
 
 function closureAt(confinement: Confinement, side: 'inside' | 'outside', at: string): string | undefined {
   const names = at.split('/').filter((name) => name !== '');
-  let standing = new PathTree(confinement, side).start;
-  let worst = standing.closure;
-  for (const name of names) {
-    standing = standing.descend(name);
-    worst = worst === 'hidden' ? worst : (standing.closure ?? worst);
-  }
-  return worst;
+  let standing = new PathTree(confinement, side).start();
+  for (const name of names) standing = standing.descend(name);
+  return standing.closure;
 }
 
 async function confinementOf(
@@ -175,6 +172,25 @@ describe('paths that are closed to programs', () => {
     );
   });
 
+  it(`are not the exceptions of the rule, and those of an allow, by caller${verifies('FH-42')}`, async () => {
+    const at = async (path: string, ...rules: readonly object[]): Promise<string | undefined> =>
+      closureAt(await confinementOf(rules.map((rule, index) => ({ ...rule, id: `r${index}` }))), 'inside', path);
+    const denied = deny({ paths: ['s/**'], except: ['s/p/**'] });
+    expect(await at('s/a', ALL, denied)).toBe('hidden');
+    expect(await at('s/p/a', ALL, denied)).toBeUndefined();
+    expect(await at('s/p/a', ALL, denied, deny({ paths: ['s/p/a'], verbs: ['write'] }))).toBe('fixed');
+    const allow = (when: object): object => ({ outcome: 'allow', when });
+    const most = allow({ insideWorkspace: true, except: ['g/**'] });
+    expect(await at('a', most)).toBeUndefined();
+    expect(await at('g/a', most)).toBe('hidden');
+    expect(await at('g/a', most, ALL)).toBeUndefined();
+    expect(await at('g/a', most, allow({ paths: ['g/**'], roles: ['developer'] }))).toBeUndefined();
+    expect(await at('g/a', most, allow({ paths: ['g/**'], roles: ['agent'] }))).toBe('hidden');
+    expect(await at('g/a', most, allow({ paths: ['g/**'], labels: ['public'] }))).toBe('hidden');
+    expect(await at('g/a', most, allow({ paths: ['g/**'], verbs: ['read'] }))).toBe('fixed');
+    expect(await at('g/a', most, allow({ verbs: ['execute'] }))).toBe('hidden');
+  });
+
   it('are computed once per caller and server', async () => {
     const policy = await policyOf([deny({ paths: ['x'] })]);
     expect(policy.confinement('workspace', PRINCIPAL)).toBe(policy.confinement('workspace', PRINCIPAL));
@@ -241,6 +257,31 @@ describe('a rule that does not bind programs', () => {
         'rules.yaml:1:1: "no" does not bind commands of bash: it allows some paths and closes none; ' +
           'write a rule that denies the others',
       ],
+    ],
+    [
+      'that allows some paths with exceptions',
+      { id: 'no', outcome: 'allow', when: { servers: ['workspace'], paths: ['src/**'], except: ['src/gen/**'] } },
+      [
+        'rules.yaml:1:1: "no" does not bind commands of bash: it closes its exceptions, but not the paths that it ' +
+          'does not name; write a rule that denies those',
+      ],
+    ],
+    [
+      'that allows with exceptions, but under further conditions',
+      {
+        id: 'no',
+        outcome: 'allow',
+        when: { servers: ['git'], insideWorkspace: true, except: ['gen/**'], labels: ['public'] },
+      },
+      [
+        'rules.yaml:1:1: "no" does not bind the program of git: its exceptions depend on more than paths; write a ' +
+          'rule that denies them',
+      ],
+    ],
+    [
+      'of some callers with exceptions',
+      { id: 'no', outcome: 'allow', when: { insideWorkspace: true, except: ['gen/**'], roles: ['agent'] } },
+      ['rules.yaml:1:1: "no" does not bind the program of git: it is about some callers, and one program serves all'],
     ],
     [
       'on what is asked of a host',

@@ -278,6 +278,33 @@ export const FIELDS: readonly FieldCase[] = [
   },
 
   {
+    name: 'except: some of the paths',
+    when: { paths: ['secrets/**', '**/.env*'], except: ['secrets/public/**', '**/.env.example'] },
+    fires: [{ inside: ['secrets/a'] }, { inside: ['secrets/public2'] }, { inside: ['a/.env'] }],
+    strict: [
+      { inside: ['secrets/public/a', 'secrets/a'] },
+      { outside: ['/x/.env'] },
+      // An exception of a deny opens as little as an allow, so nothing outside the workspace.
+      { outside: ['/x/.env.example'] },
+      { outside: ['../secrets/public/a'] },
+    ],
+    rests: [{}, { inside: ['secrets/public/a'] }, { inside: ['a/.env.example'] }, { inside: ['src/a'] }],
+  },
+  {
+    name: 'except: of all paths of the workspace',
+    when: { insideWorkspace: true, except: ['secrets/**'] },
+    fires: [{ inside: ['a'] }, { inside: ['.'] }],
+    strict: [{ inside: ['a', 'secrets/b'] }, { inside: ['a'], outside: ['/b'] }],
+    rests: [{}, { inside: ['secrets/b'] }, { inside: ['secrets'] }, { outside: ['/b'] }],
+  },
+  {
+    name: 'except: absolute',
+    when: { paths: ['/etc/**'], except: ['/etc/hosts', '/etc/ssl/**'] },
+    fires: [{ outside: ['/etc/passwd'] }],
+    strict: [{ outside: ['/etc/passwd', '/etc/hosts'] }, { inside: ['a'], outside: ['/etc/x'] }],
+    rests: [{ outside: ['/etc/hosts'] }, { outside: ['/etc/ssl/a'] }, { inside: ['etc/passwd'] }],
+  },
+  {
     name: 'commands: first word',
     when: { commands: ['git'] },
     fires: [bash([['git', 'status']]), bash([['git']])],

@@ -128,6 +128,7 @@ describe('every field of a rule', () => {
       'owner',
       'labels',
       'paths',
+      'except',
       'insideWorkspace',
       'commands',
       'opaque',

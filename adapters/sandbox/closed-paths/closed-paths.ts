@@ -7,13 +7,16 @@ import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
 import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
-import { type GlobPosition, type PathClosure, PathTree } from '../../../catalogs/readers/path-globs.ts';
+import { type ClosurePosition, type PathClosure, PathTree } from '../../../catalogs/readers/path-globs.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { type FolderEntries, NO_FOLDER_ENTRIES, readFolderEntries, repositoryKey } from './folder-entries.ts';
 
-/** Closed paths: absolute, outermost first. The map has no path below a hidden one. */
-export type ClosedPaths = ReadonlyMap<string, PathClosure>;
+/**
+ * Closed paths: absolute, outermost first. The map has no path below a hidden one. `open`: a path in a read-only folder
+ * that is as writable as without rules.
+ */
+export type ClosedPaths = ReadonlyMap<string, PathClosure | 'open'>;
 
 /** The result of a search for closed paths. */
 export interface ClosedPathSearch {
@@ -49,14 +52,12 @@ class Moved extends Error {}
 
 /**
  * Finds what the globs close among the roots. It does not follow links: their targets are closed, or open, at their own
- * place. A closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden.
+ * place. A hidden folder with open paths becomes read-only, and everything else in it is hidden. A closed file is
+ * closed under each of its names (hard links). A folder that cannot be listed counts as hidden.
  * Throws SANDBOX_UNAVAILABLE beyond the limits, and when folders keep moving.
  */
-export async function findClosedPaths({ hidden, fixed }: Confinement, given: SearchedPaths): Promise<ClosedPathSearch> {
-  const trees = {
-    inside: new PathTree({ hidden, fixed }, 'inside'),
-    outside: new PathTree({ hidden, fixed }, 'outside'),
-  };
+export async function findClosedPaths(confinement: Confinement, given: SearchedPaths): Promise<ClosedPathSearch> {
+  const trees = { inside: new PathTree(confinement, 'inside'), outside: new PathTree(confinement, 'outside') };
   for (let tries = 1; ; tries += 1) {
     try {
       return await search(trees, given);
@@ -84,12 +85,17 @@ async function search(trees: Trees, { roots, workspace, fixed = [] }: SearchedPa
 
 interface Folder {
   readonly at: string;
-  readonly position: GlobPosition;
-  readonly isFixed: boolean;
+  readonly position: ClosurePosition;
+  /** What applies to the folder around it. */
+  readonly around: PathClosure | undefined;
+}
+
+interface Entry extends Folder {
+  readonly isFolder: boolean;
 }
 
 class Walk {
-  readonly closed = new Map<string, PathClosure>();
+  readonly closed = new Map<string, PathClosure | 'open'>();
   readonly #names = new Set<string>();
   readonly #repositories = new Set<string>();
   readonly #trees: Trees;
@@ -110,10 +116,13 @@ class Walk {
   }
 
   async from(root: string): Promise<void> {
-    const { position, closure } = this.#enter(root);
-    const first = this.#take({ at: root, position, isFixed: false }, closure);
+    const first = this.#take({ at: root, position: this.#enter(root), around: undefined });
     const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
     for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
+      if (folder.position.closure === 'hidden') {
+        waiting.push(...(await this.#openWithin(folder)));
+        continue;
+      }
       this.#noteNames(folder, folder.at === root || folder.at === this.#workspace);
       const { folders, files } = await this.#list(folder.at);
       await this.#takeFiles(folder, files);
@@ -134,8 +143,9 @@ class Walk {
   }
 
   /** A program cannot create names in a closed folder, so these need no placeholder. */
-  #noteNames({ at, position, isFixed }: Folder, isTop: boolean): void {
-    if (!isFixed) for (const name of position.literals(isTop)) this.#names.add(path.join(at, name));
+  #noteNames({ at, position }: Folder, isTop: boolean): void {
+    if (position.closure === undefined)
+      for (const name of position.literals(isTop)) this.#names.add(path.join(at, name));
     if (this.#names.size > MAX_NAMES)
       throw refused(
         `more than ${MAX_NAMES} names fall under rules on paths, in nested repositories for example`,
@@ -143,36 +153,72 @@ class Walk {
       );
   }
 
-  /** Returns what the globs say about a root and about all folders above it. */
-  #enter(root: string): { readonly position: GlobPosition; readonly closure: PathClosure | undefined } {
+  /** Returns what the rules say about a root and about all folders above it. */
+  #enter(root: string): ClosurePosition {
     const side = isPathWithin(root, this.#workspace) ? 'inside' : 'outside';
-    let position = this.#trees[side].start;
-    let { closure } = position;
-    for (const name of path
+    return path
       .relative(side === 'inside' ? this.#workspace : '/', root)
       .split('/')
-      .filter((part) => part !== '')) {
-      position = position.descend(name);
-      closure = closure === 'hidden' ? closure : (position.closure ?? closure);
-    }
-    return { position, closure };
+      .filter((part) => part !== '')
+      .reduce((position, name) => position.descend(name), this.#trees[side].start());
   }
 
   /** Records one entry of a folder. Returns the entry if it may be a folder that the search must continue in. */
   #step(folder: Folder, name: string): Folder | undefined {
+    return this.#take(this.#entryOf(folder, name));
+  }
+
+  #entryOf({ at: folder, position }: Folder, name: string): Folder {
     this.#entries += 1;
     if (this.#entries > MAX_ENTRIES)
       throw refused(
         `rules on paths would need a search through more than ${MAX_ENTRIES} files`,
         'Begin the globs of these rules with a folder instead of **.',
       );
-    const position = folder.position.descend(name);
-    const at = folder.at === '/' ? `/${name}` : `${folder.at}/${name}`;
-    return this.#take({
+    const at = folder === '/' ? `/${name}` : `${folder}/${name}`;
+    const around = position.closure;
+    return {
       at,
-      position: at === this.#workspace ? this.#trees.inside.start : position,
-      isFixed: folder.isFixed,
-    });
+      position: at === this.#workspace ? this.#trees.inside.start(around) : position.descend(name),
+      around,
+    };
+  }
+
+  /**
+   * Searches a hidden folder for paths that exceptions open. If there are any, hides what surrounds them instead of the
+   * folder. Returns the open ones, in which the search must continue.
+   */
+  async #openWithin(hidden: Folder): Promise<readonly Folder[]> {
+    const open = new Map<string, Entry>();
+    const folders: { readonly at: string; readonly entries: readonly Entry[] }[] = [];
+    const pending = [hidden];
+    for (let folder = pending.pop(); folder !== undefined; folder = pending.pop()) {
+      const entries = await this.#entriesOf(folder);
+      folders.push({ at: folder.at, entries });
+      for (const entry of entries) {
+        if (entry.position.closure !== 'hidden') open.set(entry.at, entry);
+        else if (entry.isFolder && entry.position.mayOpen) pending.push(entry);
+      }
+      if (this.#pace.isDue) await this.#pace.rest();
+    }
+    if (open.size === 0) return [];
+    this.closed.delete(hidden.at);
+    const around = new Set([...open.keys()].flatMap((at) => foldersBetween(hidden.at, at)));
+    for (const { at, entries } of folders.filter((folder) => around.has(folder.at))) {
+      this.#close(at, 'fixed');
+      for (const entry of entries.filter((one) => !around.has(one.at))) {
+        if (!open.has(entry.at)) this.#close(entry.at, 'hidden');
+        else if (entry.position.closure === undefined) this.#close(entry.at, 'open');
+        if (!entry.isFolder) this.#closeOtherName(entry.at, entry.position.closure);
+      }
+    }
+    return [...open.values()].filter(({ isFolder, position }) => isFolder && !position.isOver);
+  }
+
+  async #entriesOf(folder: Folder): Promise<readonly Entry[]> {
+    const { folders, files } = await this.#list(folder.at);
+    const entry = (name: string, isFolder: boolean): Entry => ({ ...this.#entryOf(folder, name), isFolder });
+    return [...folders.map((name) => entry(name, true)), ...files.map((name) => entry(name, false))];
   }
 
   /** Closes another name of a closed file. */
@@ -182,16 +228,16 @@ class Walk {
     if (wanted !== undefined && closure !== 'hidden' && this.closed.get(at) !== 'hidden') this.#close(at, wanted);
   }
 
-  /** Notes a closed path. Returns undefined if no rule can close anything below it. */
-  #take(folder: Folder, closure = folder.position.closure): Folder | undefined {
-    const isNew = closure === 'hidden' || (closure === 'fixed' && !folder.isFixed);
-    if (isNew) this.#close(folder.at, closure);
-    if (closure === 'hidden') return undefined;
-    const continues = !folder.position.isOver || isPathWithin(this.#workspace, folder.at);
-    return continues ? { ...folder, isFixed: folder.isFixed || closure === 'fixed' } : undefined;
+  /** Notes a closed path, or an open one in a closed folder. Returns undefined if the search is over there. */
+  #take(folder: Folder): Folder | undefined {
+    const { at, position, around } = folder;
+    const { closure } = position;
+    if (closure === 'hidden' || closure !== around) this.#close(at, closure ?? 'open');
+    if (closure === 'hidden') return position.mayOpen ? folder : undefined;
+    return !position.isOver || isPathWithin(this.#workspace, at) ? folder : undefined;
   }
 
-  #close(at: string, closure: PathClosure): void {
+  #close(at: string, closure: PathClosure | 'open'): void {
     this.closed.set(at, closure);
     if (this.closed.size > MAX_CLOSED)
       throw refused(
@@ -221,10 +267,17 @@ class Walk {
   }
 }
 
+/** Returns a folder, and the folders between it and a path in it. */
+function foldersBetween(folder: string, at: string): readonly string[] {
+  const parent = path.dirname(at);
+  return parent === folder ? [folder] : [...foldersBetween(folder, parent), parent];
+}
+
 /** Returns closed files, and files directly in closed folders, that have several names (hard links), by `keyOf`. */
-function linkedFiles(closed: readonly (readonly [string, PathClosure])[]): ReadonlyMap<string, PathClosure> {
+function linkedFiles(closed: readonly (readonly [string, PathClosure | 'open'])[]): ReadonlyMap<string, PathClosure> {
   const linked = new Map<string, PathClosure>();
   for (const [at, closure] of closed) {
+    if (closure === 'open') continue;
     for (const file of [at, ...filesIn(at)]) {
       const stat = fileAt(file);
       if (stat !== undefined && stat.nlink > 1n && linked.get(keyOf(stat)) !== 'hidden')

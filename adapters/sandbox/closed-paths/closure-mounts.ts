@@ -95,20 +95,26 @@ export function withReadOnlyPaths(
     ...mounts.filter(({ to }) => isPathWithin(to, at)).map(({ to }) => to),
     ...(mounts.some(({ to }) => isPathWithin(at, to)) ? [at] : []),
   ]);
-  return new Map([...places.map((at) => [at, 'fixed'] as const), ...closed]);
+  const others = [...closed].filter(
+    ([at, closure]) => closure !== 'open' || !places.some((place) => isPathWithin(at, place)),
+  );
+  return new Map([...places.map((at) => [at, 'fixed'] as const), ...others]);
 }
 
-/** Adds mounts and masks for the closed paths. */
+/** Adds mounts and masks for the closed paths. An open path in a read-only one is as writable as it was given. */
 export function overlayClosedPaths(given: MountLayers, closed: ClosedPaths): MountLayers {
-  const [hidden, fixed] = (['hidden', 'fixed'] as const).map((one) =>
+  const [hidden, fixed, open] = (['hidden', 'fixed', 'open'] as const).map((one) =>
     [...closed].filter(([, closure]) => closure === one).map(([at]) => at),
-  ) as [string[], string[]];
+  ) as [string[], string[], string[]];
+  const isGivenWritable = (at: string): boolean =>
+    mergeMounts(given.mounts).findLast(({ to }) => isPathWithin(at, to))?.writable === true;
   const masks = outermostPaths([...given.masks, ...hidden]);
   const mounts = mergeMounts([
     ...given.mounts.map((mount) =>
       fixed.some((folder) => isPathWithin(mount.to, folder)) ? { ...mount, writable: false } : mount,
     ),
     ...fixed.map((at) => ({ from: at, to: at, writable: false })),
+    ...open.filter(isGivenWritable).map((at) => ({ from: at, to: at, writable: true })),
   ]);
   const kept = [...mounts.map(({ to }) => to), ...masks].flatMap((at) => anchorsOf(at, mounts));
   return { masks, mounts: mergeMounts([...kept, ...mounts]) };

@@ -223,7 +223,11 @@ class RepositoryScan {
     const covers = [...closed.keys()].filter(
       (at) => !lost.has(at) && (isPathWithin(at, folder) || isPathWithin(folder, at)),
     );
-    return (file, open) => isNew || (!covers.some((at) => isPathWithin(file, at)) && isChanged(open, since));
+    const isCovered = (file: string): boolean => {
+      const around = covers.filter((at) => isPathWithin(file, at)).sort((one, other) => one.length - other.length);
+      return around.length > 0 && closed.get(around.at(-1) ?? '') !== 'open';
+    };
+    return (file, open) => isNew || (!isCovered(file) && isChanged(open, since));
   }
 
   /** `git rebase --continue` runs the commands of this file. */

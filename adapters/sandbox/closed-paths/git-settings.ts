@@ -60,8 +60,8 @@ export function gitSettingsIn(files: Iterable<string>, now: number): ReadonlyMap
 }
 
 /** Returns true if rules close the settings of git to writes. Tollgate withholds settings only then. */
-export function closesGitSettings({ hidden, fixed }: Confinement): boolean {
-  return new PathTree({ hidden, fixed }, 'inside').start.descend('.git').descend('config').closure !== undefined;
+export function closesGitSettings(confinement: Confinement): boolean {
+  return new PathTree(confinement, 'inside').start().descend('.git').descend('config').closure !== undefined;
 }
 
 /** Finds the entries of a repository with which git could run a program. */

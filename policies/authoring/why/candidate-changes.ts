@@ -128,7 +128,7 @@ function targetChanges(when: When, { input, hold }: Goal): readonly CandidateCha
 
 /** A call without paths cannot get one, so it has no changes here. */
 function pathChanges(when: When, { input, hold }: Goal): readonly CandidateChange[] {
-  const { paths, insideWorkspace } = when;
+  const { paths, except = [], insideWorkspace } = when;
   const from = input.effect.paths.map(({ path }) => path).join(', ');
   if ((paths === undefined && insideWorkspace === undefined) || input.effect.paths.length === 0) return [];
   const at = (to: string, text: string): CandidateChange => ({
@@ -146,7 +146,8 @@ function pathChanges(when: When, { input, hold }: Goal): readonly CandidateChang
             ? at(`${OTHER}.txt`, 'the path lay in the workspace')
             : at(`/${OTHER}/${OTHER}.txt`, 'the path lay outside the workspace'),
         ];
-  if (paths === undefined) return elsewhere;
+  const spared = hold ? [] : except.map((glob) => at(sample(glob), `the path matched ${glob}`));
+  if (paths === undefined) return [...spared, ...elsewhere];
   if (hold)
     return paths.map((glob) =>
       at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`),
@@ -157,6 +158,7 @@ function pathChanges(when: When, { input, hold }: Goal): readonly CandidateChang
   ]);
   const names = new Set([`${OTHER}.txt`, `${OTHER}${/\.[^./]+$/.exec(from)?.[0] ?? ''}`]);
   return [
+    ...spared,
     ...elsewhere,
     ...[...folders].flatMap((folder) =>
       [...names].map((name) => at(`${folder}${name}`, `the path did not match ${some(paths)}`)),

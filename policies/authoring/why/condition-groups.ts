@@ -1,5 +1,6 @@
 /** Connects the conditions of the library with the fields of `when`: which field holds, and which facts it read. */
 
+import { definedFields } from '../../../catalogs/text/collections.ts';
 import { valueAt } from '../../../catalogs/validation/value-position.ts';
 import type { CallInput } from '../../port.ts';
 import type { RuleCondition } from '../../rules/argument-tests.ts';
@@ -66,7 +67,7 @@ interface Part {
   readonly written: unknown;
 }
 
-/** `paths` and `insideWorkspace` are one part: the same path must match both. */
+/** `paths`, `insideWorkspace` and `except` are one part: the same path must match them. */
 function split(when: When): readonly Part[] {
   return Object.entries(when).flatMap(([field, written]): readonly Part[] => {
     if (field === 'args')
@@ -76,10 +77,11 @@ function split(when: When): readonly Part[] {
         when: { args: { [name]: tests } },
         written: tests,
       }));
-    if (field === 'insideWorkspace' && when.paths !== undefined) return [];
-    const inside =
-      field === 'paths' && when.insideWorkspace !== undefined ? { insideWorkspace: when.insideWorkspace } : {};
-    return [{ field, path: [field], when: { [field]: written as unknown, ...inside }, written }];
+    if (field === 'except' || (field === 'insideWorkspace' && when.paths !== undefined)) return [];
+    const { insideWorkspace, except } = when;
+    const others = field === 'paths' || field === 'insideWorkspace' ? definedFields({ insideWorkspace, except }) : {};
+    const shown = 'except' in others ? { [field]: written as unknown, except } : written;
+    return [{ field, path: [field], when: { ...others, [field]: written as unknown }, written: shown }];
   });
 }
 
