@@ -1,8 +1,9 @@
 /**
  * The last step of the build: bundles what ships. `dist/code` gets one bundle of all commands and one of each thread,
- * with source maps. `dist/facade/main.js` starts the first. tsc has compiled every module for tests and benchmarks.
+ * with source maps, and the licences of the packages in them. `dist/facade/main.js` starts the first. tsc has compiled
+ * every module for tests and benchmarks.
  */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { build } from 'esbuild';
 import { CODED_SCHEMAS, codeFile } from './dist/catalogs/validation/schema-code.js';
@@ -47,7 +48,10 @@ const shared = {
   mainFields: ['module', 'main'],
   sourcemap: true,
   sourcesContent: false,
-  legalComments: 'linked',
+  // Half the size. The package has no source maps: a build of the same commit makes them again.
+  minify: true,
+  // LICENSES.txt has the whole texts.
+  legalComments: 'none',
   metafile: true,
   logLevel: 'warning',
 };
@@ -65,7 +69,7 @@ const bundles = await build({
   external: ['libsql', '@napi-rs/keyring'],
 });
 
-await build({
+const threads = await build({
   ...shared,
   format: 'cjs',
   entryPoints: [
@@ -84,7 +88,7 @@ await build({
 
 const bundle = Object.keys(bundles.metafile.outputs).find((name) => name.endsWith('.cjs'));
 
-await build({
+const others = await build({
   ...shared,
   format: 'esm',
   entryPoints: {
@@ -94,3 +98,27 @@ await build({
   outdir: 'dist',
   define: { BUNDLE: JSON.stringify(path.basename(bundle)) },
 });
+
+/** The folders of the packages whose code is in a bundle, sorted by name. */
+const packages = new Set(
+  [bundles, threads, others]
+    .flatMap(({ metafile }) => Object.keys(metafile.inputs))
+    .flatMap((file) => /.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file) ?? []),
+);
+
+/** Returns the name, the licence and its text for one package. Not every package has the text in a file. */
+function licenceOf(folder) {
+  const at = path.resolve(ROOT, folder);
+  const { name, version, license, author } = JSON.parse(readFileSync(path.join(at, 'package.json'), 'utf8'));
+  const file = readdirSync(at).find((entry) => /^licen[cs]e/i.test(entry));
+  const text = file === undefined ? `By ${author?.name ?? author}` : readFileSync(path.join(at, file), 'utf8').trim();
+  return `${name} ${version} (${license})\n\n${text}\n`;
+}
+
+writeFileSync(
+  path.join(ROOT, 'dist/code/LICENSES.txt'),
+  [...packages]
+    .map(licenceOf)
+    .sort()
+    .join(`\n${'-'.repeat(80)}\n\n`),
+);

@@ -2,7 +2,14 @@ import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/order.ts';
 
 const GROWTH = 'test/fuzz/growth.test.ts';
-const OTHERS = ['test/conformance/clients/**', 'test/corpora/**', 'test/servers/**', 'node_modules/**', 'dist/**'];
+const OTHERS = [
+  'test/conformance/clients/**',
+  'test/corpora/**',
+  'test/package/**',
+  'test/servers/**',
+  'node_modules/**',
+  'dist/**',
+];
 const LARGE_YOUNG_GENERATION = ['--min-semi-space-size=64', '--max-semi-space-size=64'];
 
 export default defineConfig({

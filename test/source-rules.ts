@@ -59,6 +59,7 @@ const SUITES = new Set([
   'faults',
   'fixtures',
   'fuzz',
+  'package',
   'process',
   'properties',
   'protocol',

@@ -117,7 +117,8 @@ async function runProbe(workspace: string, args: readonly string[]): Promise<Rea
     read: [],
     write: [],
     hidden: [],
-    limits: { memoryMb: 256, processes: 64, fileMb: 16 },
+    // Without a control group, Node.js 24 needs more than 512 MB of data.
+    limits: { memoryMb: 1024, processes: 64, fileMb: 16 },
     input: false,
   };
   const { child } = await startSandboxed(spec);

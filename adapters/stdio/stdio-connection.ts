@@ -22,8 +22,8 @@ const OUT_OF_LIMIT = 'was ended by the system: all its processes together needed
 const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memoryMb, or what it allows itself';
 /** Messages of Node.js, C++, Python, Rust, Go, the JVM and the system about refused memory. */
 const NO_MEMORY = new RegExp(
-  'heap out of memory|std::bad_alloc|^MemoryError\\b|memory allocation of \\d+ bytes failed|' +
-    'runtime: out of memory|java\\.lang\\.OutOfMemoryError|Cannot allocate memory',
+  'heap out of memory|^# Fatal process out of memory|std::bad_alloc|^MemoryError\\b|' +
+    'memory allocation of \\d+ bytes failed|runtime: out of memory|java\\.lang\\.OutOfMemoryError|Cannot allocate memory',
 );
 const MEMORY_ERROR_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;

@@ -3,7 +3,7 @@
  * The file that Node starts, built as dist/facade/main.js. It runs the bundle with the code that V8 compiled in an
  * earlier run, because compiling takes a third of a start. It prints the version itself, without the bundle.
  */
-import { mkdirSync, readFileSync, renameSync, writeFileSync, writeSync } from 'node:fs';
+import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type vm from 'node:vm';
@@ -42,13 +42,16 @@ function hasPrintedVersion(argv: readonly string[]): boolean {
 /**
  * Returns the file for the compiled code. It is in the folder of the code, where only a user who can change the code
  * can write. Serving and the other commands use different functions, so each has a file. V8's tag stands for its
- * version, flags and the processor, so the flags are set first.
+ * version, flags and the processor, so the flags are set first. Two releases of Node can have the same tag, and one
+ * ends with a segmentation fault in code of the other: the name has the release, and the size and time of the program.
  */
 function cacheFile(command: string | undefined): string {
   const { cachedDataVersionTag, setFlagsFromString } = require('node:v8') as typeof import('node:v8');
   const isServing = command === 'run' || command === 'serve';
   if (isServing) setFlagsFromString(HEAP_GROWTH);
-  return path.join(DIST, '.compiled', `${BUNDLE}-${cachedDataVersionTag()}-${isServing ? 'serve' : 'command'}`);
+  const { size, mtimeMs } = statSync(process.execPath);
+  const node = `${process.version}-${size}-${Math.floor(mtimeMs)}-${cachedDataVersionTag()}`;
+  return path.join(DIST, '.compiled', `${BUNDLE}-${node}-${isServing ? 'serve' : 'command'}`);
 }
 
 function hashOf(code: Uint8Array): Buffer {

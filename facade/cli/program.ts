@@ -1,5 +1,5 @@
 /** Builds the command line from the definitions of all commands, and answers a wrong command line. */
-import { Argument, Command, CommanderError } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { VERSION } from '../serve/version.ts';
 import { APPROVALS, GRANTS, LABELS, PLAN, UPGRADES } from './approval-commands/approval-commands.ts';
@@ -7,7 +7,6 @@ import { AUDIT } from './audit-commands/audit-commands.ts';
 import { EXPORT, IMPORT } from './client-files/client-commands.ts';
 import { type CommandDefinition, defineCommand } from './command-definition.ts';
 import { EXIT, type Io } from './command-io.ts';
-import type { Shell } from './completion.ts';
 import { CHECK, DOCTOR, INIT, LOGIN, LOGOUT, RELOAD, SECRET, SETUP } from './configuration/configuration-commands.ts';
 import { CONNECT, KNOWN } from './connect/connect-commands.ts';
 import { reportError } from './failure-report.ts';
@@ -15,19 +14,34 @@ import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
 import { CALL, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
+import type { Shell } from './shell-completion/completion.ts';
 import type { Wiring } from './wiring.ts';
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const satisfies readonly Shell[];
 
 const COMPLETION: CommandDefinition = {
   usage: 'completion',
-  about: 'print a completion script',
+  about: 'print a completion script, or install it',
   shared: [],
   arguments: [new Argument('<shell>').choices(SHELLS)],
   examples: `Examples:
-  $ source <(tollgate completion bash)
-  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish`,
-  load: async () => (await import('./completion.ts')).runCompletion,
+  $ tollgate completion install           for the shell that you use
+  $ source <(tollgate completion bash)    for this session only`,
+  load: async () => (await import('./shell-completion/completion.ts')).runCompletion,
+  commands: [
+    {
+      usage: 'install',
+      about: 'write the script where the shell finds it',
+      shared: ['json'],
+      arguments: [new Argument('[shell]', 'default: that of $SHELL').choices(SHELLS)],
+      options: [
+        new Option('--dry-run', 'show what would be written'),
+        new Option('--yes', 'write without asking'),
+        new Option('--undo', 'remove the script'),
+      ],
+      load: async () => (await import('./shell-completion/completion-install.ts')).runCompletionInstall,
+    },
+  ],
 };
 
 const PRINT_VERSION: CommandDefinition = {

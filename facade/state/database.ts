@@ -363,6 +363,11 @@ const CAUSES: readonly (readonly [RegExp, string, string])[] = [
     'Another process holds the lock of the state database.',
     'Try again. If this continues, find the process that holds it (fuser -v state.db) and end it.',
   ],
+  [
+    /^(MODULE_NOT_FOUND|ERR_DLOPEN_FAILED)$/,
+    'The native part of SQLite (libsql) for this system is missing.',
+    'Install Tollgate again without --omit=optional, on this system (Linux or macOS, x64 or arm64).',
+  ],
 ];
 
 /** Turns errors of SQLite and of the system into STATE_FAILED. */

@@ -1,10 +1,13 @@
 /** Tests the command line: help, version, misuse, and the completion scripts in real shells. */
 import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import type { Wiring } from '../../facade/cli/wiring.ts';
 import { VERSION } from '../../facade/serve/version.ts';
 import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
 const COMMANDS = [
@@ -213,4 +216,96 @@ describe('completion', () => {
     // A quote or a colon in a description would end its word in the script.
     for (const [, about = ''] of out.matchAll(/'\w+:([^']*)'$/gm)) expect(about).not.toContain(':');
   });
+});
+
+describe('completion install', () => {
+  const install = (shell: string, ...words: readonly string[]) =>
+    cli(project, ['completion', 'install', shell, ...words]);
+  const placed = {
+    bash: '.local/share/bash-completion/completions/tollgate',
+    zsh: '.local/share/zsh/site-functions/_tollgate',
+    fish: '.config/fish/completions/tollgate.fish',
+  };
+  const fileOf = (shell: keyof typeof placed): string => path.join(project.home, placed[shell]);
+
+  it.each(['bash', 'zsh', 'fish'] as const)(
+    'for %s writes, keeps and removes one file' + verifies('FH-64'),
+    async (shell) => {
+      expect(await install(shell, '--dry-run')).toMatchObject({ code: EXIT.ok, out: '' });
+      expect(existsSync(fileOf(shell))).toBe(false);
+      const refused = await install(shell);
+      expect([refused.code, refused.err]).toEqual([
+        EXIT.usage,
+        expect.stringContaining('is a new file\nUSAGE: There is no'),
+      ]);
+      const { code, err } = await install(shell, '--yes');
+      expect([code, err]).toEqual([
+        EXIT.ok,
+        expect.stringMatching(/is a new file\nWritten\. [^]*\nTo undo: tollgate completion/),
+      ]);
+      const { out: script } = await cli(project, ['completion', shell]);
+      const text = readFileSync(fileOf(shell), 'utf8');
+      expect(text.replace('# Written by `tollgate completion install`.\n', '')).toBe(script);
+      if (shell === 'zsh') expect(text).toMatch(/^#compdef tollgate\n/);
+      // Without a change, nothing has to be permitted.
+      expect(await install(shell)).toMatchObject({
+        code: EXIT.ok,
+        err: expect.stringContaining('is up to date') as string,
+      });
+      writeFileSync(fileOf(shell), `${text}# of an earlier version\n`);
+      expect((await install(shell, '--yes')).err).toContain('is replaced');
+      expect(readFileSync(fileOf(shell), 'utf8')).toBe(text);
+      const removed = await install(shell, '--undo', '--yes', '--json');
+      expect(dataOf(removed.out)).toEqual({ shell, file: fileOf(shell), changed: true, next: null });
+      expect(existsSync(fileOf(shell))).toBe(false);
+      expect((await install(shell, '--undo')).err).toMatch(/does not exist\nThere is nothing to undo\.\n$/);
+    },
+  );
+
+  it(
+    'is found by a bash with bash-completion, which loads it by the name of the command' + verifies('FH-64'),
+    async () => {
+      expect((await install('bash', '--yes')).code).toBe(EXIT.ok);
+      // bash-completion sources the file that has the name of the command.
+      const program = `source '${fileOf('bash')}' && complete -p tollgate`;
+      expect(spawnSync('bash', ['--norc', '-c', program], { encoding: 'utf8' })).toMatchObject({
+        status: 0,
+        stdout: 'complete -o default -F _tollgate tollgate\n',
+        stderr: '',
+      });
+      await install('bash', '--undo', '--yes');
+    },
+  );
+
+  it('leaves a file of someone else, also at an undo' + verifies('FH-64'), async () => {
+    project.write(fileOf('fish'), 'complete -c tollgate -f\n');
+    for (const words of [['--yes'], ['--undo', '--yes']]) {
+      const { code, err } = await install('fish', ...words);
+      expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('did not write it.\nLook at it.')]);
+    }
+    expect(readFileSync(fileOf('fish'), 'utf8')).toBe('complete -c tollgate -f\n');
+    rmSync(fileOf('fish'));
+  });
+
+  it(
+    'takes the shell of SHELL and the folders of XDG, and names the line that zsh needs' + verifies('FH-64'),
+    async () => {
+      const env = { SHELL: '/usr/bin/zsh', XDG_DATA_HOME: path.join(project.home, 'a b') };
+      const { out } = await start(project, ['completion', 'install', '--dry-run', '--json'], { env }).ended;
+      const folder = path.join(project.home, 'a b', 'zsh', 'site-functions');
+      expect(dataOf(out)).toEqual({
+        shell: 'zsh',
+        file: path.join(folder, '_tollgate'),
+        changed: false,
+        next: `Add this line to ${project.home}/.zshrc, before the line with compinit: fpath=('${folder}' $fpath)`,
+      });
+      project.write('~/.zshrc', `fpath=('${folder}' $fpath)\n`);
+      const again = await start(project, ['completion', 'install', '--dry-run', '--json'], { env }).ended;
+      expect(dataOf(again.out)).toMatchObject({ next: null });
+      for (const SHELL of ['/bin/tcsh', undefined]) {
+        const { code, err } = await start(project, ['completion', 'install'], { env: { SHELL } }).ended;
+        expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('Name a shell')]);
+      }
+    },
+  );
 });

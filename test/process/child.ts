@@ -37,6 +37,8 @@ export interface Start {
   readonly shell?: string;
   /** Do not accept the configuration first. */
   readonly asItIs?: true;
+  /** The program and its first words; default: this Node with the built program. */
+  readonly program?: readonly string[];
 }
 
 /** A `tollgate` process with a small environment and the home of the project. Its configuration is accepted first. */
@@ -52,9 +54,10 @@ export class Child {
   #lastId = 0;
   #read = 0;
 
-  constructor(project: Project, argv: readonly string[], { env = {}, shell, asItIs }: Start = {}) {
+  constructor(project: Project, argv: readonly string[], start: Start = {}) {
+    const { env = {}, shell, asItIs, program = [process.execPath, MAIN] } = start;
     if (asItIs !== true) acceptFor(argv, { folder: project.folder, home: project.home, env });
-    const words = [process.execPath, MAIN, ...argv];
+    const words = [...program, ...argv];
     const [command = '', ...args] =
       shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
     this.process = spawn(command, args, {

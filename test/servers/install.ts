@@ -21,6 +21,15 @@ export function installConformance(say: (line: string) => void): Promise<void> {
   return installOnce(CONFORMANCE_PACKAGES, 'the conformance suite and real clients', say);
 }
 
+/** The folder of the oldest and the newest Node.js that Tollgate is tested on. */
+export const NODE_PACKAGES = path.join(here, '..', 'package', 'nodes');
+
+/** Installs these two and the conformance suite, which has a Node.js between them. As `installServers`. */
+export async function installNodes(say: (line: string) => void): Promise<void> {
+  await installOnce(NODE_PACKAGES, 'the oldest and the newest Node.js', say);
+  await installConformance(say);
+}
+
 async function installOnce(folder: string, what: string, say: (line: string) => void): Promise<void> {
   const stamp = path.join(folder, 'node_modules', '.tollgate-installed');
   const lock = createHash('sha256')

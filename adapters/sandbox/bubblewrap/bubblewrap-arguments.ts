@@ -259,15 +259,24 @@ export function isUnreaped(comm: string = readFileSync('/proc/1/comm', 'latin1')
   return process.pid === 1 || /^(?:node|npm|npx|MainThread)\b/.test(comm);
 }
 
+/** What the command of a sandbox depends on besides its spec. */
+interface SandboxCommandParts {
+  readonly plan: SandboxPlan;
+  readonly tools: SandboxTools;
+  /** A control group counts all memory of the sandbox. */
+  readonly counted: boolean;
+}
+
 /**
  * Returns the command that runs in the sandbox. It sets the limits inside, where processes of other sandboxes do not
- * count, then starts the program.
+ * count, then starts the program. Where a control group counts memory, the data of a process has no limit of its own:
+ * Node.js 24 reserves 512 MB of it for each thread with JavaScript, and uses little of that.
  */
-export function sandboxCommand(spec: SandboxSpec, { program }: SandboxPlan, tools: SandboxTools): readonly string[] {
+export function sandboxCommand(spec: SandboxSpec, { plan, tools, counted }: SandboxCommandParts): readonly string[] {
   const { memoryMb, processes, fileMb, cpuSeconds } = spec.limits;
   const limits = [
     `--nproc=${processes}`,
-    `--data=${memoryMb * MEGABYTE}`,
+    ...(counted ? [] : [`--data=${memoryMb * MEGABYTE}`]),
     `--fsize=${fileMb * MEGABYTE}`,
     '--core=0',
     ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`]),
@@ -276,7 +285,7 @@ export function sandboxCommand(spec: SandboxSpec, { program }: SandboxPlan, tool
   const openFiles = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
   const bridge = spec.egress === undefined ? '' : egressBridge(tools.socat ?? 'socat');
   const script = openFiles + bridge + GATE + (isUnreaped() ? WAIT_FOR_PROGRAM : EXEC_PROGRAM);
-  return ['/bin/sh', '-c', script, 'sandbox', tools.prlimit, ...limits, '--', program, ...spec.args];
+  return ['/bin/sh', '-c', script, 'sandbox', tools.prlimit, ...limits, '--', plan.program, ...spec.args];
 }
 
 /**

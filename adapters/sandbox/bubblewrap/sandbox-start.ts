@@ -61,20 +61,13 @@ export async function startSandboxed(
   try {
     const staged = stagePlan(plan, identity);
     group = makeGroup(spec, identity, groups);
-    child = spawnBubblewrap(
-      [tools.bwrap, '--args', `${SANDBOX_FDS.args}`, '--', ...sandboxCommand(spec, plan, tools)],
-      {
-        identity,
-        staged,
-        groupPrefix: group?.commandPrefix ?? [],
-        stdio: [
-          spec.input ? 'pipe' : 'ignore',
-          'pipe',
-          'pipe',
-          ...Object.values(SANDBOX_FDS).map(() => 'pipe' as const),
-        ],
-      },
-    );
+    const command = sandboxCommand(spec, { plan, tools, counted: group !== undefined });
+    child = spawnBubblewrap([tools.bwrap, '--args', `${SANDBOX_FDS.args}`, '--', ...command], {
+      identity,
+      staged,
+      groupPrefix: group?.commandPrefix ?? [],
+      stdio: [spec.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(SANDBOX_FDS).map(() => 'pipe' as const)],
+    });
     const lifetime = new SandboxLifetime(child, lost, release);
     const hasLackedMemory = watchMemory(child, group);
     const moveDescendants = group?.moveIn(await pidOf(child, identity));

@@ -1,6 +1,6 @@
 /** Makes completion scripts from the help of the commands, so that the two cannot differ. */
 import type { Command } from 'commander';
-import { EXIT, type Io } from './command-io.ts';
+import { EXIT, type Io } from '../command-io.ts';
 
 /** A shell with a completion script. */
 export type Shell = 'bash' | 'zsh' | 'fish';
@@ -11,8 +11,13 @@ export function runCompletion(
   io: Io,
   { program }: { readonly program: Command },
 ): number {
-  io.stdout(SCRIPTS[shell](program.commands.map(knownOf)));
+  io.stdout(completionScript(shell, program));
   return EXIT.ok;
+}
+
+/** Returns the script for one shell, made from the commands of `program`. */
+export function completionScript(shell: Shell, program: Command): string {
+  return SCRIPTS[shell](program.commands.map(knownOf));
 }
 
 interface Known {
