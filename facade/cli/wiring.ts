@@ -1,5 +1,5 @@
 /** The implementations that facade/main.ts passes to the commands. */
-import type { AddressProbe, OpenIssuerKeys, SignIns } from '../../adapters/port.ts';
+import type { AddressProbe, OpenIssuerKeys, RegistrySearch, SignIns } from '../../adapters/port.ts';
 import type { Authoring } from '../../policies/authoring/authoring-port.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
 import type { Examine } from './configuration/doctor-findings.ts';
@@ -15,4 +15,5 @@ export interface Wiring extends ConsentWiring {
   readonly signIns: SignIns;
   readonly issuerKeys: OpenIssuerKeys;
   readonly probe: AddressProbe;
+  readonly searchRegistry: RegistrySearch;
 }

@@ -11,6 +11,7 @@ const COMMANDS = [
   'init',
   'doctor',
   'known',
+  'search',
   'connect',
   'import',
   'export',
