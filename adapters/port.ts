@@ -332,6 +332,40 @@ export type AddressProbe = (address: string, addresses: readonly string[]) => Pr
  */
 export type FindContainerClient = () => Promise<string>;
 
+/** A package of a registry entry, as its author wrote it. Texts are from outside: they are not escaped. */
+export interface RegistryPackage {
+  /** `npm`, `pypi`, `oci`, or a type that Tollgate does not know. */
+  readonly type: string;
+  readonly identifier: string;
+  /** Empty: none, or not a version. */
+  readonly version: string;
+  /** The address of its package registry. Absent: the usual one of its type. */
+  readonly registry?: string;
+  /** Variables that it requires. */
+  readonly needs: readonly string[];
+}
+
+/** A server that a registry lists. No one has verified it. Texts are from outside: they are not escaped. */
+export interface RegistryEntry {
+  /** `namespace/name`. */
+  readonly name: string;
+  readonly title: string;
+  readonly description: string;
+  readonly version: string;
+  readonly deprecated: boolean;
+  readonly packages: readonly RegistryPackage[];
+  readonly remotes: readonly { readonly type: string; readonly url: string }[];
+}
+
+/**
+ * Searches a registry, by its address, for each of the words. `more`: it has entries that were not read. Throws
+ * SERVER_UNAVAILABLE and UPSTREAM_TOO_LARGE.
+ */
+export type RegistrySearch = (
+  registry: string,
+  words: readonly string[],
+) => Promise<{ readonly entries: readonly RegistryEntry[]; readonly more: boolean }>;
+
 /** The four primitives. */
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 export type Primitive = (typeof PRIMITIVES)[number];

@@ -130,6 +130,9 @@ const openProbe: Wiring['openProbe'] = async (config, parts) =>
 const probe: Wiring['probe'] = async (address, addresses) =>
   (await import('../adapters/primitives/fetch/address-probe.ts')).probeAddress(address, addresses);
 
+const searchRegistry: Wiring['searchRegistry'] = async (registry, words) =>
+  (await import('../adapters/primitives/fetch/registry-search.ts')).searchRegistry(registry, words);
+
 /** The implementations that the commands use. */
 export const APP_MODULE: Wiring = {
   assemble: assembleOnDemand,
@@ -142,6 +145,7 @@ export const APP_MODULE: Wiring = {
   probe,
   containerClient: async () =>
     (await (await import('../adapters/sandbox/container/container-engine.ts')).findContainerEngine()).client,
+  searchRegistry,
   inspect,
   openProbe,
 };

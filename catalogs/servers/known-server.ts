@@ -11,6 +11,8 @@ export interface KnownPackage {
   readonly integrity: string;
   /** File that Node runs, inside the package. */
   readonly bin: string;
+  /** The lowest version of Node.js that the package names, if it is above the lowest of Tollgate. */
+  readonly node?: string;
 }
 
 /** A secret that the server needs, in a variable (programs) or a header (remote servers). A catalog has no values. */
@@ -48,9 +50,13 @@ export interface VerifiedInstall {
   /** ISO date. The dependencies of the package are installed as of that day. */
   readonly date: string;
   readonly installs: boolean;
-  /** Whether it listed its tools. Absent: it was not asked, because it is remote. */
-  readonly lists?: boolean;
-  readonly tools?: number;
+  /**
+   * What the server needs to list its tools: credentials of the right form, its network, or a newer Node.js than the
+   * one that verified it. Absent: it lists them with placeholders for its credentials.
+   */
+  readonly needs?: 'credentials' | 'network' | 'node';
+  /** Names of the tools that it listed. Absent: it listed none. */
+  readonly tools?: readonly string[];
 }
 
 /** One known server: a program from a package, or a remote server with a `url`. */
@@ -71,11 +77,15 @@ export interface KnownServer {
   readonly credentials?: readonly KnownCredential[];
   readonly domains?: readonly string[];
   readonly labels: readonly string[];
+  /** The only tools that are used, by name or pattern. Absent: all. */
+  readonly tools?: readonly string[];
   readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
   /** Id of a mapping under catalogs/primitives/. */
   readonly mapping?: string;
   readonly memoryMb?: number;
   readonly processes?: number;
+  /** How long its start may take, in milliseconds. Absent: the default of servers. */
+  readonly connectTimeoutMs?: number;
   readonly verified?: VerifiedInstall;
 }
 
@@ -109,4 +119,10 @@ export function loadKnown(name: string): KnownServer {
 /** Returns all known servers, sorted by name. */
 export function loadAllKnown(): readonly KnownServer[] {
   return knownNames().map(loadKnown);
+}
+
+/** Returns true if the Node.js that runs this is below a version such as `22.13.0`. False for undefined. */
+export function isNodeTooOld(lowest: string | undefined): boolean {
+  const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });
+  return lowest !== undefined && compare(process.versions.node, lowest) < 0;
 }

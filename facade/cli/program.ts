@@ -8,7 +8,7 @@ import { EXPORT, IMPORT } from './client-files/client-commands.ts';
 import { type CommandDefinition, defineCommand } from './command-definition.ts';
 import { EXIT, type Io } from './command-io.ts';
 import { CHECK, DOCTOR, INIT, LOGIN, LOGOUT, RELOAD, SECRET, SETUP } from './configuration/configuration-commands.ts';
-import { CONNECT, KNOWN } from './connect/connect-commands.ts';
+import { CONNECT, KNOWN, SEARCH } from './connect/connect-commands.ts';
 import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
@@ -53,7 +53,7 @@ const PRINT_VERSION: CommandDefinition = {
 
 /** All commands, by the headings of the help. */
 const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
-  'Begin:': [SETUP, INIT, DOCTOR, KNOWN, CONNECT, IMPORT, EXPORT],
+  'Begin:': [SETUP, INIT, DOCTOR, KNOWN, SEARCH, CONNECT, IMPORT, EXPORT],
   'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
   'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],

@@ -1,5 +1,11 @@
 /** The implementations that facade/main.ts passes to the commands. */
-import type { AddressProbe, FindContainerClient, OpenIssuerKeys, SignIns } from '../../adapters/port.ts';
+import type {
+  AddressProbe,
+  FindContainerClient,
+  OpenIssuerKeys,
+  RegistrySearch,
+  SignIns,
+} from '../../adapters/port.ts';
 import type { Authoring } from '../../policies/authoring/authoring-port.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
 import type { Examine } from './configuration/doctor-findings.ts';
@@ -16,4 +22,5 @@ export interface Wiring extends ConsentWiring {
   readonly issuerKeys: OpenIssuerKeys;
   readonly probe: AddressProbe;
   readonly containerClient: FindContainerClient;
+  readonly searchRegistry: RegistrySearch;
 }

@@ -74,6 +74,7 @@ const SECTIONS = [
   'listen',
   'limits',
   'schemaProfile',
+  'registries',
 ] as const;
 
 /** Returns the settings as one map. Lists of named entries become maps from their names. */

@@ -189,6 +189,8 @@ export interface Config {
   readonly listen: ListenConfig;
   readonly limits: Complete<'limits'>;
   readonly schemaProfile: string;
+  /** Addresses of registries of MCP servers: https, or http of this machine; without a query. */
+  readonly registries: readonly string[];
   /** By name; a secret that is not here is in the vault. */
   readonly secretSources: ReadonlyMap<string, SecretSource>;
   /** Values from ${ENV} in headers or env of servers; the redactor knows them. */

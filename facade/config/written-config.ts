@@ -205,6 +205,11 @@ export interface WrittenConfig {
    */
   readonly include?: readonly string[];
   /**
+   * Addresses of registries of MCP servers that tollgate search asks, besides the known servers. A registry
+   * has the MCP registry API (GET /v0.1/servers).
+   */
+  readonly registries?: readonly string[];
+  /**
    * The sources of secrets that are not in the vault, by name. Servers use a secret as ${secret:NAME} in env
    * or headers.
    */

@@ -14,6 +14,7 @@ const COMMANDS = [
   'init',
   'doctor',
   'known',
+  'search',
   'connect',
   'import',
   'export',

@@ -13,6 +13,7 @@ workspace: work
 state: ~/state
 otherWorkspaces: {read: [../library], write: [../site]}
 include: [mcp.json]
+registries: ['https://registry.example/mcp']
 servers:
   files:
     description: Files of the team.

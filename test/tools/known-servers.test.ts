@@ -15,6 +15,7 @@ import { mergeProfiles } from '../../facade/config/profiles.ts';
 import { nameFault } from '../../facade/config/servers/server-names.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
+import { toVerify, withResult } from '../verify/servers.ts';
 
 const FOLDER = path.join(import.meta.dirname, '..', '..', 'catalogs', 'servers');
 const validate = new Ajv({
@@ -28,11 +29,27 @@ const programs = all.filter(({ package: pkg }) => pkg !== undefined);
 
 describe('the catalog of known servers', () => {
   it(
-    'has at least 25 servers that were installed, nearly all with their tools, and remote servers' + verifies('PF-10'),
+    'has at least 60 servers: programs that were installed, nearly all with their tools, and remote servers' +
+      verifies('PF-10', 'FH-20'),
     () => {
-      expect(programs.length).toBeGreaterThanOrEqual(25);
-      expect(programs.filter(({ verified }) => verified?.lists === true).length).toBeGreaterThanOrEqual(25);
+      expect(all.length).toBeGreaterThanOrEqual(60);
+      expect(programs.length).toBeGreaterThanOrEqual(40);
+      expect(programs.filter(({ verified }) => verified?.tools === undefined).length).toBeLessThanOrEqual(5);
       expect(all.length).toBeGreaterThan(programs.length);
+      expect(knownNames()).toEqual(
+        expect.arrayContaining([
+          'atlassian',
+          'desktop-commander',
+          'fetch',
+          'google-drive',
+          'mongodb',
+          'playwright',
+          'postgres',
+          'sentry',
+          'slack',
+          'stripe',
+        ]),
+      );
     },
   );
 
@@ -71,7 +88,7 @@ describe('the catalog of known servers', () => {
       expect(
         choices
           .map((choice) => choice.name)
-          .filter((one) => !used.includes(one) && choices.find((choice) => choice.name === one)?.kind !== 'folder'),
+          .filter((one) => !used.includes(one) && choices.find((choice) => choice.name === one)?.kind === 'text'),
       ).toEqual([]);
       expect(used.filter((one) => !choices.some((choice) => choice.name === one))).toEqual([]);
       for (const { form, example, header } of credentials) {
@@ -82,14 +99,34 @@ describe('the catalog of known servers', () => {
     },
   );
 
+  it.each(programs.map((known) => [known.name, known] as const))(
+    '%s: names only tools that it listed, each pattern for three or more of them' + verifies('FH-20'),
+    (_name, { semantics = {}, tools = [], verified }) => {
+      const listed = verified?.tools ?? [];
+      const matching = (pattern: string): number => {
+        const form = new RegExp(`^${pattern.replaceAll('.', '\\.').replaceAll('*', '.*')}$`);
+        return listed.filter((tool) => form.test(tool)).length;
+      };
+      const few = [...Object.keys(semantics), ...tools].filter(
+        (pattern) => matching(pattern) < (pattern.includes('*') ? 3 : 1),
+      );
+      expect(verified?.needs === 'network' || verified?.needs === 'node' ? [] : few).toEqual([]);
+      expect(listed.length > 0).toBe(verified?.needs !== 'network' && verified?.needs !== 'node');
+    },
+  );
+
   it.each(all.map((known) => [known.name, known] as const))(
     '%s: becomes a configuration that loads without a remark, shows its tools and contains no secret' +
       verifies('PF-10', 'PF-13'),
     (name, known) => {
       withProject((project) => {
         mkdirSync(path.join(project.folder, 'work'));
+        mkdirSync(path.join(project.folder, 'keys'));
         const choices = new Map(
-          (known.choices ?? []).map((choice) => [choice.name, choice.default ?? choice.example ?? '']),
+          (known.choices ?? []).map(({ name: choice, kind, default: preset, example = '' }) => [
+            choice,
+            preset ?? (kind === 'folder' ? path.join(project.folder, 'keys') : example),
+          ]),
         );
         const draft = draftKnown(known, {
           name,
@@ -124,4 +161,42 @@ describe('the catalog of known servers', () => {
       });
     },
   );
+
+  it(
+    'is verified server by server: a result replaces the former one, and a new run skips what is done' +
+      verifies('FH-21'),
+    () => {
+      const text =
+        'name: notes\nverified:\n  date: 2026-01-01\n  installs: true\n  tools: [a,\n    b]\nlabels: [public]\n';
+      const tools = ['send', '2-way'].map((name) => ({ name, inputSchema: {} }));
+      const found = { name: 'notes', installs: true, needs: 'credentials', tools } as const;
+      expect(withResult(text, found, '2026-02-02')).toBe(
+        'name: notes\nlabels: [public]\nverified:\n  date: 2026-02-02\n  installs: true\n  needs: credentials\n' +
+          '  tools: [send, "2-way"]\n',
+      );
+      for (const known of programs) expect(toVerify(all, [], known.verified?.date ?? '')).not.toContain(known);
+      expect(toVerify(all, [], '2000-01-01')).toEqual(programs);
+      expect(toVerify(all, ['git', 'linear'], '2000-01-01').map(({ name }) => name)).toEqual(['git']);
+    },
+  );
+
+  it('tells connect what a server needs to list its tools, and which Node.js it needs' + verifies('FH-25'), () => {
+    const wish = { name: 'one', profile: 'default', choices: new Map(), given: new Set<string>() };
+    const draft = (needs: 'credentials' | 'network' | 'node' | undefined, node = '1.0.0') =>
+      draftKnown(
+        {
+          ...loadKnown('notion'),
+          package: { name: 'a', version: '1.0.0', integrity: '', bin: 'a.js', node },
+          verified: { date: '2026-01-01', installs: true, ...(needs !== undefined && { needs }) },
+        },
+        wish,
+      );
+    expect([draft(undefined).openness, draft('node').openness]).toEqual([undefined, undefined]);
+    expect(draft('credentials').openness).toEqual({ withSecrets: true });
+    expect(draft('network').openness).toEqual({ withSecrets: true, withNetwork: true });
+    expect(draft(undefined).notes).toEqual([]);
+    expect(draft(undefined, '9999.1.0').notes).toEqual([
+      `It needs Node.js 9999.1.0 or later, and this is ${process.versions.node}.`,
+    ]);
+  });
 });

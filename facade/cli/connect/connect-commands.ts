@@ -1,4 +1,4 @@
-/** Declares `tollgate known` and `tollgate connect`. */
+/** Declares `tollgate known`, `tollgate search` and `tollgate connect`. */
 import { Option } from 'commander';
 import { type CommandDefinition, collectValues } from '../command-definition.ts';
 
@@ -8,6 +8,16 @@ export const KNOWN: CommandDefinition = {
   about: 'show the servers that connect knows by name',
   shared: ['json'],
   load: async () => (await import('./known-command.ts')).runKnown,
+};
+
+/** Finds servers among the known ones and in registries. */
+export const SEARCH: CommandDefinition = {
+  usage: 'search <words...>',
+  about: 'find servers by words, among the known ones and in registries',
+  examples: `Examples:
+  $ tollgate search postgres
+  $ tollgate search issues jira --json`,
+  load: async () => (await import('./search-command.ts')).runSearch,
 };
 
 /** Adds a known server, or a service by its address. */

@@ -1,7 +1,12 @@
 /** Drafts a connection: the server's file, its package and its secrets. It changes nothing. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
-import type { KnownChoice, KnownCredential, KnownServer } from '../../../catalogs/servers/known-server.ts';
+import {
+  isNodeTooOld,
+  type KnownChoice,
+  type KnownCredential,
+  type KnownServer,
+} from '../../../catalogs/servers/known-server.ts';
 import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { WrittenServer } from '../../config/written-config.ts';
 import type { ProbeOpenings } from '../../consent/servers/consent-probe.ts';
@@ -47,7 +52,7 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   const secrets = (known.credentials ?? [])
     .filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? ''))
     .map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
-  const { description, labels, semantics, mapping } = known;
+  const { description, labels, tools, semantics, mapping, connectTimeoutMs } = known;
   const pkg = pinnedOf(known);
   return {
     name: wish.name,
@@ -59,8 +64,10 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
       ...(pkg !== undefined && programEntry(known, pkg, { server: wish.name, chosen, secrets, fill })),
       ...(known.url !== undefined && { url: known.url, ...filled('headers', referencesOf(secrets, 'header')) }),
       labels,
+      ...(tools !== undefined && { tools: { allow: tools } }),
       ...(semantics !== undefined && { semantics }),
       ...(mapping !== undefined && { mapping }),
+      ...(connectTimeoutMs !== undefined && { connectTimeoutMs }),
       profiles: [wish.profile],
     },
     ...(pkg !== undefined && { package: pkg }),
@@ -75,11 +82,28 @@ export function pinnedOf({ package: pkg, verified }: KnownServer): PinnedPackage
 }
 
 function notesOf(known: KnownServer): string[] {
+  const lowest = known.package?.node ?? '';
+  const probed = NOTES[known.verified?.needs ?? 'nothing'];
   return [
     ...(known.note === undefined ? [] : [known.note]),
-    ...(listsAlone(known) ? [] : ['It lists its tools only with its secrets and its network, so the probe gets both.']),
+    ...(isNodeTooOld(lowest) ? [`It needs Node.js ${lowest} or later, and this is ${process.versions.node}.`] : []),
+    ...(probed === '' ? [] : [probed]),
   ];
 }
+
+/** What the probe of a program gets, by what the program needs to list its tools. */
+const OPENNESS = {
+  nothing: {},
+  node: {},
+  credentials: { openness: { withSecrets: true } },
+  network: { openness: { withSecrets: true, withNetwork: true } },
+} as const;
+const NOTES = {
+  nothing: '',
+  node: '',
+  credentials: 'It lists its tools only with its secrets, so the probe gets them.',
+  network: 'It lists its tools only with its secrets and its network, so the probe gets both.',
+} as const;
 
 /** The choices and secrets of one server. `fill` replaces `<choice>` in a text. */
 interface ProgramSettings {
@@ -125,17 +149,10 @@ function sandboxEntry(
   };
 }
 
-/**
- * A remote server lists its tools only with the credential. A program gets its secrets for the probe if it listed
- * nothing without them when it was verified.
- */
-function opennessOf({ url, ...known }: KnownServer, hasSecrets: boolean): Pick<ConnectionDraft, 'openness'> {
+/** A remote server lists its tools only with the credential. */
+function opennessOf({ url, verified }: KnownServer, hasSecrets: boolean): Pick<ConnectionDraft, 'openness'> {
   if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
-  return !listsAlone(known) ? { openness: { withSecrets: true, withNetwork: true } } : {};
-}
-
-function listsAlone({ verified }: Pick<KnownServer, 'verified'>): boolean {
-  return verified?.lists !== false;
+  return OPENNESS[verified?.needs ?? 'nothing'];
 }
 
 /** The semantics of the fetch tool, by the HTTP method. */

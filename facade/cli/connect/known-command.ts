@@ -1,7 +1,7 @@
 /** Runs `tollgate known`: prints the catalog of known servers, or one of them completely. */
 import { type KnownServer, loadAllKnown, loadKnown } from '../../../catalogs/servers/known-server.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, MAX_COLUMNS, printList, wrapWords } from '../print.ts';
+import { json, MAX_COLUMNS, plural, printList, wrapWords } from '../print.ts';
 
 /** Options of the command. */
 export interface KnownOptions {
@@ -30,7 +30,8 @@ export function runKnown(options: KnownOptions, io: Io): number {
   return EXIT.ok;
 }
 
-function needsText({ credentials = [], choices = [], login }: KnownServer): string {
+/** Returns what a person must give to connect a server; `nothing` if nothing. */
+export function needsText({ credentials = [], choices = [], login }: KnownServer): string {
   const needed = credentials.filter(({ optional }) => optional !== true).length;
   const parts = [
     ...(login === true ? ['sign-in'] : []),
@@ -42,7 +43,7 @@ function needsText({ credentials = [], choices = [], login }: KnownServer): stri
 
 function knownText(known: KnownServer): string {
   const { title, description, note, package: pkg, url, license, homepage, labels, choices = [], login } = known;
-  const { credentials = [], verified } = known;
+  const { credentials = [], tools, verified } = known;
   const lines: readonly (readonly [string, string])[] = [
     [title, description],
     ...(note === undefined ? [] : [['note', note] as const]),
@@ -52,10 +53,12 @@ function knownText(known: KnownServer): string {
       : [
           ['package', `${pkg.name} ${pkg.version} (${license ?? 'no license'})`] as const,
           ['integrity', pkg.integrity] as const,
+          ...(pkg.node === undefined ? [] : [['Node.js', `${pkg.node} or later`] as const]),
         ]),
     ...(url === undefined ? [] : [['address', url] as const]),
     ['reaches', reachText(known)],
     ['labels', labels.join(', ')],
+    ...(tools === undefined ? [] : [['tools', `only ${tools.join(', ')}`] as const]),
     ...choices.map(
       ({ name, title: meaning, default: preset }) =>
         ['choose', `--set ${name}=…: ${meaning}${preset === undefined ? '' : ` (${preset})`}`] as const,
@@ -83,9 +86,15 @@ function reachText({ domains = [], choices = [], url }: KnownServer): string {
   return hosts.length === 0 ? 'nothing: it has no network' : hosts.join(', ');
 }
 
+const LISTS_WITH = {
+  credentials: 'with credentials of the right form',
+  network: 'only with its credentials and its network',
+  node: 'only with a newer Node.js',
+} as const;
+
 function verifiedText(verified: KnownServer['verified']): string {
   if (verified === undefined) return 'its provider publishes its address; it was not tried for this catalog';
-  const { date, lists, tools = 0 } = verified;
-  if (lists === undefined) return `${date}: it installs`;
-  return `${date}: it installs, and lists ${lists ? `${tools} tools` : 'nothing'} without a network`;
+  const { date, needs, tools } = verified;
+  const how = needs === undefined ? 'without a network' : LISTS_WITH[needs];
+  return `${date}: it installs, and lists ${tools === undefined ? 'its tools' : plural(tools.length, 'tool')} ${how}`;
 }

@@ -23,6 +23,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['state'],
   ['otherWorkspaces', '*', '*'],
   ['include', '*'],
+  ['registries', '*'],
   ['policies', '*'],
   ['policies', '*', 'path'],
   ['policies', '*', 'url'],

@@ -1,4 +1,5 @@
 /** Reads the sections of tollgate.yaml that have few rules of their own, and fills in their defaults. */
+import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
 import type { Config, ListenConfig, SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
@@ -57,6 +58,19 @@ export function buildListen(written: WrittenConfig['listen'], report: ProblemRep
     maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal),
     ...(jwt !== undefined && { jwt }),
   };
+}
+
+/** Returns the addresses of registries, and reports those that are not an https address without a query. */
+export function checkRegistries(written: WrittenConfig['registries'], report: ProblemReport): readonly string[] {
+  (written ?? []).forEach((address, index) => {
+    if (isConfidential(address) && !/[?#]/.test(address)) return;
+    report.refuse(
+      ['registries', index],
+      'it is not an https address (http only for this machine) without user, query and fragment, so the answer could ' +
+        'be changed on its way; write for example https://registry.modelcontextprotocol.io',
+    );
+  });
+  return written ?? [];
 }
 
 /** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */
