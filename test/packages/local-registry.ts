@@ -15,7 +15,11 @@ createInterface({ input: process.stdin }).on('line', (line) => {
   if (id === undefined) return;
   const said = JSON.stringify([process.argv.slice(2), process.env.GREETING ?? '']);
   const result = {
-    initialize: { protocolVersion: params?.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'local', version: '1' } },
+    initialize: {
+      protocolVersion: params?.protocolVersion,
+      capabilities: { tools: {} },
+      serverInfo: { name: 'local', version: '1' },
+    },
     'tools/list': { tools: [{ name: 'say', description: said, inputSchema: { type: 'object' } }] },
   }[method] ?? {};
   process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
@@ -36,7 +40,8 @@ def main():
                            "capabilities": {"tools": {}}, "serverInfo": {"name": "local", "version": "1"}},
             "tools/list": {"tools": [{"name": "say", "description": said, "inputSchema": {"type": "object"}}]},
         }
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}), flush=True)
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}
+        print(json.dumps(answer), flush=True)
 `;
 
 /** Writes a wheel from a list of names and texts. */
