@@ -1,8 +1,10 @@
 /** Plans an export before anything is written. No server is removed from a client unless Tollgate has it. */
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ServerDefinition } from '../config/config.ts';
 import { substitute, type Variables } from '../config/reading/variable-substitution.ts';
 import { resolver, type World } from '../config/work-folders.ts';
+import { readRunner } from '../packages/runner-command.ts';
 import { type FileChange, readTarget } from './changes/client-file-changes.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { changeServers } from './client-file-edit.ts';
@@ -127,5 +129,15 @@ function isProvidedAlready(
   };
   const startOf = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string =>
     JSON.stringify([command, args, url].flat().map(filled));
-  return startOf(entry) === startOf(server);
+  return startOf(entry) === startOf(server) || runsCopy(entry, server, path.join(config.state, 'packages', entry.name));
+}
+
+/** Returns true if a server runs the installed package of an entry with the same arguments. `folder`: its packages. */
+function runsCopy(entry: ClientEntry, { command = '', args }: ServerDefinition, folder: string): boolean {
+  const runner = readRunner(entry);
+  if (runner === undefined || 'fault' in runner) return false;
+  const [program = '', ...rest] = command === 'node' ? args : [command, ...args];
+  const { spec } = runner;
+  const isSame = spec.kind === 'npm' ? program.includes(`/node_modules/${spec.name}/`) : spec.kind === 'pypi';
+  return isSame && program.startsWith(`${folder}/`) && JSON.stringify(rest) === JSON.stringify(runner.args);
 }

@@ -1,4 +1,5 @@
 /** The configuration of a server that runs a package: what the catalog knows of it, and what its user gives it. */
+import path from 'node:path';
 import { parseDomain } from '../../catalogs/readers/domains.ts';
 import { type KnownChoice, type KnownServer, loadAllKnown } from '../../catalogs/servers/known-server.ts';
 import type { WrittenSandbox, WrittenServer } from '../config/written-config.ts';
@@ -81,6 +82,11 @@ export function knownOf({ kind, name }: Pick<PinnedPackage, 'kind' | 'name'>): K
   return kind === 'npm' ? loadAllKnown().find(({ package: pkg }) => pkg?.name === name) : undefined;
 }
 
+/** Returns the package of a known server, as it was verified; undefined for a remote server. */
+export function verifiedPackage({ package: pkg, verified }: KnownServer): PinnedPackage | undefined {
+  return pkg === undefined ? undefined : { ...pkg, kind: 'npm', asOf: verified?.date ?? '', notes: [] };
+}
+
 /** Returns whether a known package writes to the folders that it is given. */
 export function writesToFolders(known: KnownServer | undefined): boolean {
   return known?.choices?.some(({ kind, access }) => kind === 'folder' && access !== 'read') === true;
@@ -132,6 +138,9 @@ function chosenIn(
     ...(args.length === given.args.length ? args.map((template, at) => [template, given.args[at]] as const) : []),
   ];
   return pairs.flatMap(([template, value = '']) => {
+    // The user may name another file in the folder.
+    if (kind === 'folder' && path.dirname(template) === `<${name}>` && value.includes('/'))
+      return [[name, path.dirname(value)] as const];
     const [before = '', after = ''] = template.split(`<${name}>`);
     // Its user may call the file in the folder differently.
     if (kind === 'folder' && before === '' && /^\/[^/]+$/.test(after) && value.includes('/'))

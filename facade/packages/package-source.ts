@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { InstallWorld } from './installer.ts';
 import { installWithNpm, pinFromRegistry, pinFromSource } from './npm-package.ts';
 import { pinImage } from './oci-image.ts';
+import { knownOf, verifiedPackage } from './package-server.ts';
 import type { PackageSpec } from './package-spec.ts';
 import type { PinnedPackage } from './pinned-package.ts';
 import { installWithPip, pinFromPypi } from './pypi-package.ts';
@@ -28,12 +29,17 @@ export async function withArchives<T>(work: (into: string) => Promise<T>): Promi
 }
 
 /**
- * Finds the version of a package and what proves its content. Runs none of its code. Throws INSTALL_FAILED, CANCELLED.
+ * Finds the version of a package and what proves its content. The digest of the catalog counts for the version that it
+ * verified. Runs none of the package's code. Throws INSTALL_FAILED, CANCELLED.
  */
-export function pinPackage(spec: PackageSpec, pinning: Pinning, world: InstallWorld): Promise<PinnedPackage> {
+export async function pinPackage(spec: PackageSpec, pinning: Pinning, world: InstallWorld): Promise<PinnedPackage> {
   if (spec.kind === 'oci') return pinImage(spec.image, world);
   if (spec.kind === 'git' || spec.kind === 'folder') return pinFromSource(spec, pinning, world);
-  return spec.kind === 'npm' ? pinFromRegistry(spec, pinning.bin, world) : pinFromPypi(spec, pinning, world);
+  if (spec.kind === 'pypi') return pinFromPypi(spec, pinning, world);
+  const found = await pinFromRegistry(spec, pinning.bin, world);
+  const known = knownOf(found);
+  const verified = known === undefined ? undefined : verifiedPackage(known);
+  return verified?.version === found.version ? { ...verified, bin: found.bin, notes: found.notes } : found;
 }
 
 /**

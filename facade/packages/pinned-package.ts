@@ -1,5 +1,5 @@
 /** A package at one version with what proves its content, and the folder that holds it. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { removeIfEmpty } from '../config/reading/file-replacement.ts';
 
@@ -82,6 +82,8 @@ export async function makeFolder(folder: string, fill: (part: string) => Promise
   const part = mkdtempSync(path.join(parent, PART));
   try {
     await fill(part);
+    // A sandbox of root runs as another user, and its view of the state folder is this folder alone.
+    chmodSync(part, 0o755);
     moveInto(part, folder);
   } finally {
     rmSync(part, { recursive: true, force: true });

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { type InstallWorld, installFailure, runInstaller } from './installer.ts';
 import type { NamedPackage } from './package-spec.ts';
 import { makeFolder, type PinnedPackage } from './pinned-package.ts';
@@ -13,7 +14,10 @@ import { makeFolder, type PinnedPackage } from './pinned-package.ts';
 interface PipReport {
   readonly install: readonly {
     readonly metadata: { readonly name: string; readonly version: string };
-    readonly download_info: { readonly archive_info?: { readonly hashes?: { readonly sha256?: string } } };
+    readonly download_info: {
+      readonly url: string;
+      readonly archive_info?: { readonly hashes?: { readonly sha256?: string } };
+    };
     readonly requested?: boolean;
   }[];
 }
@@ -57,6 +61,10 @@ export async function pinFromPypi(
   }
 }
 
+function digestOf(content: string | Buffer): string {
+  return createHash('sha256').update(content).digest('hex');
+}
+
 /** pip installs a withdrawn version if it is asked for exactly, and only warns. */
 function refuseYanked(warnings: string): void {
   const [, name = '', version = ''] = /yanked version: '([^']*)' candidate \(version (\S+) /.exec(warnings) ?? [];
@@ -73,14 +81,15 @@ function pinnedOf(install: PipReport['install'], wanted: string, bin: string | u
   const own = install.find(({ requested }) => requested === true);
   if (own === undefined) throw installFailure(`pip found no ${wanted}.`, 'Check the name and the version.');
   const { name, version } = own.metadata;
-  const lines = install.map(({ metadata, download_info: { archive_info: archive } }) => {
-    const hash = archive?.hashes?.sha256;
+  const lines = install.map(({ metadata, download_info: { url, archive_info: archive } }) => {
+    // pip gives no hash of a file of this machine (PIP_FIND_LINKS).
+    const hash = url.startsWith('file:') ? digestOf(readFileSync(fileURLToPath(url))) : archive?.hashes?.sha256;
     if (hash === undefined)
       throw installFailure(`The index gives no hash of ${metadata.name} ${metadata.version}.`, 'Use another index.');
     return `${metadata.name}==${metadata.version} --hash=sha256:${hash}`;
   });
   const text = `${lines.sort().join('\n')}\n`;
-  const integrity = `sha256:${createHash('sha256').update(text).digest('hex')}`;
+  const integrity = `sha256:${digestOf(text)}`;
   return { kind: 'pypi', name, version, integrity, bin: bin ?? name, from: text, notes: [] };
 }
 

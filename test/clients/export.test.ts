@@ -25,7 +25,7 @@ import { isOurs } from '../../facade/clients/found-client-files.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf } from '../cli/terminal.ts';
-import { atHome, type Home } from './home.ts';
+import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
 import { randomFile } from './jsonc.ts';
 import { SAMPLES, VALUES } from './samples.ts';
 
@@ -70,25 +70,29 @@ describe('tollgate export', () => {
   });
 
   it.each(ids)('%s: moves its servers behind Tollgate, and back on undo', async (id) => {
-    await atHome([id], async (home) => {
-      const before = home.snapshot();
-      const { code, out } = await run(home, id, '--replace', '--secrets', 'vault', '--yes', '--json');
-      expect(code).toBe(EXIT.ok);
-      const data = dataOf<{
-        readonly moved: readonly { readonly name: string }[];
-        readonly left: readonly { readonly name: string }[];
-      }>(out);
-      expect(data.moved.map(({ name }) => name)).toEqual(SAMPLES[id].servers);
-      expect(
-        entriesOf(home, id)
-          .map(({ name }) => name)
-          .filter((name) => SAMPLES[id].servers.includes(name)),
-      ).toEqual([]);
-      expect([...config(home).servers.keys()].sort()).toEqual([...SAMPLES[id].servers].sort());
-      for (const value of VALUES) expect(out + home.state()).not.toContain(value);
-      await home.run(['export', '--undo']);
-      expect(home.snapshot()).toEqual(before);
-    });
+    await atHome(
+      [id],
+      async (home) => {
+        const before = home.snapshot();
+        const { code, out } = await run(home, id, '--replace', '--secrets', 'vault', '--yes', '--json');
+        expect(code).toBe(EXIT.ok);
+        const data = dataOf<{
+          readonly moved: readonly { readonly name: string }[];
+          readonly left: readonly { readonly name: string }[];
+        }>(out);
+        expect(data.moved.map(({ name }) => name)).toEqual(SAMPLES[id].servers);
+        expect(
+          entriesOf(home, id)
+            .map(({ name }) => name)
+            .filter((name) => SAMPLES[id].servers.includes(name)),
+        ).toEqual([]);
+        expect([...config(home).servers.keys()].sort()).toEqual([...SAMPLES[id].servers].sort());
+        for (const value of VALUES) expect(out + home.state()).not.toContain(value);
+        await home.run(['export', '--undo']);
+        expect(home.snapshot()).toEqual(before);
+      },
+      WITH_INSTALLERS,
+    );
   });
 
   it.each(ids)('%s: creates a missing file, and removes it on undo', async (id) => {
@@ -340,15 +344,19 @@ describe('tollgate export --replace', () => {
   });
 
   it('gives the same servers after import, export and import again', async () => {
-    await atHome(['claude-code', 'windsurf'], async (home) => {
-      await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
-      const once = [...config(home).servers.values()];
-      for (const id of ['claude-code', 'windsurf'] as const)
-        await run(home, id, '--replace', '--secrets', 'vault', '--yes');
-      expect([...config(home).servers.values()]).toEqual(once);
-      const again = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
-      expect(again.err).toBe('There is nothing to write.\n');
-    });
+    await atHome(
+      ['claude-code', 'windsurf'],
+      async (home) => {
+        await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+        const once = [...config(home).servers.values()];
+        for (const id of ['claude-code', 'windsurf'] as const)
+          await run(home, id, '--replace', '--secrets', 'vault', '--yes');
+        expect([...config(home).servers.values()]).toEqual(once);
+        const again = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+        expect(again.err).toBe('There is nothing to write.\n');
+      },
+      WITH_INSTALLERS,
+    );
   });
 });
 

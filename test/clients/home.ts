@@ -6,15 +6,23 @@ import type { Io } from '../../facade/cli/command-io.ts';
 import type { ClientId } from '../../facade/clients/client-formats.ts';
 import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { acceptNow } from '../stories/accept-configuration.ts';
 import { ENVIRONMENT, SAMPLES } from './samples.ts';
+
+const PLAIN = '# mine\nversion: 1\n\nlimits: {servers: 40} # enough\n';
+const INSTALLERS = path.join(import.meta.dirname, 'fake-installers.mjs');
+/** A tollgate.yaml with installers that need no registry. */
+export const WITH_INSTALLERS = `${PLAIN}programs: {npm: ${INSTALLERS}, python3: ${INSTALLERS}}\n`;
 
 /** A project with a plain tollgate.yaml. */
 export class Home {
   readonly project = new Project();
   readonly env: Record<string, string> = { ...ENVIRONMENT };
 
-  constructor(clients: readonly ClientId[] = [], yaml = '# mine\nversion: 1\n\nlimits: {servers: 40} # enough\n') {
+  constructor(clients: readonly ClientId[] = [], yaml = PLAIN) {
     this.project.write('tollgate.yaml', yaml);
+    // An agent could change the file, so only an accepted one may name the installers.
+    if (yaml === WITH_INSTALLERS) acceptNow(this.project.file, { env: this.env, home: this.project.home });
     for (const client of clients) this.write(SAMPLES[client].file, SAMPLES[client].text);
   }
 
@@ -76,7 +84,7 @@ export async function atHome<T>(
   work: (home: Home) => Promise<T>,
   yaml?: string,
 ): Promise<T> {
-  const home = yaml === undefined ? new Home(clients) : new Home(clients, yaml);
+  const home = new Home(clients, yaml);
   try {
     return await work(home);
   } finally {

@@ -9,7 +9,7 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf, start } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
-import { atHome, type Home } from './home.ts';
+import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
 import { SAMPLES, VALUES } from './samples.ts';
 
 const ids = CLIENTS.map(({ id }) => id);
@@ -103,61 +103,78 @@ describe('tollgate import', () => {
   });
 
   it('copies each server to its own file, moves keys to the vault, drops trust and corrects names', async () => {
-    await atHome(ids, async (home) => {
-      const before = home.snapshot();
-      const { code, out, err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes', '--json']);
-      const data = dataOf<Data>(out);
-      expect([code, data.written]).toEqual([EXIT.ok, true]);
-      expect(readdirSync(home.file('project/servers')).sort()).toEqual(
-        [
-          'brave-search',
-          'context7',
-          'db',
-          'events',
-          'figma',
-          'filesystem',
-          'github',
-          'http',
-          'linear',
-          'local',
-          'oc',
-          'older',
-          'playwright',
-          'postgres',
-          'postgres-zed',
-          'remote',
-          'sentry',
-        ]
-          .map((name) => `${name}.yaml`)
-          .sort(),
-      );
-      expect(data.servers.find(({ name }) => name === 'http')?.dropped).toEqual(['trust']);
-      expect(data.wanted).toEqual(['postgres.pg-url']);
-      const written = readdirSync(home.file('project/servers'))
-        .map((name) => home.read(`project/servers/${name}`))
-        .join('\n');
-      expectNoValue(written + out + err + home.state());
-      expect(home.read('project/servers/github.yaml')).toContain(
-        'Authorization: Bearer ${secret:github.Authorization}',
-      );
-      expect(await vault(home, 'github.Authorization')).toBe(VALUES[0]);
-      expect(await vault(home, 'db.DATABASE_URL')).toBe(`postgres://me:${VALUES[4]}@localhost/app`);
-      const at = (file: string): string => home.file(`project/${file}`);
-      expect(config(home).servers.get('playwright')?.sandbox).toMatchObject({
-        filesystem: { allowRead: [], allowWrite: [at('shots')], denyRead: [at('.env')], denyWrite: [at('shots/kept')] },
-        network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
-      });
-      expect(data.servers.find(({ name }) => name === 'playwright')?.unread).toEqual([
-        'sandbox.network.allowLocalBinding',
-        'sandbox.level',
-      ]);
-      expect(config(home).servers.get('events')?.transport).toBe('sse');
-      // The files of the clients have not changed.
-      for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
-      expect(statSync(home.file('project/servers/github.yaml')).mode & 0o777).toBe(0o600);
-      await home.run(['import', '--undo']);
-      expect(home.snapshot()).toEqual(before);
-    });
+    await atHome(
+      ids,
+      async (home) => {
+        const before = home.snapshot();
+        const { code, out, err } = await home.run([
+          'import',
+          '--all',
+          '--copy',
+          '--secrets',
+          'vault',
+          '--yes',
+          '--json',
+        ]);
+        const data = dataOf<Data>(out);
+        expect([code, data.written]).toEqual([EXIT.ok, true]);
+        expect(readdirSync(home.file('project/servers')).sort()).toEqual(
+          [
+            'brave-search',
+            'context7',
+            'db',
+            'events',
+            'figma',
+            'filesystem',
+            'github',
+            'http',
+            'linear',
+            'local',
+            'oc',
+            'older',
+            'playwright',
+            'postgres',
+            'postgres-zed',
+            'remote',
+            'sentry',
+          ]
+            .map((name) => `${name}.yaml`)
+            .sort(),
+        );
+        expect(data.servers.find(({ name }) => name === 'http')?.dropped).toEqual(['trust']);
+        expect(data.wanted).toEqual(['postgres.pg-url']);
+        const written = readdirSync(home.file('project/servers'))
+          .map((name) => home.read(`project/servers/${name}`))
+          .join('\n');
+        expectNoValue(written + out + err + home.state());
+        expect(home.read('project/servers/github.yaml')).toContain(
+          'Authorization: Bearer ${secret:github.Authorization}',
+        );
+        expect(await vault(home, 'github.Authorization')).toBe(VALUES[0]);
+        expect(await vault(home, 'db.DATABASE_URL')).toBe(`postgres://me:${VALUES[4]}@localhost/app`);
+        const at = (file: string): string => home.file(`project/${file}`);
+        expect(config(home).servers.get('playwright')?.sandbox).toMatchObject({
+          filesystem: {
+            allowRead: [],
+            allowWrite: [at('shots')],
+            denyRead: [at('.env')],
+            denyWrite: [at('shots/kept')],
+          },
+          network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
+        });
+        expect(data.servers.find(({ name }) => name === 'playwright')?.unread).toEqual([
+          'sandbox.network.allowLocalBinding',
+          'sandbox.level',
+        ]);
+        expect(config(home).servers.get('events')?.transport).toBe('sse');
+        // The files of the clients have not changed.
+        for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
+        expect(statSync(home.file('project/servers/github.yaml')).mode & 0o777).toBe(0o600);
+        await home.run(['import', '--undo']);
+        expect(home.snapshot()).toEqual(before);
+      },
+      WITH_INSTALLERS,
+    );
   });
 
   it('reads keys from variables with --secrets env', async () => {
@@ -175,95 +192,103 @@ describe('tollgate import', () => {
   });
 
   it('allows a copy the workspace folders among its arguments, and names the folders it does not see', async () => {
-    await atHome([], async (home) => {
-      mkdirSync(home.file('project/docs'));
-      home.write(
-        'project/.mcp.json',
-        JSON.stringify({
-          mcpServers: {
-            fs: {
-              command: 'npx',
-              args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'],
-            },
-            own: {
-              command: 'own',
-              args: [home.file('project/docs'), '/no/such/folder', 'docs'],
-              sandboxEnabled: true,
-              sandbox: {
-                filesystem: { allowRead: ['more'], denyWrite: ['kept'] },
-                network: { allowedDomains: ['*.a.example'], deniedDomains: ['b.a.example'] },
-                level: 'high',
+    await atHome(
+      [],
+      async (home) => {
+        mkdirSync(home.file('project/docs'));
+        home.write(
+          'project/.mcp.json',
+          JSON.stringify({
+            mcpServers: {
+              fs: {
+                command: 'npx',
+                args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'],
+              },
+              own: {
+                command: 'own',
+                args: [home.file('project/docs'), '/no/such/folder', 'docs'],
+                sandboxEnabled: true,
+                sandbox: {
+                  filesystem: { allowRead: ['more'], denyWrite: ['kept'] },
+                  network: { allowedDomains: ['*.a.example'], deniedDomains: ['b.a.example'] },
+                  level: 'high',
+                },
               },
             },
-          },
-        }),
-      );
-      const { err } = await home.run(['import', '--all', '--copy', '--yes']);
-      expect(err).toContain(
-        '    reads and writes "${workspaceFolder}", which is one of its arguments\n' +
-          '    does not see "/usr", outside the workspace; to allow it, ' +
-          'write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
-      );
-      const { servers, workspace } = config(home);
-      expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
-      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({
-        allowRead: [home.file('project/more'), home.file('project/docs')],
-        allowWrite: [],
-      });
-      expect(err).toContain(
-        'own: own … (3 more) (keeps allowRead, denyWrite, allowedDomains, deniedDomains of its sandbox; ' +
-          'without sandbox.level, which Tollgate does not use), from',
-      );
-      expect((await home.run(['approve', 'own'])).out).toMatch(
-        /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches only \*\.a\.example, never b\.a\.example/,
-      );
-    });
+          }),
+        );
+        const { err } = await home.run(['import', '--all', '--copy', '--yes']);
+        expect(err).toContain(
+          '    reads and writes "${workspaceFolder}", which is one of its arguments\n' +
+            '    does not see "/usr", outside the workspace; to allow it, ' +
+            'write in servers/fs.yaml: sandbox: {filesystem: {allowWrite: ["/usr"]}}\n',
+        );
+        const { servers, workspace } = config(home);
+        expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
+        expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({
+          allowRead: [home.file('project/more'), home.file('project/docs')],
+          allowWrite: [],
+        });
+        expect(err).toContain(
+          'own: own … (3 more) (keeps allowRead, denyWrite, allowedDomains, deniedDomains of its sandbox; ' +
+            'without sandbox.level, which Tollgate does not use), from',
+        );
+        expect((await home.run(['approve', 'own'])).out).toMatch(
+          /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches only \*\.a\.example, never b\.a\.example/,
+        );
+      },
+      WITH_INSTALLERS,
+    );
   });
 
   it('imports the servers of --only, and uses the first definition of a name', async () => {
-    await atHome(['vscode', 'windsurf'], async (home) => {
-      home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
-      const only = dataOf<Data>(
-        (
-          await home.run([
-            'import',
-            '--all',
-            '--copy',
-            '--only',
-            'My DB!,postgres',
-            '--secrets',
-            'vault',
-            '--dry-run',
-            '--json',
-          ])
-        ).out,
-      );
-      expect(only.servers.map(({ name, left }) => [name, left])).toEqual([
-        ['my-db', undefined],
-        ['postgres', undefined],
-      ]);
-      for (const [words, message] of [
-        [['--copy'], '--copy does not say from which file'],
-        [['--only', 'db'], '--only does not say from which file'],
-        [
-          ['--all', '--only', 'dbb'],
-          'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"',
-        ],
-      ] as const) {
-        expect(await home.run(['import', ...words])).toMatchObject({
-          code: EXIT.usage,
-          err: expect.stringContaining(message) as string,
-        });
-      }
-      const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
-      expect(err).toContain('called "My DB!" in its file');
-      expect(err).toMatch(/- db: .*\n {4}left out: another file has a server with this name/);
-      expect(config(home).servers.get('db')?.command).toBe('first');
-      const again = dataOf<Data>(
-        (await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out,
-      );
-      expect(again.servers.every(({ left }) => left?.includes('there is a server') === true)).toBe(true);
-    });
+    await atHome(
+      ['vscode', 'windsurf'],
+      async (home) => {
+        home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
+        const only = dataOf<Data>(
+          (
+            await home.run([
+              'import',
+              '--all',
+              '--copy',
+              '--only',
+              'My DB!,postgres',
+              '--secrets',
+              'vault',
+              '--dry-run',
+              '--json',
+            ])
+          ).out,
+        );
+        expect(only.servers.map(({ name, left }) => [name, left])).toEqual([
+          ['my-db', undefined],
+          ['postgres', undefined],
+        ]);
+        for (const [words, message] of [
+          [['--copy'], '--copy does not say from which file'],
+          [['--only', 'db'], '--only does not say from which file'],
+          [
+            ['--all', '--only', 'dbb'],
+            'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"',
+          ],
+        ] as const) {
+          expect(await home.run(['import', ...words])).toMatchObject({
+            code: EXIT.usage,
+            err: expect.stringContaining(message) as string,
+          });
+        }
+        const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+        expect(err).toContain('called "My DB!" in its file');
+        expect(err).toMatch(/- db: .*\n {4}left out: another file has a server with this name/);
+        expect(config(home).servers.get('db')?.command).toBe('first');
+        const again = dataOf<Data>(
+          (await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out,
+        );
+        expect(again.servers.every(({ left }) => left?.includes('there is a server') === true)).toBe(true);
+      },
+      WITH_INSTALLERS,
+    );
   });
 
   it('turns an included server into a copy', async () => {
@@ -282,29 +307,28 @@ describe('tollgate import', () => {
 });
 
 it('names programs that download their package, and services that connect knows', async () => {
-  await atHome([], async (home) => {
-    home.write(
-      'project/.mcp.json',
-      JSON.stringify({
-        mcpServers: {
-          s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] },
-          unknown: { command: 'uvx', args: ['no-such-package'] },
-          linear: { url: 'https://mcp.linear.app/mcp' },
-          own: { command: 'own' },
-        },
-      }),
-    );
-    const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
-    expect(err).toContain(
-      's: npx downloads its package at each start, which a sandbox refuses; ' +
-        '`tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
-    );
-    expect(err).toContain(
-      'unknown: uvx downloads its package at each start, which a sandbox refuses; install it and name its own program.\n',
-    );
-    expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
-    expect(err).not.toMatch(/^own: /m);
-  });
+  await atHome(
+    [],
+    async (home) => {
+      home.write(
+        'project/.mcp.json',
+        JSON.stringify({
+          mcpServers: {
+            s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] },
+            unknown: { command: 'uvx', args: ['no-such-package'] },
+            linear: { url: 'https://mcp.linear.app/mcp' },
+            own: { command: 'own' },
+          },
+        }),
+      );
+      const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
+      expect(err).toContain('has the labels and tool semantics of notion in the catalog, and reaches api.notion.com\n');
+      expect(err).toContain('left out: its package cannot be pinned: Looking up no-such-package: ');
+      expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
+      expect(err).not.toMatch(/^own: /m);
+    },
+    WITH_INSTALLERS,
+  );
 });
 
 describe('tollgate import --copy' + verifies('HA-01'), () => {

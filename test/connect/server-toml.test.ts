@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { readServerToml } from '../../facade/cli/connect/server-toml.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { Place } from './place.ts';
@@ -45,6 +46,17 @@ describe('tollgate import FILE.toml' + verifies('PF-01'), () => {
     place.project.write('notion.toml', NOTION);
   });
   afterEach(() => place.project.remove());
+
+  it('keeps what each tool does, so that reads run and other tools stay destructive' + verifies('PF-19'), async () => {
+    const semantics = '[semantics]\nsearch = "read"\n[semantics."save_*"]\nverb = "write"\npaths = ["file"]\n';
+    place.project.write('notion.toml', NOTION + semantics);
+    await place.run(['import', 'notion.toml', '--yes']);
+    const { servers } = loadConfig(place.file, { env: {}, home: place.project.home });
+    expect(servers.get('notion')?.semantics).toMatchObject([
+      { pattern: 'search', semantics: { verb: 'read' } },
+      { pattern: 'save_*', semantics: { verb: 'write', paths: ['file'] } },
+    ]);
+  });
 
   it('shows a preview, writes the file, prints the next commands, and undoes it', async () => {
     expect(await place.run(['import', 'notion.toml', '--dry-run'])).toMatchObject({

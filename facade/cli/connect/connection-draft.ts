@@ -10,6 +10,7 @@ import {
 import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { WrittenServer } from '../../config/written-config.ts';
 import type { ProbeOpenings } from '../../consent/servers/consent-probe.ts';
+import { verifiedPackage } from '../../packages/package-server.ts';
 import { type PinnedPackage, packageStart } from '../../packages/pinned-package.ts';
 
 /** A secret that the server's file refers to. */
@@ -53,7 +54,7 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
     .filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? ''))
     .map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
   const { description, labels, tools, semantics, mapping, connectTimeoutMs } = known;
-  const pkg = pinnedOf(known);
+  const pkg = verifiedPackage(known);
   return {
     name: wish.name,
     title: known.title,
@@ -74,11 +75,6 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
     ...(known.login === true && { login: true as const }),
     ...opennessOf(known, secrets.length > 0),
   };
-}
-
-/** Returns the package of a known server, as it was verified. */
-export function pinnedOf({ package: pkg, verified }: KnownServer): PinnedPackage | undefined {
-  return pkg === undefined ? undefined : { ...pkg, kind: 'npm', asOf: verified?.date ?? '', notes: [] };
 }
 
 function notesOf(known: KnownServer): string[] {

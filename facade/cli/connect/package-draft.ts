@@ -10,7 +10,7 @@ import { isSecretArgument, isSecretName, isToken } from '../../config/servers/se
 import { knownOf, knownUse, packageServer, writesToFolders } from '../../packages/package-server.ts';
 import type { PackageSpec } from '../../packages/package-spec.ts';
 import type { PinnedPackage } from '../../packages/pinned-package.ts';
-import { type ConnectionDraft, type NeededSecret, pinnedOf, type Wish } from './connection-draft.ts';
+import type { ConnectionDraft, NeededSecret, Wish } from './connection-draft.ts';
 
 /** What a person gives with the name of a package. */
 export interface PackageRequest {
@@ -43,10 +43,8 @@ export function serverNameOf(spec: PackageSpec): string {
  * Returns the draft of a pinned package. A package of the catalog gets the labels, semantics, hosts and limits of the
  * catalog. Throws USAGE for a variable or an argument that contains a credential, and for a host that is none.
  */
-export function draftPackage(found: PinnedPackage, wish: Wish, request: PackageRequest): ConnectionDraft {
-  const known = knownOf(found);
-  const verified = known === undefined ? undefined : pinnedOf(known);
-  const pinned = verified?.version === found.version ? { ...verified, bin: found.bin } : found;
+export function draftPackage(pinned: PinnedPackage, wish: Wish, request: PackageRequest): ConnectionDraft {
+  const known = knownOf(pinned);
   const { args, hosts, workspace, home } = request;
   const env = Object.fromEntries(request.env.map(readVariable));
   refuseSecrets(args);

@@ -3,8 +3,9 @@
  * text.
  */
 import { createRequire } from 'node:module';
+import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
 import { listNames, nearest, quote } from '../../config/config-problems.ts';
-import type { WrittenServer } from '../../config/written-config.ts';
+import type { WrittenSemantics, WrittenServer } from '../../config/written-config.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -22,14 +23,16 @@ export type ServerToml =
 
 type Table = Readonly<Record<string, unknown>>;
 
-const ROOT = ['name', 'description', 'label', 'allowed_domains', 'server', 'auth', 'sandbox'] as const;
+const ROOT = ['name', 'description', 'label', 'allowed_domains', 'server', 'auth', 'sandbox', 'semantics'] as const;
 const SERVER = ['command', 'args'] as const;
+const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
+const SEMANTICS = ['verb', 'paths', 'urls', 'command'] as const;
 const SANDBOX = ['memory_limit', 'read_only_fs', 'allow_tmp'] as const;
 const MEGABYTES: Readonly<Record<string, number>> = { k: 1 / 1024, m: 1, g: 1024 };
 
 /**
- * Reads `name`, `description`, `label`, `allowed_domains`, `[server]`, `[auth]` and `[sandbox]`. `vault:NAME` becomes
- * `${secret:NAME}`. Never throws.
+ * Reads `name`, `description`, `label`, `allowed_domains`, `[server]`, `[auth]`, `[sandbox]` and `[semantics]`, where
+ * each tool has a verb or a table. `vault:NAME` becomes `${secret:NAME}`. Never throws.
  */
 export function readServerToml(text: string): ServerToml {
   const { parse } = require('smol-toml') as typeof import('smol-toml');
@@ -64,7 +67,7 @@ class Reader {
     ];
     const [domains, args] = [this.#texts(this.#root, 'allowed_domains'), this.#texts(server, 'args')];
     if (command === undefined) this.#problems.push('[server] has no command, so the server cannot start; add it');
-    const [env, limits] = [this.#env(), this.#limits()];
+    const [env, limits, semantics] = [this.#env(), this.#limits(), this.#semantics()];
     const sandbox = {
       ...(domains !== undefined && { network: { allowedDomains: domains } }),
       ...(limits !== undefined && { limits }),
@@ -77,6 +80,7 @@ class Reader {
       ...(Object.keys(env).length > 0 && { env }),
       ...(label !== undefined && { labels: [label] }),
       ...(Object.keys(sandbox).length > 0 && { sandbox }),
+      ...(Object.keys(semantics).length > 0 && { semantics }),
     };
     return { ok: true, ...(name !== undefined && { name }), entry, secrets: this.#secrets, remarks: this.#remarks };
   }
@@ -94,6 +98,45 @@ class Reader {
       return secret === undefined ? [] : [[variable, `\${secret:${secret}}`] as const];
     });
     return Object.fromEntries(entries);
+  }
+
+  /** The verbs and the form of a table are those of tollgate.yaml. */
+  #semantics(): Record<string, WrittenSemantics> {
+    const tools = Object.entries(this.#table('semantics')).flatMap(([tool, value]) => {
+      const one = typeof value === 'string' ? this.#verb(tool, value) : this.#toolTable(tool, value);
+      return one === undefined ? [] : [[tool, one] as const];
+    });
+    return Object.fromEntries(tools);
+  }
+
+  #toolTable(tool: string, value: unknown): WrittenSemantics | undefined {
+    const where = `[semantics.${quote(tool)}]`;
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+      this.#problems.push(`[semantics] ${quote(tool)} is neither a verb nor a table; write for example "read"`);
+      return undefined;
+    }
+    const table = value as Table;
+    this.#checkKeys(table, SEMANTICS, where);
+    const verb = this.#verb(tool, this.#text(table, 'verb'));
+    const [paths, urls] = [this.#texts(table, 'paths'), this.#texts(table, 'urls')];
+    const command = this.#text(table, 'command');
+    if (verb === undefined) return undefined;
+    return {
+      verb,
+      ...(paths !== undefined && { paths }),
+      ...(urls !== undefined && { urls }),
+      ...(command !== undefined && { command }),
+    };
+  }
+
+  #verb(tool: string, value: string | undefined): Verb | undefined {
+    const verb = VERBS.find((one) => one === value);
+    if (verb === undefined)
+      this.#problems.push(
+        `[semantics] ${quote(tool)} has ${value === undefined ? 'no verb' : `the unknown verb ${quote(value)}`}; ` +
+          `write one of ${VERBS.join(', ')}`,
+      );
+    return verb;
   }
 
   #limits(): { readonly memoryMb: number } | undefined {
