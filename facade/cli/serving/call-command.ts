@@ -5,6 +5,7 @@ import { ERRORS, type ErrorCode, TollgateError } from '../../../catalogs/errors/
 import type { Principal } from '../../../policies/port.ts';
 import { ownerForStdio } from '../../config/stdio-identity.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
+import { LIST_WAIT_MS } from '../../exposure/server-definitions.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import type { Reply } from '../../serve/facade-port.ts';
 import { HostRefusal, replyResult } from '../../serve/host/reply-result.ts';
@@ -13,7 +14,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { json, printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { argumentsFor, type WrittenArguments, writtenArguments } from './call-arguments.ts';
-import { explainUnknown } from './named-tool.ts';
+import { explainUnknown, findListed } from './named-tool.ts';
 
 /** Options of `call`. */
 export interface CallOptions extends CommonOptions {
@@ -64,11 +65,12 @@ export async function runCall(options: CallOptions, io: Io, { assemble }: Pick<W
 }
 
 /** Makes the call in a session of its own, and returns the JSON of its result. Throws the refusal. */
-async function made({ options, owner, principal, written, io, assembled, signal }: HandCall): Promise<string> {
+async function made(call: HandCall): Promise<string> {
+  const { options, owner, principal, written, io, assembled, signal } = call;
   const { gateway } = assembled;
   const { tool: name } = options;
   const session = gateway.openSession(principal, 'stdio', { operator: { by: owner, user: io.user } });
-  const args = argumentsFor(written, await schemaSource({ name, principal, assembled, written }), 'call');
+  const args = argumentsFor(written, await listedTool(call), 'call');
   const reply = await gateway.perform(session, {
     name,
     args,
@@ -82,18 +84,11 @@ async function made({ options, owner, principal, written, io, assembled, signal 
   }
 }
 
-/** Pairs need the types of a schema. A name without a tool has none: the call itself is refused and recorded. */
-async function schemaSource({
-  name,
-  principal,
-  assembled,
-  written,
-}: Pick<HandCall, 'principal' | 'assembled' | 'written'> & { readonly name: string }): Promise<
-  ExposedTool | undefined
-> {
-  if (!('pairs' in written)) return undefined;
+/** Lists the tools first, as an agent does. A name without a tool is refused and recorded by the call itself. */
+async function listedTool({ options, principal, assembled }: HandCall): Promise<ExposedTool | undefined> {
   try {
-    return (await assembled.deps.nameTables.resolve(principal, name)).exposed;
+    const table = await assembled.deps.nameTables.tableFor(principal, undefined, LIST_WAIT_MS);
+    return findListed(table, options.tool);
   } catch {
     return undefined;
   }

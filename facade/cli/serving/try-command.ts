@@ -28,6 +28,9 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
   const written = writtenArguments(options.args, { command: 'try', io });
   return askFacade({ config, options, io, assemble }, async (assembled) => {
     const { deps } = assembled;
+    // A call does not wait until all servers have listed their tools. This command does, because it must tell a missing
+    // server from a missing tool.
+    await deps.nameTables.tableFor(principal);
     const { exposed } = await resolveTool(assembled, principal, options.tool);
     const bound = bindArguments(argumentsFor(written, exposed, 'try'), exposed.args);
     const target = await lowerCall(exposed, bound, {
