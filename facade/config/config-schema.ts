@@ -130,7 +130,10 @@ function reportFault(error: ErrorObject, { path, raw, report }: Fault): void {
 function unknownKey(path: Path, node: SchemaNode, data: unknown): string {
   const key = String(path.at(-1));
   if (path.includes('budgets') && RATE_KEYS.test(key))
-    return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: a rate is two keys; write ${rateLimits((data as Record<string, unknown>)[key])}`;
+    return (
+      `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: a rate is two keys; write ` +
+      rateLimits((data as Record<string, unknown>)[key])
+    );
   if (key === 'approved' && path[0] === 'servers')
     return (
       `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned ` +
