@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
+import { quantityExample, RATE_KEYS, rateLimits, readQuantities } from '../../catalogs/readers/quantities.ts';
 import { surelyFits } from '../../catalogs/validation/schema-code.ts';
 import { listNames, nearest, type Path, type ProblemReport, quote, showPath } from './config-problems.ts';
 
@@ -38,20 +39,24 @@ interface SchemaNode {
 
 const require = createRequire(import.meta.url);
 let compiled: ValidateFunction | undefined;
+let schema: object | undefined;
+
+function readSchema(): object {
+  return (schema ??= JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object);
+}
 
 /** Compiles the schema. This is expensive, so it happens only if something is wrong. */
 function compileSchema(): ValidateFunction {
   const { Ajv } = require('ajv') as typeof import('ajv');
-  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(
-    JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object,
-  );
+  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(readSchema());
 }
 
 /**
  * Reports every fault of the structure, and returns the value without the faulty entries, so that the later checks can
  * continue and all problems are shown at once. `raw` is the value before variables were filled in; only it is shown.
  */
-export function checkShape(value: unknown, raw: unknown, report: ProblemReport): unknown {
+export function checkShape(given: unknown, raw: unknown, report: ProblemReport): unknown {
+  const value = readQuantities(given, readSchema, (path, message) => report.refuse(path, message));
   if (surelyFits(SCHEMA_FILE, value)) return value;
   const validate = (compiled ??= compileSchema());
   if (validate(value)) return value;
@@ -106,7 +111,7 @@ interface Fault {
 function reportFault(error: ErrorObject, { path, raw, report }: Fault): void {
   const node = (error.parentSchema ?? {}) as SchemaNode;
   const where = showPath(path);
-  if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node));
+  if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node, error.data));
   if (error.keyword === 'propertyNames')
     return report.refuseKey(path, `${where} is a name that no tool can have; write a name, or a pattern with *`);
   if (error.keyword === 'required') {
@@ -118,12 +123,17 @@ function reportFault(error: ErrorObject, { path, raw, report }: Fault): void {
   }
   report.refuse(
     path,
-    `${where} is ${describeValue(path, raw)}: ${requirementOf(error)}${purposeOf(node)}${adviceFor(error, node)}`,
+    `${where} is ${describeValue(path, raw)}: ${requirementOf(error, path)}${purposeOf(node)}${adviceFor(error, node)}`,
   );
 }
 
-function unknownKey(path: Path, node: SchemaNode): string {
+function unknownKey(path: Path, node: SchemaNode, data: unknown): string {
   const key = String(path.at(-1));
+  if (path.includes('budgets') && RATE_KEYS.test(key))
+    return (
+      `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: a rate is two keys; write ` +
+      rateLimits((data as Record<string, unknown>)[key])
+    );
   if (key === 'approved' && path[0] === 'servers')
     return (
       `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned ` +
@@ -145,7 +155,13 @@ const KINDS: Readonly<Record<string, string>> = {
   number: 'a number',
 };
 
-function requirementOf(error: ErrorObject): string {
+function requirementOf(error: ErrorObject, path: Path): string {
+  const example = quantityExample(
+    String(path.at(-1)),
+    (error.parentSchema as { pattern?: string } | undefined)?.pattern,
+  );
+  if ((error.keyword === 'type' || error.keyword === 'pattern') && example !== undefined)
+    return `it must be ${example}`;
   const params = error.params as {
     type?: string | string[];
     allowedValues?: string[];

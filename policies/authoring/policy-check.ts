@@ -67,7 +67,7 @@ async function tryCompile(parts: PolicyParts): Promise<{
     const { rules } = await compileParts(parts);
     return {
       problems: [],
-      warnings: [...findBlindRules(rules.rules), ...findUnchecked(parts, rules.rules)],
+      warnings: [...findBlindRules(rules.rules), ...findTopGlobs(rules.rules), ...findUnchecked(parts, rules.rules)],
       rules: rules.list.length,
     };
   } catch (thrown) {
@@ -224,6 +224,25 @@ function findBlindRules(rules: readonly LocatedRule[]): readonly PolicyFinding[]
         }),
       );
     });
+}
+
+/** Finds globs such as `*.pem`, which look as if they matched in every folder. */
+function findTopGlobs(rules: readonly LocatedRule[]): readonly PolicyFinding[] {
+  return rules.flatMap(({ rule, at }) =>
+    (['paths', 'except'] as const).flatMap((field) =>
+      (rule.when[field] ?? []).flatMap((glob, index): readonly PolicyFinding[] =>
+        /^\*\.[^/*]+$/.test(glob)
+          ? [
+              {
+                ...at(['when', field, index]),
+                severity: 'warning',
+                message: `"${glob}" matches only at the top of the workspace; write "**/${glob}" for every folder`,
+              },
+            ]
+          : [],
+      ),
+    ),
+  );
 }
 
 function isAboutCommands({ verbs, tools }: LocatedRule['rule']['when']): boolean {

@@ -1,5 +1,6 @@
 /** Compiles YAML rules to the data of the library, a list and an index. Reports every faulty rule with its place. */
 
+import { readQuantities } from '../../catalogs/readers/quantities.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
 import type { ApprovalScope, ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
@@ -8,7 +9,7 @@ import type { PolicyProblem } from './policy-problems.ts';
 import { compileWhen, kindPartsOf } from './rule-conditions.ts';
 import { compileMode, type ModeData } from './rule-modes.ts';
 import { nullMap } from './rule-patterns.ts';
-import { findSchemaFaults, type SchemaFault, type YamlRule } from './rule-schema.ts';
+import { findSchemaFaults, rulesSchema, type SchemaFault, type YamlRule } from './rule-schema.ts';
 import { type RuleSummary, summarizeRule } from './rule-summary.ts';
 
 /** Parsed YAML that knows the places of its values. */
@@ -108,10 +109,13 @@ class Compiler implements CompiledRules {
     const { problems = [] } = document;
     this.problems.push(...problems);
     if (problems.length > 0) return;
-    const faults = findSchemaFaults(document.value);
+    const value = readQuantities(document.value, rulesSchema, (path, message) =>
+      this.problems.push({ file: document.file, ...document.placeOf(path, 'value'), message }),
+    );
+    const faults = findSchemaFaults(value);
     for (const { path, part, message } of faults)
       this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
-    const { rules } = (document.value ?? {}) as { readonly rules?: readonly YamlRule[] };
+    const { rules } = (value ?? {}) as { readonly rules?: readonly YamlRule[] };
     if (!Array.isArray(rules)) return;
     for (const [number, rule] of (rules as readonly YamlRule[]).entries()) {
       const own = faults

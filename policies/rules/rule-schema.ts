@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
+import { quantityExample, RATE_KEYS, rateLimits, readQuantities } from '../../catalogs/readers/quantities.ts';
 import { surelyFits } from '../../catalogs/validation/schema-code.ts';
 import type { ApprovalScope, BudgetObligation, MODE_NAMES } from '../port.ts';
 import { suggest } from './policy-problems.ts';
@@ -58,10 +59,22 @@ export function schemaCheck(file: URL): (value: unknown) => readonly SchemaFault
 /** Returns the faults of obligations that Rego gives. They have the same schema as obligations in YAML. */
 export function findObligationFaults(obligations: unknown): readonly SchemaFault[] {
   const rule = { id: 'member', outcome: 'ask', when: {}, obligations };
-  return findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
+  const texts: readonly SchemaFault[] =
+    readQuantities(rule, () => ({ ...rulesSchema(), ...rulesSchema().definitions.rule })) === rule
+      ? []
+      : [{ path: [], part: 'value', message: 'sizes, durations and rates are numbers in Rego, not texts' }];
+  const faults = findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
+  return [...texts, ...faults];
 }
 
-function rulesSchema(): { readonly definitions: { readonly when: { readonly properties: object } } } {
+function schemaOf({ parentSchema }: ErrorObject): { readonly pattern?: string } {
+  return (parentSchema ?? {}) as { readonly pattern?: string };
+}
+
+/** Returns the schema of rules. */
+export function rulesSchema(): {
+  readonly definitions: { readonly rule: object; readonly when: { readonly properties: object } };
+} {
   return JSON.parse(readFileSync(SCHEMA, 'utf8')) as ReturnType<typeof rulesSchema>;
 }
 
@@ -75,14 +88,20 @@ function toFault(error: ErrorObject): SchemaFault {
     return {
       path: [...path, key],
       part: 'key',
-      message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known keys: ${known.join(', ')}.`,
+      message: `unknown key "${key.slice(0, 40)}".${hintOf(error, key, known)} Known keys: ${known.join(', ')}.`,
     };
   }
   return { path, part: 'value', message: describe(error, params) };
 }
 
-/** A condition next to `when` is a mistake in indentation, not in spelling. */
-function hintOf(key: string, known: readonly string[]): string {
+/** A condition next to `when` is a mistake in indentation, not in spelling. A rate is a budget. */
+function hintOf({ data, instancePath }: ErrorObject, key: string, known: readonly string[]): string {
+  if (RATE_KEYS.test(key)) {
+    const limits = rateLimits((data as Readonly<Record<string, unknown>>)[key]);
+    return instancePath.includes('/budgets/')
+      ? ` A rate is two keys: write ${limits}.`
+      : ` A rate is a budget: write obligations: {budgets: [{id: my-rate, scope: principal, ${limits}}]}.`;
+  }
   const isCondition = known.includes('when') && Object.hasOwn(rulesSchema().definitions.when.properties, key);
   return isCondition ? ' It is a condition: indent it, so that it is under `when`.' : suggest(key, known);
 }
@@ -101,6 +120,11 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   if (error.keyword === 'minProperties') return 'the value is empty; remove the key, or add an entry.';
   if (error.keyword === 'type' && error.data === null)
     return 'the value is missing; write it, or indent the following lines.';
+  const example = quantityExample(String(error.instancePath.split('/').at(-1)), schemaOf(error).pattern);
+  if ((error.keyword === 'type' || error.keyword === 'pattern') && example !== undefined)
+    return `${given} is not ${example}.`;
+  if (error.keyword === 'type' && /^\/rules\/\d+\/when\/args\/[^/]+$/.test(error.instancePath))
+    return `${given} is not a test of an argument; write {${Array.isArray(error.data) ? 'in' : 'equals'}: ${given}}.`;
   if (error.keyword === 'type')
     return `${given} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
   if (error.keyword === 'pattern') return `${given} does not fit: ${hintFor(error)}.`;

@@ -39,8 +39,17 @@ export async function generate() {
   return new Map([['facade/config/written-config.ts', await typesOf(schema)]]);
 }
 
+/** The loader replaces texts such as 30s by numbers. */
+function withoutQuantityTexts(node) {
+  if (Array.isArray(node)) return node.map(withoutQuantityTexts);
+  if (typeof node !== 'object' || node === null) return node;
+  const { pattern, ...rest } = node;
+  if (Array.isArray(node.type) && node.type.join() === 'integer,string') return { ...rest, type: 'integer' };
+  return Object.fromEntries(Object.entries(node).map(([key, inner]) => [key, withoutQuantityTexts(inner)]));
+}
+
 async function typesOf(schema) {
-  const named = withoutTitles(schema);
+  const named = withoutTitles(withoutQuantityTexts(schema));
   named.title = 'WrittenConfig';
   for (const [name, definition] of Object.entries(named.definitions))
     definition.title = `Written${name[0].toUpperCase()}${name.slice(1)}`;
