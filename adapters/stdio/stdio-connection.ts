@@ -23,7 +23,8 @@ const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memory
 /** Messages of Node.js, C++, Python, Rust, Go, the JVM and the system about refused memory. */
 const NO_MEMORY = new RegExp(
   'heap out of memory|^# Fatal process out of memory|std::bad_alloc|^MemoryError\\b|' +
-    'memory allocation of \\d+ bytes failed|runtime: out of memory|java\\.lang\\.OutOfMemoryError|Cannot allocate memory',
+    'memory allocation of \\d+ bytes failed|runtime: out of memory|' +
+    'java\\.lang\\.OutOfMemoryError|Cannot allocate memory',
 );
 const MEMORY_ERROR_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;

@@ -8,7 +8,7 @@ import { Child } from '../process/child.ts';
 import { CONFORMANCE_PACKAGES, installNodes, NODE_PACKAGES } from '../servers/install.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
-import { bytesOnDisk, installPacked, type PackedPackage, packPackage } from './packed-package.ts';
+import { bytesOnDisk, installPacked, type PackedPackage, packedPackage } from './packed-package.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 const MB = 1_000_000;
@@ -31,7 +31,7 @@ const inMb = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`;
 
 beforeAll(async () => {
   await installNodes(say);
-  packed = packPackage();
+  packed = packedPackage();
   whole = installPacked(packed.archive);
   lean = installPacked(packed.archive, ['--omit=optional', '--omit=dev']);
   say(

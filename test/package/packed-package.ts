@@ -13,8 +13,14 @@ export interface PackedPackage {
   readonly files: readonly string[];
 }
 
-/** Packs the build of this folder with npm. The archive is in the folder of temporary files of this run. */
-export function packPackage(): PackedPackage {
+let packed: PackedPackage | undefined;
+
+/**
+ * Packs the build of this folder with npm, once in a run. The archive is in the folder of temporary files of the run.
+ */
+export const packedPackage = (): PackedPackage => (packed ??= packPackage());
+
+function packPackage(): PackedPackage {
   const folder = mkdtempSync(path.join(tmpdir(), 'packed-'));
   const printed = execFileSync('npm', ['pack', '--silent', '--json', '--pack-destination', folder], {
     cwd: ROOT,

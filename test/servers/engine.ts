@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { installPrograms } from './system.ts';
@@ -47,7 +47,7 @@ export function installEngine(say: (line: string) => void): void {
   process.env.TOLLGATE_TEST_IMAGE = image;
   if (spawnSync('podman', ['image', 'exists', image]).status === 0) return;
   say(`making the image ${image}`);
-  makeImage(image);
+  makeImage(image, { programs: PROGRAMS, node: process.execPath });
 }
 
 /** The name of the image depends on the Node version and the list of programs. */
@@ -59,14 +59,22 @@ function imageName(): string {
     .slice(0, 12)}`;
 }
 
-function makeImage(image: string): void {
+/** What an image consists of. `native`: libraries of Node.js whose own libraries it must have. */
+export interface ImageParts {
+  readonly programs: readonly string[];
+  readonly node: string;
+  readonly native?: readonly string[];
+}
+
+/** Makes an image from programs of this machine, because the tests reach no registry of images. */
+export function makeImage(image: string, { programs, node, native = [] }: ImageParts): void {
   const root = mkdtempSync(path.join(tmpdir(), 'tollgate-image-'));
   try {
     for (const folder of ['bin', 'sbin', 'lib', 'lib64']) {
       mkdirSync(path.join(root, 'usr', folder), { recursive: true });
       symlinkSync(`usr/${folder}`, path.join(root, folder));
     }
-    const found = PROGRAMS.map(
+    const found = programs.map(
       (name) =>
         (process.env.PATH ?? '')
           .split(':')
@@ -75,9 +83,10 @@ function makeImage(image: string): void {
     );
     for (const file of new Set(found.flatMap((program) => [program, ...librariesOf(program)])))
       copy(file, path.join(root, file));
-    for (const file of librariesOf(process.execPath)) copy(file, path.join(root, file));
-    copy(process.execPath, path.join(root, 'usr/local/bin/node'));
-    for (const folder of ['tmp', 'app']) mkdirSync(path.join(root, folder));
+    for (const file of [node, ...native].flatMap(librariesOf)) copy(file, path.join(root, file));
+    copy(node, path.join(root, 'usr/local/bin/node'));
+    for (const folder of ['tmp', 'app', 'etc']) mkdirSync(path.join(root, folder), { recursive: true });
+    chmodSync(path.join(root, 'tmp'), 0o1777);
     const archive = `${root}.tar`;
     must('tar', ['-C', root, '-cf', archive, '.']);
     must('podman', ['import', '--quiet', archive, image]);
