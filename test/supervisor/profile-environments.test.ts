@@ -149,6 +149,18 @@ describe('a server with another environment for a profile', () => {
     }),
   );
 
+  it('gets secrets at its start' + verifies('FH-52'), async () => {
+    process.env.TOKEN_OF_WORK = 'a-token-of-nineteen';
+    try {
+      const work = { ...REST.profiles.work, env: { s: { ACCOUNT: 'is-${secret:work}' } } };
+      const secrets = { work: { env: 'TOKEN_OF_WORK' } };
+      facade = await startProtocol({ s: account() }, { ...REST, secrets, profiles: { ...REST.profiles, work } });
+      expect([(await asked('worker')).says, (await asked('me')).says]).toEqual(['is-[redacted]  kept', 'none  kept']);
+    } finally {
+      delete process.env.TOKEN_OF_WORK;
+    }
+  });
+
   it('may only be a program, and gets no variable that loads other code' + verifies('FH-52'), () => {
     withProject((project: Project) => {
       const messages = (servers: string, env: string): readonly string[] =>

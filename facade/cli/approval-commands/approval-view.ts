@@ -8,7 +8,7 @@ import type { Approval } from '../../consent/approvals/call-approval.ts';
 import type { ConnectionProposal } from '../../internal-servers/connection-proposals.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
-import { type Cell, printable } from '../print.ts';
+import { type Cell, commandLine, printable } from '../print.ts';
 
 const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
 /** Characters of the arguments in a list. They are enough to tell requests apart. */
@@ -79,7 +79,7 @@ export function approvalData(item: Approval, redactor: Redactor): Readonly<Recor
 /** Returns a proposal as lines, with the commands that decide it. */
 export function proposalText(
   { id, principal, service, reason, since }: ConnectionProposal,
-  { redactor, now }: { readonly redactor: Redactor; readonly now: number },
+  { redactor, now, config }: { readonly redactor: Redactor; readonly now: number; readonly config: string },
 ): string {
   const said = printable(JSON.stringify(redactor.redact(reason).value));
   const age = durationText(now - since);
@@ -88,8 +88,8 @@ export function proposalText(
     `  service          ${printable(service)}`,
     `  the agent wrote  ${said}`,
     '                   No one has checked this text or the service.',
-    `  connect it       ${commandOf(service)}`,
-    `  decline it       tollgate approvals deny ${id}`,
+    `  connect it       ${connectCommand(service, config)}`,
+    `  decline it       ${commandLine(['tollgate', 'approvals', 'deny', id, ...configWords(config)])}`,
     '',
   ].join('\n');
 }
@@ -97,7 +97,7 @@ export function proposalText(
 /** Returns a proposal as data. */
 export function proposalData(
   { id, principal, service, reason, since }: ConnectionProposal,
-  redactor: Redactor,
+  { redactor, config }: { readonly redactor: Redactor; readonly config: string },
 ): Readonly<Record<string, string>> {
   const said = redactor.redact(reason).value;
   return {
@@ -106,7 +106,7 @@ export function proposalData(
     service,
     reason: said,
     since: new Date(since).toISOString(),
-    command: commandOf(service),
+    command: connectCommand(service, config),
   };
 }
 
@@ -117,14 +117,19 @@ export function findProposal(proposals: readonly ConnectionProposal[], id: strin
 }
 
 /** Returns the refusal of an approval: only the person who runs `connect` agrees to what it installs. */
-export function notByApproval({ id, service }: ConnectionProposal): TollgateError {
+export function notByApproval({ id, service }: ConnectionProposal, config: string): TollgateError {
   return new TollgateError('USAGE', {
     detail: `${id} is a proposal to connect ${printable(service)}, and an approval connects nothing.`,
-    next: `Run \`${commandOf(service)}\`, or decline it: tollgate approvals deny ${id}`,
+    next: `Run \`${connectCommand(service, config)}\`, or decline it: tollgate approvals deny ${id}`,
   });
 }
 
 /** The form of a service has no character that a shell interprets (see PROPOSED_SERVICE in catalogs/servers). */
-function commandOf(service: string): string {
-  return `tollgate connect ${service}`;
+function connectCommand(service: string, config: string): string {
+  return commandLine(['tollgate', 'connect', service, ...configWords(config)]);
+}
+
+/** Commands name the configuration as the owner did, unless it is the default. */
+function configWords(config: string): readonly string[] {
+  return config === 'tollgate.yaml' ? [] : ['--config', config];
 }

@@ -58,7 +58,7 @@ export async function runApprovalList(options: OwnerOptions, io: Io): Promise<nu
       {
         data: {
           approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: awaited.has(item.id) })),
-          proposals: proposals.map((one) => proposalData(one, redactor)),
+          proposals: proposals.map((one) => proposalData(one, { redactor, config: options.config })),
         },
         columns: APPROVAL_COLUMNS,
         rows: items.map((item) => approvalRow(item, { redactor, awaited, now })),
@@ -69,7 +69,8 @@ export async function runApprovalList(options: OwnerOptions, io: Io): Promise<nu
             : `${plural(pending, 'request')} to decide. Read one completely: tollgate approvals show ID`,
       },
     );
-    if (options.json !== true) for (const one of proposals) io.stdout(inRows(io, proposalText(one, { redactor, now })));
+    if (options.json !== true)
+      for (const one of proposals) io.stdout(inRows(io, proposalText(one, { redactor, now, config: options.config })));
     return EXIT.ok;
   });
 }
@@ -85,10 +86,8 @@ export async function runApprovalShow(
   return withApprovals(options, io, async ({ config, state, store, redactor, now }) => {
     const proposal = findProposal(openProposals(state, config), options.id);
     if (proposal !== undefined) {
-      const view = { redactor, now };
-      io.stdout(
-        options.json === true ? json(proposalData(proposal, redactor)) : inRows(io, proposalText(proposal, view)),
-      );
+      const view = { redactor, now, config: options.config };
+      io.stdout(options.json === true ? json(proposalData(proposal, view)) : inRows(io, proposalText(proposal, view)));
       return EXIT.ok;
     }
     const { item } = await findOne(store, options.id, now);
@@ -110,7 +109,7 @@ export async function runApprovalShow(
 export async function runApproveCall(options: VerdictOptions, io: Io): Promise<number> {
   return withApprovals(options, io, async ({ config, store, redactor, now, decider, state }) => {
     const proposal = findProposal(openProposals(state, config), options.id);
-    if (proposal !== undefined) throw notByApproval(proposal);
+    if (proposal !== undefined) throw notByApproval(proposal, options.config);
     const stored = await findOne(store, options.id, now);
     const { item } = stored;
     refuseOver(item);
