@@ -188,6 +188,8 @@ export interface WrittenConfig {
     readonly podman?: string;
     /** The program prlimit. */
     readonly prlimit?: string;
+    /** The program python3. */
+    readonly python3?: string;
     /** The program rg. */
     readonly rg?: string;
     /** The program setpriv. */

@@ -34,7 +34,7 @@ export interface ExposureProposal {
   readonly after: ToolListSize;
 }
 
-/** See docs/decisions/0091-a-small-list-of-tools.md. */
+/** See docs/decisions/0089-a-small-list-of-tools.md. */
 export const EXPOSURE_BUDGET: ExposureBudget = { bytes: 16_384, tools: 20, perServer: 8 };
 
 /** Bytes of `{"tools":[]}`. */
