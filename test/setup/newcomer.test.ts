@@ -1,0 +1,169 @@
+/**
+ * A newcomer with seven servers in three clients, at a terminal: from the start of `setup` to a call under policy in
+ * each client's form, and back.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { openPlaces } from '../../facade/secrets/secrets.ts';
+import { NODE_22 } from '../conformance/official-suite.ts';
+import { CONFORMANCE_PACKAGES, installConformance } from '../servers/install.ts';
+import { verifies } from '../verifies.ts';
+import { FILES, KEYS, Newcomer } from './newcomer.ts';
+import type { AnsweredQuestion, TerminalEnd } from './terminal-process.ts';
+
+const EVERYTHING = 'test/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js';
+const INSPECTOR = path.join(
+  CONFORMANCE_PACKAGES,
+  'node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js',
+);
+const CLIENTS = Object.keys(FILES) as (keyof typeof FILES)[];
+const SERVER_QUESTION = 'within the policy?';
+const ANSWERS: readonly AnsweredQuestion[] = [
+  ['Do this?', 'y'],
+  ...Array.from({ length: 6 }, (): AnsweredQuestion => [SERVER_QUESTION, 'y']),
+  ['Write these files?', 'y'],
+];
+
+let remote: ChildProcess;
+let newcomer: Newcomer;
+let first: TerminalEnd;
+
+beforeAll(async () => {
+  await installConformance((line) => process.stderr.write(`${line}\n`));
+  const port = await freePort();
+  remote = spawn(process.execPath, [EVERYTHING, 'streamableHttp'], {
+    env: { PATH: process.env.PATH ?? '', PORT: String(port) },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  await new Promise((resolve) => remote.stderr?.once('data', resolve));
+  newcomer = new Newcomer(`http://127.0.0.1:${port}/mcp`);
+  first = await newcomer.run(['setup'], ANSWERS);
+}, 300_000);
+
+afterAll(() => {
+  remote.kill();
+  newcomer.remove();
+});
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+    });
+  });
+}
+
+const configFolder = (): string => {
+  const folder = path.join(newcomer.home, '.config', 'tollgate');
+  return path.join(folder, readdirSync(folder)[0] ?? '');
+};
+const config = () => loadConfig(path.join(configFolder(), 'tollgate.yaml'), { env: newcomer.env, home: newcomer.home });
+
+describe('setup at a terminal' + verifies('FH-01'), () => {
+  it('ends with all servers approved, in rows of at most 100 columns, and shows no key', () => {
+    expect(first.code, first.text).toBe(0);
+    expect(first.text).toContain('6 servers approved.');
+    expect(first.text.split('\n').filter((row) => [...row].length > 100 && !/^ {2}\S+node /.test(row))).toEqual([]);
+    for (const key of Object.values(KEYS)) expect(first.text).not.toContain(key);
+    // One key for the plan, one for each server, one for the files.
+    expect(ANSWERS.map(([, keys]) => keys).join('').length).toBeLessThanOrEqual(12);
+  });
+
+  it('shows each server on a screen of at most 40 rows', () => {
+    const screens = first.text.split(/\n(?=\d of 6: )/).slice(1);
+    expect(screens).toHaveLength(6);
+    for (const screen of screens)
+      expect(screen.slice(0, screen.indexOf(SERVER_QUESTION)).split('\n').length).toBeLessThanOrEqual(40);
+  });
+
+  it('tells what an agent sees before and after: a few tools, not all' + verifies('FH-02'), () => {
+    const before = [...first.text.matchAll(/An agent in [^:\n]*? saw (\d+) tools?, ([\d.]+) kB/g)];
+    const [, tools, bytes] = /An agent sees now: (\d+) tools, ([\d.]+) kB/.exec(first.text) ?? [];
+    expect(before).toHaveLength(3);
+    expect([Number(tools) <= 24, Number(bytes) < 30]).toEqual([true, true]);
+  });
+});
+
+describe('afterwards' + verifies('FH-02'), () => {
+  it('every client starts only Tollgate, and every former entry is accounted for', async () => {
+    expect(first.text).toContain('Nothing bypasses Tollgate: every former entry is accounted for.');
+    for (const client of CLIENTS) {
+      const text = newcomer.read(client);
+      expect(text).not.toMatch(/npx|"url"/);
+      expect(text).toContain(JSON.stringify(path.join(configFolder(), 'tollgate.yaml')));
+      for (const key of Object.values(KEYS)) expect(text).not.toContain(key);
+    }
+    expect(newcomer.read('claude-desktop')).toContain('"broken"');
+  });
+
+  it('arguments and variables of each server are equal; secrets are in the vault', async () => {
+    const { servers, state } = config();
+    const argsOf = (name: string): readonly string[] => servers.get(name)?.args.slice(1) ?? ['none'];
+    expect(argsOf('files')).toEqual([newcomer.notes]);
+    for (const name of ['memory', 'search', 'everything', 'thinking']) expect(argsOf(name)).toEqual([]);
+    const written = (name: string) =>
+      parse(readFileSync(path.join(configFolder(), 'servers', `${name}.yaml`), 'utf8')) as {
+        readonly env?: Record<string, string>;
+        readonly headers?: Record<string, string>;
+      };
+    expect(written('memory').env).toEqual({ MEMORY_FILE_PATH: path.join(newcomer.notes, 'memory.json') });
+    expect(written('search').env).toEqual({
+      TAVILY_API_KEY: '${secret:search.TAVILY_API_KEY}',
+      DEFAULT_PARAMETERS: '{}',
+    });
+    expect(written('remote').headers).toEqual({ Authorization: 'Bearer ${secret:remote.Authorization}' });
+    const { vault } = openPlaces({ state, env: {} });
+    expect([await vault.get('search.TAVILY_API_KEY'), await vault.get('remote.Authorization')]).toEqual([
+      KEYS.tavily,
+      KEYS.bearer,
+    ]);
+  });
+
+  it.each(CLIENTS)('a call of %s reaches its server under the policy', async (client) => {
+    const { mcpServers, servers } = parse(newcomer.read(client)) as Record<
+      string,
+      { tollgate: { command: string; args: readonly string[] } } | undefined
+    >;
+    const { command = '', args = [] } = (mcpServers ?? servers)?.tollgate ?? {};
+    const result = await inspect([command, ...args], 'memory_read_graph');
+    expect(JSON.stringify(result)).toContain('entities');
+  });
+
+  it('a second run finds nothing to do', async () => {
+    const again = await newcomer.run(['setup']);
+    expect([again.code, again.text]).toEqual([0, expect.stringContaining('Nothing bypasses Tollgate') as string]);
+  });
+});
+
+describe('undo' + verifies('FH-05'), () => {
+  it('restores one client byte for byte, keeps a later edit of another, and restores the rest', async () => {
+    expect((await newcomer.run(['setup', '--undo', 'cursor'])).code).toBe(0);
+    expect(newcomer.read('cursor')).toBe(newcomer.before.cursor);
+    const edited = newcomer.read('vscode').replace('// mine', '// mine, too');
+    writeFileSync(newcomer.file('vscode'), edited);
+    const { code, text } = await newcomer.run(['setup', '--undo']);
+    expect(code, text).toBe(0);
+    expect(newcomer.read('vscode')).toBe(newcomer.before.vscode.replace('// mine', '// mine, too'));
+    expect(newcomer.read('claude-desktop')).toBe(newcomer.before['claude-desktop']);
+    expect([...config().servers.keys()].filter((name) => name !== 'workspace' && name !== 'tollgate')).toEqual([]);
+  });
+});
+
+/** Calls a tool with the CLI of the Inspector, which starts the program as a client does. */
+function inspect(words: readonly string[], tool: string): Promise<unknown> {
+  const args = [INSPECTOR, '--cli', ...words, '--method', 'tools/call', '--tool-name', tool];
+  const child = spawn(NODE_22, args, { env: newcomer.env, cwd: newcomer.project, stdio: ['ignore', 'pipe', 'pipe'] });
+  let [out, err] = ['', ''];
+  child.stdout.on('data', (chunk: Buffer) => void (out += chunk.toString('utf8')));
+  child.stderr.on('data', (chunk: Buffer) => void (err += chunk.toString('utf8')));
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => (code === 0 ? resolve(JSON.parse(out)) : reject(new Error(`${code}: ${err}${out}`))));
+  });
+}
