@@ -6,6 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
+import * as jsonc from 'jsonc-parser';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { loadConfig } from '../../facade/config/load-config.ts';
@@ -126,12 +127,13 @@ describe('afterwards' + verifies('FH-02'), () => {
   });
 
   it.each(CLIENTS)('a call of %s reaches its server under the policy', async (client) => {
-    const { mcpServers, servers } = parse(newcomer.read(client)) as Record<
+    const { mcpServers, servers } = jsonc.parse(newcomer.read(client), [], { allowTrailingComma: true }) as Record<
       string,
-      { tollgate: { command: string; args: readonly string[] } } | undefined
+      { readonly tollgate: unknown } | undefined
     >;
-    const { command = '', args = [] } = (mcpServers ?? servers)?.tollgate ?? {};
-    const result = await inspect([command, ...args], 'memory_read_graph');
+    const file = path.join(newcomer.home, `${client}.json`);
+    writeFileSync(file, JSON.stringify({ mcpServers: { tollgate: (mcpServers ?? servers)?.tollgate } }));
+    const result = await inspect(file, 'memory_read_graph');
     expect(JSON.stringify(result)).toContain('entities');
   });
 
@@ -155,9 +157,20 @@ describe('undo' + verifies('FH-05'), () => {
   });
 });
 
-/** Calls a tool with the CLI of the Inspector, which starts the program as a client does. */
-function inspect(words: readonly string[], tool: string): Promise<unknown> {
-  const args = [INSPECTOR, '--cli', ...words, '--method', 'tools/call', '--tool-name', tool];
+/** Calls a tool with the CLI of the Inspector, which starts the program of a client's entry as the client does. */
+function inspect(file: string, tool: string): Promise<unknown> {
+  const args = [
+    INSPECTOR,
+    '--cli',
+    '--config',
+    file,
+    '--server',
+    'tollgate',
+    '--method',
+    'tools/call',
+    '--tool-name',
+    tool,
+  ];
   const child = spawn(NODE_22, args, { env: newcomer.env, cwd: newcomer.project, stdio: ['ignore', 'pipe', 'pipe'] });
   let [out, err] = ['', ''];
   child.stdout.on('data', (chunk: Buffer) => void (out += chunk.toString('utf8')));

@@ -1,4 +1,5 @@
 /** Puts Tollgate into the clients' files in place of the servers that it fronts, and proves it by reading them again. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
 import { changeServers } from '../../clients/client-file-edit.ts';
 import type { ClientFormat } from '../../clients/client-formats.ts';
@@ -83,14 +84,24 @@ export function proveReplacement(
       .filter((entry) => isStarted(entry) && !isOurs(entry) && entry.unusable === undefined)
       .map(({ original }) => ({ shown: found.shown, name: original, why: whyOf(found, original) })),
   );
-  const unread = files.filter(({ content }) => content.entries.length === 0 && content.warnings.length > 0);
-  return {
-    accounts,
-    bypasses: [
-      ...bypasses,
-      ...unread.map(({ shown, content }) => ({ shown, name: '?', why: content.warnings[0]?.message ?? '' })),
-    ],
-  };
+  const unread = files.flatMap((found) => {
+    const why = unreadable(found);
+    return why === undefined ? [] : [{ shown: found.shown, name: '?', why }];
+  });
+  return { accounts, bypasses: [...bypasses, ...unread] };
+}
+
+/** Returns why a file cannot be read or changed; undefined if it can, or if there is nothing in it to move. */
+export function unreadable({ file, client, content, servers }: FoundClientFile): string | undefined {
+  if (content.entries.length > 0 && !servers.some(isStarted)) return undefined;
+  try {
+    const text = readTarget(file) ?? '';
+    if (content.entries.length === 0 && client !== undefined) changeServers(text, client, { remove: [] });
+    return undefined;
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError)) throw thrown;
+    return thrown.message.replace(`${file} `, '');
+  }
 }
 
 function isSameEntry(one: FormerEntry['entry'], other: FormerEntry['entry']): boolean {

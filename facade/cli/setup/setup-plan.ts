@@ -1,9 +1,7 @@
 /** Plans a setup before anything is written: which server becomes what, and what stays in its client's file. */
 import { createHash } from 'node:crypto';
 import { parse } from 'yaml';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
-import { readTarget } from '../../clients/changes/client-file-changes.ts';
 import type { MovedSecret } from '../../clients/client-server-conversion.ts';
 import type { FoundClientFile } from '../../clients/found-client-files.ts';
 import { type ImportRequest, planCopy, type ServerCopy } from '../../clients/import-plan.ts';
@@ -12,7 +10,8 @@ import type { World } from '../../config/work-folders.ts';
 import type { ConnectionDraft } from '../connect/connection-draft.ts';
 import { connectedNames, readServerFile } from '../connect/connection-journal.ts';
 import { draftOfCopy } from '../connect/package-draft.ts';
-import { collectFormer, type FormerEntry, isStarted } from './former-entries.ts';
+import { collectFormer, type FormerEntry } from './former-entries.ts';
+import { unreadable } from './setup-clients.ts';
 
 /** One server that Tollgate will start instead of the clients. */
 export interface SetupServer {
@@ -83,20 +82,6 @@ export function planSetup({ all, unread, copies }: SetupEntries): SetupPlan {
     return why === undefined ? [] : [{ former, why }];
   });
   return { servers, stays, unread, hash: hashOf({ servers, stays }) };
-}
-
-/** Returns why the servers of a file cannot be moved; undefined if they can. */
-function unreadable({ file, content, servers }: FoundClientFile): string | undefined {
-  const [warning] = content.warnings;
-  if (content.entries.length === 0 && warning !== undefined) return warning.message;
-  if (!servers.some(isStarted)) return undefined;
-  try {
-    readTarget(file);
-    return undefined;
-  } catch (thrown) {
-    if (!(thrown instanceof TollgateError)) throw thrown;
-    return thrown.message.replace(`${file} `, '');
-  }
 }
 
 /**

@@ -36,7 +36,12 @@ export async function undoSetup(run: SetupRun, which: true | string): Promise<nu
     });
   for (const { id } of clients) await undo('export', { options, io, client: id });
   for (const backup of listBackups(places.state)) if (isOf(backup, 'setup')) await accepted(run, () => undoEdit(run));
-  const names = connectedNames(places).filter((name) => readJournal(places, name)?.bySetup === true);
+  // The one that made the folder of server files goes last, and the folder with it.
+  const journals = connectedNames(places).flatMap((name) => readJournal(places, name) ?? []);
+  const names = journals
+    .filter(({ bySetup }) => bySetup === true)
+    .sort((one, other) => Number(one.madeFolder) - Number(other.madeFolder))
+    .map(({ server }) => server);
   for (const name of names) await accepted(run, () => undoConnection({ ...options, service: name }, quiet(io), wiring));
   if (options.json !== true && names.length > 0)
     io.stderr(`No longer connected: ${names.join(', ')}. The configuration stays: ${config}\n`);
