@@ -57,9 +57,14 @@ rules:
     }: { readonly integrity?: string | undefined; readonly program?: string } = {},
   ): void {
     const { name = '', version = '', bin = '' } = known.package ?? {};
+    const view = JSON.stringify({ name, version, 'dist.integrity': integrity, bin });
     const lock = JSON.stringify({ packages: { [`node_modules/${name}`]: { version, integrity } } });
     this.npm(
-      `mkdir -p "$(dirname node_modules/${name}/${bin})"
+      `case "$1 $2" in
+"view ${name}"*) echo '${view}'; exit ;;
+view*) exit ;;
+esac
+mkdir -p "$(dirname node_modules/${name}/${bin})"
 cat > node_modules/${name}/${bin} <<'PROGRAM'
 ${program}
 PROGRAM

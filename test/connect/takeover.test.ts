@@ -32,29 +32,29 @@ const args = (name: string): readonly string[] =>
 
 describe('a server that import has added' + verifies('PF-11'), () => {
   it.each([
-    ['copied', ['--copy'], 'servers/memory.yaml'],
+    ['copied', ['--copy', '--only', 'memory,own'], 'servers/memory.yaml'],
     ['included', [], '.mcp.json'],
   ])(
     'keeps its name if it was %s, when connect replaces it by the same package, and undo restores it',
     async (_name, more, source) => {
+      const isCopy = more.length > 0;
       const { err: advice } = await place.run(['import', '--all', ...more, '--yes']);
-      expect(advice).toContain(
-        `Next:
-  tollgate connect memory
-  tollgate connect filesystem --name fs --set folder=/srv/data
-  tollgate approve own
-`,
-      );
+      const next = isCopy
+        ? 'approve memory'
+        : 'connect memory\n  tollgate connect filesystem --name fs --set folder=/srv/data';
+      expect(advice).toContain(`Next:\n  tollgate ${next}\n  tollgate approve own\n`);
       const before = project();
+      const started = args('memory');
       const { err: preview } = await place.run(['connect', 'memory', '--dry-run']);
       expect(preview).toContain(`replaces memory from ${source}, the same package; undoing restores that`);
-      if (more.length > 0) expect(preview).toContain('    - command: npx\n');
       expect(project()).toEqual(before);
       expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
       expect(args('memory')).toEqual([expect.stringContaining('/packages/memory/')]);
       expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);
       expect((await place.run(['connect', '--undo', 'memory'])).code).toBe(EXIT.ok);
-      expect([project(), args('memory')]).toEqual([before, ['-y', '@modelcontextprotocol/server-memory']]);
+      expect([project(), args('memory')]).toEqual([before, started]);
+      // The package of a copy is still there.
+      expect(existsSync(path.join(place.state, 'packages', 'memory'))).toBe(isCopy);
       expect(existsSync(path.join(place.state, 'connected'))).toBe(false);
     },
   );
@@ -76,10 +76,12 @@ describe('a server that import has added' + verifies('PF-11'), () => {
   it.each([
     ['copied', ['--copy']],
     ['included', []],
-  ])('is not replaced if it was %s and runs another package', async (_name, more) => {
+  ])('is not replaced if it was %s and runs something else', async (_name, more) => {
     place.project.write(
       '.mcp.json',
-      '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "another-memory"]}}}',
+      more.length > 0
+        ? '{"mcpServers": {"memory": {"command": "node", "args": ["another-memory.js"]}}}'
+        : '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "another-memory"]}}}',
     );
     await place.run(['import', '--all', ...more, '--yes']);
     const before = project();

@@ -36,6 +36,7 @@ beforeAll(() => {
   for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example'])
     mkdirSync(path.join(project, folder), { recursive: true });
   mkdirSync(fresh);
+  writeFileSync(path.join(fresh, 'README.md'), '# Fresh\n');
   for (const folder of ['library', 'site']) mkdirSync(path.join(home, folder));
   // Root's own folder cannot be isolated, as the pages say.
   giveAway(fresh);

@@ -82,6 +82,7 @@ const RULES: readonly Readonly<Record<string, unknown>>[] = [
   { id: 'two', outcome: 'ask', when: { opaque: true } },
   { id: 'words', outcome: 'ask', when: { readable: false } },
   { id: 'others', outcome: 'ask', when: { exceptCommands: ['ls'] } },
+  { id: 'left-out', outcome: 'ask', when: { paths: ['docs/**'], except: ['docs/open/**'] } },
   { id: 'three', outcome: 'ask', when: { urls: ['https://a.example/x'] } },
   { id: 'four', outcome: 'ask', when: { kind: 'resource', uri: ['docs://a/**'] } },
   {

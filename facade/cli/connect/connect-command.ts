@@ -272,7 +272,9 @@ export async function undoConnection(
   await withdraw(options, name, { io, wiring });
   const { places: secrets } = await openConnectVault(config, io);
   await takeBack(journal, { ...places, vault: secrets.vault });
-  const removed = removePackages(config.state, name);
+  // The server that was there before may be a copy that runs an installed package.
+  const isUsed = journal.before?.includes(`/packages/${name}/`) === true;
+  const removed = !isUsed && removePackages(config.state, name);
   await recordActs(config.audit, [
     signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
   ]);

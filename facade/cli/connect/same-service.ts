@@ -6,7 +6,7 @@ import type { ConnectionDraft } from './connection-draft.ts';
 
 type ServerStart = Pick<ClientEntry, 'command' | 'args' | 'url'>;
 
-/** Returns whether a server runs the same package, downloaded at each start, or is at the same host. */
+/** Returns whether a server runs the same package, downloaded at each start or installed, or is at the same host. */
 export function isSameService(
   { package: pkg, entry }: Pick<ConnectionDraft, 'package' | 'entry'>,
   server: ServerStart,
@@ -29,9 +29,14 @@ export function connectWords(
 }
 
 function runsService({ package: pkg, url }: Pick<KnownServer, 'package' | 'url'>, server: ServerStart): boolean {
-  const fetched = fetchedPackage(server);
-  if (fetched !== undefined && fetched === pkg?.name) return true;
+  const run = fetchedPackage(server) ?? installedPackage(server);
+  if (run !== undefined && run === pkg?.name) return true;
   return server.url !== undefined && url !== undefined && hostOf(server.url) === hostOf(url);
+}
+
+/** Returns the name of a package of npm that Tollgate has installed for the server. */
+function installedPackage({ args }: ServerStart): string | undefined {
+  return /\/packages\/[^/]+\/[^/]+\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(args[0] ?? '')?.[1];
 }
 
 /** Returns --set options for the arguments after the package that are choices in the catalog. */

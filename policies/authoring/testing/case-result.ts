@@ -1,7 +1,12 @@
 /** Compares the answers of both engines with what a case expects. If the engines differ, the case fails. */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
-import { type PolicyResult, readCallDecision, readListDecisions } from '../../engine/decision-reader.ts';
+import {
+  noteUnreadCommand,
+  type PolicyResult,
+  readCallDecision,
+  readListDecisions,
+} from '../../engine/decision-reader.ts';
 import { FAILED_BUILTIN } from '../../engine/wasm/wasm-policy.ts';
 import type { CallDecision, ListDecision, Reason } from '../../port.ts';
 import type { DraftedCase } from './test-case.ts';
@@ -32,7 +37,8 @@ export function readCaseAnswer(value: unknown, drafted: DraftedCase | undefined)
   try {
     if (drafted !== undefined && 'tools' in drafted)
       return { list: readListDecisions(value as PolicyResult, drafted.tools.length) };
-    return { decision: readCallDecision(value as PolicyResult) };
+    const decision = readCallDecision(value as PolicyResult);
+    return { decision: drafted === undefined ? decision : noteUnreadCommand(decision, drafted.input) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };
   }
