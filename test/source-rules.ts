@@ -124,6 +124,7 @@ const NAMED_IDEAS = new Set([
   'resolve.ts',
   'rule-faults.ts',
   'run-expiry.ts',
+  'setup-undo.ts',
   'tool-description.ts',
 ]);
 

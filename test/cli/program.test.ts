@@ -11,6 +11,7 @@ import { verifies } from '../verifies.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
 const COMMANDS = [
+  'setup',
   'init',
   'doctor',
   'known',

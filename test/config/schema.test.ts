@@ -96,7 +96,7 @@ describe('the published schema', () => {
         });
       expect(unread.map(({ path }) => path)).toEqual([]);
     });
-  });
+  }, 180_000);
 
   it('has every setting of the loaded configuration' + verifies('HE-02'), () => {
     withProject((project) => {

@@ -528,7 +528,7 @@ allow contains "all" if input.run
     [
       'a value',
       member('"obligations": {"caps": {"bytes": "many"}}'),
-      'obligations.caps.bytes: "many" is not of type integer',
+      'obligations.caps.bytes: "many" is not a number, or for example 2kB',
     ],
     [
       'a cap that is too small',

@@ -239,7 +239,7 @@ describe('new sessions for a new budget', () => {
       }
       expect(codes).toEqual(['', '', '', 'BUDGET_EXCEEDED', 'BUDGET_EXCEEDED']);
       expect((await facade.call(facade.open('ann'), 'web_page', {})).text).toMatch(
-        /Budget "three" allows 3 calls per principal; 0 left\.\nWait until /,
+        /Budget "three" allows 3 calls per hour per principal; 0 left\.\nThe next is possible in /,
       );
       expect(
         facade

@@ -1,6 +1,6 @@
 /**
- * Declares the commands that set up and check a configuration: `setup`, `init`, `doctor`, `check`, `reload`, `secret`, `login`,
- * `logout`.
+ * Declares the commands that set up and check a configuration: `setup`, `init`, `doctor`, `check`, `reload`, `secret`,
+ * `login`, `logout`.
  */
 import { Argument, Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
@@ -21,7 +21,7 @@ export const SETUP: CommandDefinition = {
   examples: `Examples:
   $ tollgate setup                  see the plan, decide about each server, and be done
   $ tollgate setup --dry-run
-  $ tollgate setup --undo cursor    the file of Cursor is as it was, with later edits`,
+  $ tollgate setup --undo cursor    the file of Cursor as it was, plus later edits`,
   load: async () => (await import('../setup/setup-command.ts')).runSetup,
 };
 

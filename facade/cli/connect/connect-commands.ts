@@ -48,7 +48,7 @@ export const CONNECT: CommandDefinition = {
   $ tollgate connect notion --dry-run   show what would be done
   $ tollgate connect grafana --set url=https://my-team.grafana.net
   $ tollgate connect notion --yes --credential NOTION_TOKEN=env:NOTION_TOKEN
-  $ tollgate connect npm:@scope/notes-mcp@1.2.3 --host api.example.com -- --folder notes
+  $ tollgate connect npm:@scope/notes-mcp@1.2.3 --host api.example.com -- --all
   $ tollgate connect https://tracker.example.com   a service without a server
   $ tollgate connect --undo notion`,
   load: async () => (await import('./connect-command.ts')).runConnect,

@@ -1,4 +1,4 @@
-/** Puts Tollgate into the clients' files in place of the servers that it fronts, and proves it by reading them again. */
+/** Puts Tollgate into the clients' files in place of the servers that it fronts, and reads them again as a proof. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
 import { changeServers } from '../../clients/client-file-edit.ts';
@@ -9,7 +9,7 @@ import { type EntryTarget, ownEntry } from '../../clients/own-entry.ts';
 import { type FormerEntry, isStarted, startsSame } from './former-entries.ts';
 
 /** The change of one client's file. */
-export interface Replacement {
+export interface ClientReplacement {
   readonly client: ClientFormat;
   readonly shown: string;
   readonly change: FileChange;
@@ -37,9 +37,9 @@ export interface Bypass {
 export function planReplacements(
   fronted: readonly FormerEntry[],
   { roots, targetOf }: { readonly roots: ClientRoots; readonly targetOf: (client: ClientFormat) => EntryTarget },
-): readonly Replacement[] {
+): readonly ClientReplacement[] {
   const files = [...new Set(fronted.map(({ found }) => found.file))];
-  return files.flatMap((file): readonly Replacement[] => {
+  return files.flatMap((file): readonly ClientReplacement[] => {
     const before = readTarget(file);
     const here = fronted.filter(({ found }) => found.file === file);
     const client = here[0]?.found.client;

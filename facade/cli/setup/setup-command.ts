@@ -32,7 +32,7 @@ import { planSetup, readEntries, type SetupEntries, type SetupPlan } from './set
 import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun } from './setup-run.ts';
 import { connectServers, describeReads, reviewServers } from './setup-servers.ts';
 import { undoSetup } from './setup-undo.ts';
-import { planData, planScreen } from './setup-view.ts';
+import { planScreen, setupData } from './setup-view.ts';
 
 /**
  * Sets up everything. Exit code 7 while a person must still agree to something, 5 if a server did not start. Throws
@@ -65,7 +65,7 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
   const isNew = !existsSync(place.file);
   const planned = await planFor(run, place, install);
   const { plan } = planned;
-  Object.assign(run.data, planData(plan), { config: place.file });
+  Object.assign(run.data, setupData(plan), { config: place.file });
   const file = shownPath(place.file, { cwd: io.cwd, home: io.home });
   if (options.json !== true) io.stdout(planScreen(plan, { file, isNew, io }));
   if (options.dryRun === true) return EXIT.ok;

@@ -10,7 +10,7 @@ import type { FailedServer, ReviewedServer } from './setup-servers.ts';
 import { fullScreens, reviewHash, serverScreen } from './setup-view.ts';
 
 /** What became of the servers. */
-export interface Decided {
+export interface SetupDecisions {
   readonly approved: readonly ReviewedServer[];
   /** The tools of approved servers to show, as `server.tool`. */
   readonly shown: readonly string[];
@@ -24,7 +24,7 @@ export interface Decided {
 export async function decideServers(
   results: readonly (ReviewedServer | FailedServer)[],
   run: SetupRun,
-): Promise<Decided> {
+): Promise<SetupDecisions> {
   const failed = results.filter((one): one is FailedServer => 'why' in one);
   const reviewed = results.filter((one): one is ReviewedServer => !('why' in one));
   const proposed = proposeExposures(reviewed.map(offerOf)).expose;
@@ -88,14 +88,14 @@ async function approve({ setup, start, tools }: ReviewedServer, run: SetupRun): 
 }
 
 /** Returns the command that agrees to what is still open. */
-export function nextCommand({ open }: Decided, { options, io, data }: SetupRun): string {
+export function nextCommand({ open }: SetupDecisions, { options, io, data }: SetupRun): string {
   const [plan = String(data.plan)] = options.yesTo ?? [];
   const given = (options.yesTo ?? []).slice(1);
   return commandLine([...io.self, 'setup', '--yes-to', plan, ...new Set([...given, ...open.map(reviewHash)])]);
 }
 
 /** One line about what was decided. */
-export function decidedText({ approved, declined, open, failed }: Decided): string {
+export function decidedText({ approved, declined, open, failed }: SetupDecisions): string {
   const parts = [
     `${plural(approved.length, 'server')} approved`,
     ...(declined.length === 0 ? [] : [`${declined.length} declined`]),
@@ -106,6 +106,6 @@ export function decidedText({ approved, declined, open, failed }: Decided): stri
 }
 
 /** The exit code so far. */
-export function codeOf({ open, failed }: Decided): number {
+export function codeOf({ open, failed }: SetupDecisions): number {
   return open.length > 0 ? EXIT.approval : failed.length > 0 ? EXIT.server : EXIT.ok;
 }

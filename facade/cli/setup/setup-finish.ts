@@ -12,8 +12,8 @@ import { EXIT } from '../command-io.ts';
 import { commandLine, plural } from '../print.ts';
 import { askKey } from '../terminal-prompt.ts';
 import type { FormerEntry } from './former-entries.ts';
-import { planReplacements, proveReplacement, type Replacement } from './setup-clients.ts';
-import { codeOf, type Decided, decidedText, nextCommand } from './setup-decisions.ts';
+import { type ClientReplacement, planReplacements, proveReplacement } from './setup-clients.ts';
+import { codeOf, decidedText, nextCommand, type SetupDecisions } from './setup-decisions.ts';
 import type { SetupPlan } from './setup-plan.ts';
 import { accepted, mayAsk, type SetupRun } from './setup-run.ts';
 import type { ReviewedServer } from './setup-servers.ts';
@@ -30,7 +30,7 @@ const RULES_HEAD =
 export interface SetupEnd {
   readonly plan: SetupPlan;
   readonly all: readonly FormerEntry[];
-  readonly decided: Decided;
+  readonly decided: SetupDecisions;
 }
 
 /** Shows servers, replaces entries, proves it and tells the result. Returns the exit code. */
@@ -78,7 +78,7 @@ function configOption({ options, io }: SetupRun): readonly string[] {
 }
 
 /** Lets agents reach the newly approved servers, shows the proposed tools, and adds rules for them. */
-async function showApproved({ approved, shown }: Decided, { options, io }: SetupRun): Promise<void> {
+async function showApproved({ approved, shown }: SetupDecisions, { options, io }: SetupRun): Promise<void> {
   const config = readConfig(options, io);
   const reached = config.profiles.get('default')?.servers ?? [];
   const fresh = approved.map(({ setup }) => setup.name).filter((name) => !reached.includes(name));
@@ -116,7 +116,7 @@ function rulesOf(name: string): string {
 }
 
 /** Writes the clients' files, each with a backup of its own. Returns false if a person did not agree. */
-async function replace(replacements: readonly Replacement[], run: SetupRun): Promise<boolean> {
+async function replace(replacements: readonly ClientReplacement[], run: SetupRun): Promise<boolean> {
   const { options, io } = run;
   if (replacements.length === 0) return true;
   if (options.json !== true) io.stdout(`\n${replacementText(replacements, io)}`);

@@ -4,7 +4,7 @@ import type { Io } from '../command-io.ts';
 import { paint, plural, printable, table, wrapWords } from '../print.ts';
 import { quoted, startScreen, toolsScreen } from '../server-consent/consent-screens.ts';
 import { inRows, screenColumns } from '../terminal-rows.ts';
-import type { Bypass, Replacement } from './setup-clients.ts';
+import type { Bypass, ClientReplacement } from './setup-clients.ts';
 import type { SetupPlan, SetupServer } from './setup-plan.ts';
 import type { ReviewedServer } from './setup-servers.ts';
 
@@ -78,7 +78,7 @@ function runsOf({ package: pkg, entry }: SetupServer['draft']): string {
 }
 
 /** The plan as data: names only. */
-export function planData({ servers, stays, unread, hash }: SetupPlan): Readonly<Record<string, unknown>> {
+export function setupData({ servers, stays, unread, hash }: SetupPlan): Readonly<Record<string, unknown>> {
   return {
     plan: hash,
     servers: servers.map(({ name, draft, copy, secrets, wanted, from }) => ({
@@ -112,6 +112,7 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
   const { setup, server, start, tools } = reviewed;
   const counts = new Map<string, number>();
   for (const { semantics } of tools.tools) counts.set(semantics.verb, (counts.get(semantics.verb) ?? 0) + 1);
+  const verbs = [...counts].map(([verb, count]) => `${count} ${verb}`).join(', ');
   const noted = tools.tools.filter(({ audit }) => audit.notes.length > 0).map(({ tool }) => tool.name);
   const hidden = tools.tools.length - shown.length;
   const facts = factsOf(reviewed, startScreen(server, start).trimEnd().split('\n').slice(1));
@@ -123,7 +124,7 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
         : [`  ! ${quoted(tool.name)} is in quarantine: ${printable(audit.quarantine)}`],
     ),
     ...(noted.length === 0 ? [] : [`  ? worth reading (d): the texts of ${noted.map(printable).join(', ')}`]),
-    `  tools    ${plural(tools.tools.length, 'tool')}: ${[...counts].map(([verb, count]) => `${count} ${verb}`).join(', ')}`,
+    `  tools    ${plural(tools.tools.length, 'tool')}: ${verbs}`,
     `  shown    ${shown.length === 0 ? 'none' : shown.map(printable).join(', ')}` +
       (hidden === 0 ? '' : `; ${hidden} more behind \`expose\``),
     `  hash     ${reviewHash(reviewed)}`,
@@ -167,7 +168,7 @@ export function reviewHash({ setup, start, tools }: ReviewedServer): string {
 }
 
 /** What changes in the clients' files. */
-export function replacementText(replacements: readonly Replacement[], io: Io): string {
+export function replacementText(replacements: readonly ClientReplacement[], io: Io): string {
   return replacements
     .map(
       ({ client, shown, servers }) =>
@@ -182,9 +183,6 @@ export function replacementText(replacements: readonly Replacement[], io: Io): s
 export function bypassText(bypasses: readonly Bypass[], io: Io): string {
   if (bypasses.length === 0)
     return paint(io, 'green', 'Nothing bypasses Tollgate: every former entry is accounted for.\n');
-  return paint(
-    io,
-    'yellow',
-    `These bypass Tollgate:\n${bypasses.map(({ shown, name, why }) => rowsOf(io, `  ${name}, in ${shown}: ${why}`)).join('')}`,
-  );
+  const rows = bypasses.map(({ shown, name, why }) => rowsOf(io, `  ${name}, in ${shown}: ${why}`));
+  return paint(io, 'yellow', `These bypass Tollgate:\n${rows.join('')}`);
 }
