@@ -34,7 +34,6 @@ export function runAtTerminal(
   return new Promise((resolve, reject) => {
     child.on('error', reject);
     child.stdout.on('data', (chunk: Buffer) => {
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: colours of a terminal begin with ESC.
       text = (text + chunk.toString('utf8')).replace(/\u001b\[[0-9;]*m/g, '').replaceAll('\r', '');
       const [next] = left;
       const at = next === undefined ? -1 : flat(text.slice(read)).indexOf(flat(next[0]));

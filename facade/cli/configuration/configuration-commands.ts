@@ -19,9 +19,9 @@ export const SETUP: CommandDefinition = {
     new Option('--undo [client]', 'restore the files of one client, or of all and remove what setup connected'),
   ],
   examples: `Examples:
-  $ tollgate setup                  see the plan, decide about each server, and be done
+  $ tollgate setup                  see the plan, and decide about each server
   $ tollgate setup --dry-run
-  $ tollgate setup --undo cursor    the file of Cursor as it was, plus later edits`,
+  $ tollgate setup --undo cursor    the file of Cursor as it was before`,
   load: async () => (await import('../setup/setup-command.ts')).runSetup,
 };
 
