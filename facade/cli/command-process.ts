@@ -3,6 +3,7 @@ import { realpathSync } from 'node:fs';
 import { homedir, userInfo } from 'node:os';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
+import { VERSION } from '../serve/version.ts';
 import { EXIT, type Io } from './command-io.ts';
 import { commandLine } from './print.ts';
 import { screenColumns, wrapMessage } from './terminal-rows.ts';
@@ -69,6 +70,8 @@ function homeOf(): string {
 /** In a checkout there is no `tollgate` on the PATH, so Node starts the file. */
 function selfOf({ argv, execPath }: Pick<CommandProcess, 'argv' | 'execPath'>): readonly string[] {
   const file = argv[1];
+  // npx removes what it has installed, so nothing may name a file in its folder.
+  if (file?.split(path.sep).includes('_npx') === true) return ['npx', '-y', `tollgate@${VERSION}`];
   if (file === undefined || path.basename(file) === 'tollgate') return ['tollgate'];
   return [execPath, readOr(() => realpathSync(file), file)];
 }

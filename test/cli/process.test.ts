@@ -4,6 +4,7 @@ import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it, vi } from 'vitest';
 import { type CommandProcess, processIo } from '../../facade/cli/command-process.ts';
+import { VERSION } from '../../facade/serve/version.ts';
 
 class FakeHost extends EventEmitter {
   readonly stdin = new PassThrough();
@@ -54,6 +55,10 @@ describe('the command to start Tollgate again', () => {
       ['/usr/bin/node', '/nowhere/main.js'],
     ],
     [['node'], ['tollgate']],
+    [
+      ['node', '/home/me/.npm/_npx/1a2b/node_modules/.bin/tollgate'],
+      ['npx', '-y', `tollgate@${VERSION}`],
+    ],
   ])('%j is started again by %j', (argv, self) => {
     const host = new FakeHost();
     host.argv = argv;

@@ -153,6 +153,8 @@ describe('commands', () => {
     ['npx tollgate@0.1.0 run', true],
     ['node /opt/tollgate/dist/facade/main.js run', true],
     ['C:\\bin\\tollgate.cmd run', true],
+    ['/usr/bin/node /usr/lib/node_modules/npm/bin/npx-cli.js -y tollgate@0.1.0 run', true],
+    ['node /usr/lib/node_modules/npm/bin/npx-cli.js -y other tollgate', false],
     ['npx tollgate-tools', false],
     ['node dist/main.js', false],
   ])('Tollgate inside itself: %s', (line, found) => {

@@ -90,7 +90,9 @@ export function runsMovingPackage({ command, args }: Spawn): boolean {
 
 /** Returns true if the server would start Tollgate, as the entry of a client that is connected to Tollgate does. */
 export function isTollgate({ command, args }: Spawn): boolean {
-  const first = args.filter((argument) => !argument.startsWith('-')).slice(0, 1);
+  // Applications that do not know the PATH of a shell start npx by Node and its file.
+  const words = args.filter((argument) => !argument.startsWith('-') && !/[/\\]npx-cli\.js$/.test(argument));
+  const first = words.slice(0, 1);
   return [command ?? '', ...first].some(
     (text) => /^tollgate(@.*)?$/.test(programOf(text)) || /\bdist\/facade\/main\.js$/.test(text.replaceAll('\\', '/')),
   );
