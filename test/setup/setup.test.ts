@@ -8,6 +8,8 @@ import { atHome, type Home } from '../clients/home.ts';
 import { verifies } from '../verifies.ts';
 
 const SERVER = path.resolve('test/fixtures/notes-server.mjs');
+/** Some of its tools say that they only read. */
+const EVERYTHING = path.resolve('test/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js');
 const CURSOR = '.cursor/mcp.json';
 const DESKTOP = '.config/Claude/claude_desktop_config.json';
 const KEY = 'sk-proj-Zx81kPq02LmVt77';
@@ -32,7 +34,12 @@ function atClients(work: (home: Home) => Promise<void>): Promise<void> {
   return atHome([], async (home) => {
     if (process.getuid?.() === 0) chownSync(home.file('project'), 65_534, 65_534);
     home.write(CURSOR, JSON.stringify({ mcpServers: { notes: entry(), other: entry('one') } }));
-    home.write(DESKTOP, JSON.stringify({ mcpServers: { notes: entry(), other: entry('two') } }));
+    home.write(
+      DESKTOP,
+      JSON.stringify({
+        mcpServers: { notes: entry(), other: { command: process.execPath, args: [EVERYTHING, 'stdio'] } },
+      }),
+    );
     await work(home);
   });
 }

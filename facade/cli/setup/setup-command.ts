@@ -95,20 +95,20 @@ async function planFor(
   install: PinWorld,
 ): Promise<{ readonly plan: SetupPlan; readonly entries: SetupEntries }> {
   const { io } = run;
-  if (existsSync(place.file)) return planIn(run, place.workspace, install);
+  if (existsSync(place.file)) return planIn(run, install);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-setup-'));
   try {
     const draft = { ...place, folder, file: path.join(folder, 'tollgate.yaml'), isOutside: true };
     writeProject(draft, { config: draft.file, clients: false }, quiet(io));
-    return await planIn({ ...run, options: { ...run.options, config: draft.file } }, place.workspace, install);
+    return await planIn({ ...run, options: { ...run.options, config: draft.file } }, install);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function planIn({ options, io }: SetupRun, workspace: string, install: PinWorld) {
+async function planIn({ options, io }: SetupRun, install: PinWorld) {
   const config = readConfig(options, io);
-  const files = findFiles(rootsAt(workspace, io));
+  const files = findFiles(rootsAt(config.workspace, io));
   if (files.length === 0)
     throw new TollgateError('USAGE', {
       detail: "No client's file was found, so there is nothing to set up.",

@@ -102,15 +102,29 @@ function asWritten(draft: ConnectionDraft, config: Config): ConnectionDraft {
 
 function hashOf({ servers, stays }: Pick<SetupPlan, 'servers' | 'stays'>): string {
   const facts = {
-    servers: servers.map(({ name, draft, secrets, wanted, from }) => ({
-      name,
-      entry: draft.entry,
-      package:
-        draft.package === undefined ? '' : `${draft.package.name} ${draft.package.version} ${draft.package.integrity}`,
-      secrets: secrets.map((secret) => secret.name),
-      wanted,
-      from: from.map(({ found, entry }) => [found.file, entry.path]),
-    })),
+    // What tools do may be written down later; the hash of the start contains it.
+    servers: servers.map(
+      ({
+        name,
+        draft: {
+          entry: { semantics: _, ...entry },
+          ...draft
+        },
+        secrets,
+        wanted,
+        from,
+      }) => ({
+        name,
+        entry,
+        package:
+          draft.package === undefined
+            ? ''
+            : `${draft.package.name} ${draft.package.version} ${draft.package.integrity}`,
+        secrets: secrets.map((secret) => secret.name),
+        wanted,
+        from: from.map(({ found, entry }) => [found.file, entry.path]),
+      }),
+    ),
     stays: stays.map(({ former, why }) => [former.found.file, former.entry.path, why]),
   };
   return createHash('sha256').update(canonicalJson(facts)).digest('hex');
