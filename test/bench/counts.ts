@@ -35,7 +35,7 @@ export const AT_ONCE = [1, 32] as const;
 const WARM_CALLS = 96;
 const CALLS = 160;
 /** Each count is the least of these runs, because V8 wakes the main thread by writes while it marks garbage. */
-const RUNS = 3;
+const RUNS = 8;
 
 /** The part of the benchmark about counts. Each cell has the count of one call at a time, and of 32 sent at once. */
 export const COUNTS_PART: Part = {
