@@ -125,6 +125,41 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
     });
   });
 
+  it('names an entry that only the client can read as a bypass, and writes nothing without a server', async () => {
+    await atHome([], async (home) => {
+      home.write(CURSOR, '{"mcpServers": {"odd": {"command": "node", "args": "x.js"}, "empty": {}}}');
+      const before = home.snapshot();
+      const { code, shown } = await setup(home);
+      expect([code, shown.servers, shown.stays.map(({ name }) => name)]).toEqual([EXIT.ok, [], ['odd', 'empty']]);
+      expect(shown.bypasses?.map(({ name }) => name)).toEqual(['odd']);
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('writes nothing if there is no server and no configuration', async () => {
+    await atHome([], async (home) => {
+      home.write(CURSOR, '{}');
+      const folder = home.file('elsewhere');
+      mkdirSync(folder);
+      const before = home.snapshot();
+      expect(await home.run(['setup'], { cwd: folder })).toMatchObject({
+        code: EXIT.ok,
+        err: 'There is nothing to set up, and nothing was written.\n',
+      });
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('repeats owner and configuration in the command that continues', async () => {
+    await atClients(async (home) => {
+      home.write('project/tollgate.yaml', 'version: 1\nprincipals: [{id: me, role: dev, stdio: true, owner: true}]\n');
+      const { shown } = await setup(home, '--as', 'me', '--config', './tollgate.yaml');
+      expect(shown.next).toBe(`tollgate setup --config ./tollgate.yaml --as me --yes-to ${shown.plan}`);
+      const { code, shown: started } = await setup(home, ...wordsOf(shown.next));
+      expect([code, started.next]).toEqual([EXIT.approval, expect.stringContaining('--as me --yes-to') as string]);
+    });
+  });
+
   it('says what to do if no client has a file', async () => {
     await atHome([], async (home) => {
       expect(await home.run(['setup'])).toMatchObject({

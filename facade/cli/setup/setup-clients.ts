@@ -17,7 +17,7 @@ export interface ClientReplacement {
   readonly servers: readonly string[];
 }
 
-/** What became of one entry. `server`: Tollgate has it. `why`: it is still in the file. */
+/** What became of one entry: Tollgate has it, it is still in its file, or someone else has removed it. */
 export interface Account {
   readonly former: FormerEntry;
   readonly state: 'fronted' | 'stays' | 'gone';
@@ -81,7 +81,8 @@ export function proveReplacement(
   });
   const bypasses = files.flatMap((found) =>
     found.servers
-      .filter((entry) => isStarted(entry) && !isOurs(entry) && entry.unusable === undefined)
+      // A client may start what Tollgate cannot read, but not an entry without a program and an address.
+      .filter((entry) => isStarted(entry) && !isOurs(entry) && (entry.command ?? entry.url) !== undefined)
       .map(({ original }) => ({ shown: found.shown, name: original, why: whyOf(found, original) })),
   );
   const unread = files.flatMap((found) => {

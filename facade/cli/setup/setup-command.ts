@@ -23,13 +23,13 @@ import {
 } from '../configuration/init-command.ts';
 import { openConnectVault } from '../connect/connect-credentials.ts';
 import { installWorldOf } from '../connect/connection-steps.ts';
-import { commandLine, json, printable } from '../print.ts';
+import { json, printable } from '../print.ts';
 import { askHidden, askKey } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 import { decideServers } from './setup-decisions.ts';
 import { finishSetup } from './setup-finish.ts';
 import { planSetup, readEntries, type SetupEntries, type SetupPlan } from './setup-plan.ts';
-import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun } from './setup-run.ts';
+import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun, setupCommand } from './setup-run.ts';
 import { connectServers, describeReads, reviewServers } from './setup-servers.ts';
 import { undoSetup } from './setup-undo.ts';
 import { planScreen, setupData } from './setup-view.ts';
@@ -40,7 +40,7 @@ import { planScreen, setupData } from './setup-view.ts';
  */
 export async function runSetup(options: SetupOptions, io: Io, wiring: Wiring): Promise<number> {
   const place = placeOf(options, io);
-  const run: SetupRun = { options: { ...options, config: place.file }, io, wiring, data: {} };
+  const run: SetupRun = { options: { ...options, config: place.file }, io, wiring, data: {}, given: options.config };
   if (options.undo !== undefined) return undoSetup(run, options.undo);
   const code = await withArchives((into) => setUp(run, place, { ...calmer(installWorldOf(io, wiring)), into }));
   if (options.json === true) io.stdout(json(run.data));
@@ -69,6 +69,10 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
   const file = shownPath(place.file, { cwd: io.cwd, home: io.home });
   if (options.json !== true) io.stdout(planScreen(plan, { file, isNew, io }));
   if (options.dryRun === true) return EXIT.ok;
+  if (isNew && plan.servers.length === 0) {
+    if (options.json !== true) io.stderr('There is nothing to set up, and nothing was written.\n');
+    return EXIT.ok;
+  }
   if (plan.servers.length > 0) {
     if (!(await agreesToPlan(run, plan))) return EXIT.approval;
     if (isNew) await writeFirst(place, { config: place.file, clients: false }, quiet(io));
@@ -120,7 +124,8 @@ async function planIn({ options, io }: SetupRun, install: PinWorld) {
 }
 
 /** Returns whether the owner agrees, at the terminal or by the hash of the plan. Throws PIN_MISMATCH. */
-async function agreesToPlan({ options, io, data }: SetupRun, { hash }: SetupPlan): Promise<boolean> {
+async function agreesToPlan(run: SetupRun, { hash }: SetupPlan): Promise<boolean> {
+  const { options, io, data } = run;
   const [named] = options.yesTo ?? [];
   if (named === hash) return true;
   if (named !== undefined)
@@ -128,8 +133,8 @@ async function agreesToPlan({ options, io, data }: SetupRun, { hash }: SetupPlan
       detail: 'The first hash after --yes-to is not that of the present plan.',
       next: `Read the plan above. Its hash is ${hash}`,
     });
-  if (mayAsk({ options, io })) return (await askKey(io, 'Do this?', 'yn')) === 'y';
-  const next = commandLine([...io.self, 'setup', '--yes-to', hash]);
+  if (mayAsk(run)) return (await askKey(io, 'Do this?', 'yn')) === 'y';
+  const next = setupCommand(run, ['--yes-to', hash]);
   data.next = next;
   if (options.json !== true) io.stderr(`A person must agree to this. After reading it, run:\n  ${next}\n`);
   return false;

@@ -2,10 +2,10 @@
 import { proposeExposures, type ServerOffer } from '../../exposure/exposure-proposal.ts';
 import { EXIT } from '../command-io.ts';
 import { withdraw } from '../connect/connect-consent.ts';
-import { commandLine, plural, printable } from '../print.ts';
+import { plural, printable } from '../print.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
 import { askKey } from '../terminal-prompt.ts';
-import { mayAsk, quiet, type SetupRun } from './setup-run.ts';
+import { mayAsk, quiet, type SetupRun, setupCommand } from './setup-run.ts';
 import type { FailedServer, ReviewedServer } from './setup-servers.ts';
 import { fullScreens, reviewHash, serverScreen } from './setup-view.ts';
 
@@ -80,18 +80,17 @@ async function decide(
 }
 
 /** Approves exactly what was shown: both hashes are checked again. */
-async function approve({ setup, start, tools }: ReviewedServer, run: SetupRun): Promise<'approved'> {
+async function approve({ setup, start, tools }: ReviewedServer, run: SetupRun): Promise<'approved' | 'open'> {
   const { options, io, wiring } = run;
   const yes = [start.hash, tools.hash];
-  await runApproveServer({ ...options, name: setup.name, yes, ...setup.draft.openness }, quiet(io), wiring);
-  return 'approved';
+  const approval = { ...options, name: setup.name, yes, ...setup.draft.openness };
+  return (await runApproveServer(approval, quiet(io), wiring)) === EXIT.ok ? 'approved' : 'open';
 }
 
 /** Returns the command that agrees to what is still open. */
-export function nextCommand({ open }: SetupDecisions, { options, io, data }: SetupRun): string {
-  const [plan = String(data.plan)] = options.yesTo ?? [];
-  const given = (options.yesTo ?? []).slice(1);
-  return commandLine([...io.self, 'setup', '--yes-to', plan, ...new Set([...given, ...open.map(reviewHash)])]);
+export function nextCommand({ open }: SetupDecisions, run: SetupRun): string {
+  const [plan = String(run.data.plan), ...given] = run.options.yesTo ?? [];
+  return setupCommand(run, ['--yes-to', plan, ...new Set([...given, ...open.map(reviewHash)])]);
 }
 
 /** One line about what was decided. */

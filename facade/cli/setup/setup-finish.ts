@@ -9,13 +9,13 @@ import { applyConfirmed } from '../client-files/client-files.ts';
 import { entryTargetOf } from '../client-files/export-command.ts';
 import { askFacade, readConfig, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
-import { commandLine, plural } from '../print.ts';
+import { plural } from '../print.ts';
 import { askKey } from '../terminal-prompt.ts';
 import type { FormerEntry } from './former-entries.ts';
 import { type ClientReplacement, planReplacements, proveReplacement } from './setup-clients.ts';
 import { codeOf, decidedText, nextCommand, type SetupDecisions } from './setup-decisions.ts';
 import type { SetupPlan } from './setup-plan.ts';
-import { accepted, mayAsk, type SetupRun } from './setup-run.ts';
+import { accepted, mayAsk, type SetupRun, setupCommand } from './setup-run.ts';
 import type { ReviewedServer } from './setup-servers.ts';
 import { bypassText, replacementText } from './setup-view.ts';
 
@@ -46,7 +46,7 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
   const { accounts, bypasses } = proveReplacement(end.all, { roots, fronted, whyOf: whyOf(end, isReplaced) });
   const isOpen = decided.open.length > 0 || !isReplaced;
   const seen = await seenBy(end, run);
-  const undo = commandLine([...io.self, 'setup', '--undo', ...configOption(run)]);
+  const undo = setupCommand({ ...run, given: undoConfig(run) }, ['--undo']);
   Object.assign(data, {
     approved: decided.approved.map(({ setup }) => setup.name),
     declined: decided.declined.map(({ setup }) => setup.name),
@@ -73,8 +73,9 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
   return isOpen ? EXIT.approval : codeOf(decided);
 }
 
-function configOption({ options, io }: SetupRun): readonly string[] {
-  return options.config === path.join(io.cwd, 'tollgate.yaml') ? [] : ['--config', options.config];
+/** Undoing may be needed from another folder, so a configuration that is elsewhere is named. */
+function undoConfig({ options, io, given }: SetupRun): string {
+  return options.config === path.join(io.cwd, 'tollgate.yaml') ? given : options.config;
 }
 
 /** Lets agents reach the newly approved servers, shows the proposed tools, and adds rules for them. */

@@ -3,6 +3,7 @@ import { captureWrites } from '../../config/reading/file-replacement.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { acceptWritten } from '../configuration/configuration-acceptance.ts';
+import { commandLine } from '../print.ts';
 import { isInteractive } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 
@@ -22,6 +23,16 @@ export interface SetupRun {
   readonly io: Io;
   readonly wiring: Wiring;
   readonly data: Record<string, unknown>;
+  /** `--config` as it was given; the one of `options` is absolute. */
+  readonly given: string;
+}
+
+/** Returns the command line that continues this run, for the same owner and configuration. */
+export function setupCommand({ options, io, given }: SetupRun, words: readonly string[]): string {
+  const config = given === 'tollgate.yaml' ? [] : ['--config', given];
+  const owner = options.as === undefined ? [] : ['--as', options.as];
+  // The owner comes before the hashes, which take all words that follow.
+  return commandLine([...io.self, 'setup', ...config, ...owner, ...words]);
 }
 
 /** Returns whether a person can be asked. Hashes on the command line answer all questions. */
