@@ -118,8 +118,10 @@ describe('a rule that asks, with approvals: caller', () => {
   });
 
   it('is refused as a denial when there is no answer in time, and the question is withdrawn', async () => {
-    await start({ approvals: { waitMs: 600 } });
+    await start({ approvals: { waitMs: 2_000 } });
     const client = await facade.connect({ capabilities: FORMS });
+    // The time counts from the start of the call, so the server is started before it.
+    await client.request('tools/list');
     expect(codeOf(await call(client))).toBe('DENIED');
     expect(records('denied')).toMatchObject([{ form: 'none' }]);
     const [{ id }] = questions(client) as [Question];
