@@ -76,6 +76,9 @@ async function run(
     ...Object.fromEntries(given.filter(([, value]) => value !== undefined)),
     ...fixed,
   };
+  // A file that is named is that file. Only the default may be elsewhere (config-file.ts).
+  if (command.getOptionValueSourceWithGlobals('config') === 'cli' && options.config === 'tollgate.yaml')
+    options.config = './tollgate.yaml';
   const start = async (): Promise<number> => (await load?.())?.(options as never, io, { ...wiring, program }) ?? 0;
   if (editsConfiguration !== true) return start();
   const { accepting } = await import('./configuration/configuration-acceptance.ts');

@@ -16,6 +16,7 @@ import type { AssembledFacade, AssembleFacade } from '../runtime/assembled-facad
 import type { Reloader } from '../runtime/reloader.ts';
 import { asPrincipal } from '../serve/http/token-authentication.ts';
 import type { Io } from './command-io.ts';
+import { configFile } from './config-file.ts';
 import { reportError } from './failure-report.ts';
 import { printable } from './print.ts';
 
@@ -47,7 +48,7 @@ export interface CommandWiring {
  * Throws CONFIG_INVALID.
  */
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
-  const file = path.resolve(io.cwd, options.config);
+  const file = configFile(options.config, io);
   const disk = loadConfig(file, { env: io.env, home: io.home });
   const config =
     exposedReads(disk).length === 0 ? disk : { ...disk, ...placesInForce(disk, { env: io.env, home: io.home }) };
@@ -76,7 +77,7 @@ export function readInForce(
   io: Pick<Io, 'cwd' | 'env' | 'home'>,
   isShared = false,
 ): InForce {
-  const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home, isShared });
+  const inForce = loadInForce(configFile(options.config, io), { env: io.env, home: io.home, isShared });
   useProgramsOf(inForce.config);
   return inForce;
 }
@@ -173,7 +174,7 @@ export async function withReloading(
   const { inForce, options, io, listening } = opening;
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
   const read = (): InForce => readInForce(options, io, listening);
-  const file = path.resolve(io.cwd, options.config);
+  const file = configFile(options.config, io);
   const reloader = await (await import('../runtime/reloader.ts')).Reloader.open({
     file,
     home: io.home,

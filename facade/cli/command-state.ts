@@ -17,6 +17,7 @@ import type { State } from '../state/state-port.ts';
 import { STOPS_FILE } from '../state/stop-file.ts';
 import { type CommonOptions, readForOwner } from './command-facade.ts';
 import type { Io } from './command-io.ts';
+import { configFile, DEFAULT_CONFIG } from './config-file.ts';
 import { printable } from './print.ts';
 
 /** The state folder and audit log that a command works on. */
@@ -30,12 +31,9 @@ export interface CommandState {
 /** The rotation of an audit log whose configuration is not read, bytes. */
 export const ROTATE_BYTES = 67_108_864;
 
-/** The default of `--config`. */
-const CONFIG = 'tollgate.yaml';
-
 /**
- * Returns the state folder of a configuration, or the one that `--state` names. Without `--config`, tollgate.yaml is
- * searched from the current folder upwards. A configuration that is refused does no harm if its state folder can be
+ * Returns the state folder of a configuration, or the one that `--state` names. Without `--config`, the configuration
+ * of the current folder or of one above is used. A configuration that is refused does no harm if its state folder can be
  * known: to stop an agent, no one must correct a file first. Throws USAGE.
  */
 export function findCommandState(
@@ -76,13 +74,13 @@ const HOW_TO_FIND =
   'Name the state folder with --state FOLDER. `tollgate doctor` shows it; ' +
   'by default it is a folder in ~/.local/state/tollgate named after the project.';
 
-function findConfig(config: string, { cwd, stderr }: Io): string {
-  const here = path.resolve(cwd, config);
-  if (config !== CONFIG || existsSync(here)) return here;
-  for (let folder = path.dirname(cwd); ; folder = path.dirname(folder)) {
-    const file = path.join(folder, CONFIG);
+function findConfig(config: string, io: Io): string {
+  const here = configFile(config, io);
+  if (config !== DEFAULT_CONFIG || existsSync(here)) return here;
+  for (let folder = path.dirname(io.cwd); ; folder = path.dirname(folder)) {
+    const file = configFile(config, { ...io, cwd: folder });
     if (existsSync(file)) {
-      stderr(`Using ${printable(file)}\n`);
+      io.stderr(`Using ${printable(file)}\n`);
       return file;
     }
     if (path.dirname(folder) === folder) return here;

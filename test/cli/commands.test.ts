@@ -251,9 +251,9 @@ describe('tools', () => {
     const { code, out, err } = await cli(project, ['tools', '--as', 'agent']);
     expect(code).toBe(EXIT.ok);
     const lines = out.trimEnd().split('\n');
-    expect(lines[0]).toMatch(/^NAME +SERVER +TOOL +BYTES +VERDICT +SHOWN BY +RULES$/);
-    expect(lines[1]).toMatch(/^read +workspace +read +\d+ +maybe +primitives +/);
-    expect(out).toMatch(/^story_echo +story +echo +\d+ +always +story\.\* +stories$/m);
+    expect(lines[0]).toMatch(/^NAME +TOOL +BYTES +VERDICT +SHOWN BY +RULES$/);
+    expect(lines[1]).toMatch(/^read +workspace\.read +\d+ +maybe +primitives +/);
+    expect(out).toMatch(/^story_echo +story\.echo +\d+ +always +story\.\* +stories$/m);
     expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(100);
     const { tools, bytes } = dataOf<{ tools: readonly unknown[]; bytes: number }>(
       (await cli(project, ['tools', '--json'])).out,

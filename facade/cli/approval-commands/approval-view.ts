@@ -8,6 +8,7 @@ import type { Approval } from '../../consent/approvals/call-approval.ts';
 import type { ConnectionProposal } from '../../internal-servers/connection-proposals.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
+import { DEFAULT_CONFIG } from '../config-file.ts';
 import { type Cell, commandLine, printable } from '../print.ts';
 
 const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
@@ -131,5 +132,5 @@ function connectCommand(service: string, config: string): string {
 
 /** Commands name the configuration as the owner did, unless it is the default. */
 function configWords(config: string): readonly string[] {
-  return config === 'tollgate.yaml' ? [] : ['--config', config];
+  return config === DEFAULT_CONFIG ? [] : ['--config', config];
 }

@@ -18,6 +18,7 @@ import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { ROTATE_BYTES, recordActs, recordSetup, signed, withState } from '../command-state.ts';
+import { configFile } from '../config-file.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
 import { printable, printResult } from '../print.ts';
 import type { ConfirmOptions } from './client-files.ts';
@@ -34,7 +35,7 @@ interface UndoWish {
  * only the backups, because the configuration may be broken. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
  */
 export async function undo(changer: Changer, { options, io, client }: UndoWish): Promise<number> {
-  const file = path.resolve(io.cwd, options.config);
+  const file = configFile(options.config, io);
   const { state, auditFolder } = foldersOf(file, io);
   const { vault } = openPlacesFor({ state }, io);
   const { files, secrets, of, restore } = await openUndo({

@@ -3,7 +3,6 @@
  * changes nothing without `--fix`, and never a decision of a person.
  */
 import { existsSync } from 'node:fs';
-import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
@@ -11,6 +10,7 @@ import { formatProblems, type Problem } from '../../config/config-problems.ts';
 import { openKeychain } from '../../secrets/keychain.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile } from '../config-file.ts';
 import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
@@ -117,7 +117,7 @@ function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; 
     return { config, finding: { ...base, state: 'ok', seen: options.config } };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
-    if (!existsSync(path.resolve(io.cwd, options.config)))
+    if (!existsSync(configFile(options.config, io)))
       return { finding: { ...base, state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
     const problems = thrown.data.problems as readonly Problem[] | undefined;
     const first = problems?.[0] === undefined ? thrown.message : formatProblems([problems[0]]);

@@ -2,7 +2,6 @@
  * Runs `tollgate init`: writes a working tollgate.yaml from what clients have. It overwrites nothing, and shows no
  * value of their files.
  */
-import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -14,9 +13,9 @@ import { SCHEMA_FILE } from '../../config/config-schema.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrite, captureWrites, type Replaced } from '../../config/reading/file-replacement.ts';
 import { realPath } from '../../config/reading/text-files.ts';
-import { toSlug } from '../../config/servers/server-names.ts';
 import { workspaceFault } from '../../config/work-folders.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { DEFAULT_CONFIG, outsideFolder } from '../config-file.ts';
 import { commandLine } from '../print.ts';
 import { ownerObstacle } from '../server-consent/start-obstacles.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
@@ -111,11 +110,7 @@ export function writeProject(
     commandLine([
       ...io.self,
       ...words,
-      ...(place.isOutside
-        ? ['--config', file]
-        : options.config === 'tollgate.yaml'
-          ? []
-          : ['--config', options.config]),
+      ...(options.config === DEFAULT_CONFIG ? [] : ['--config', place.isOutside ? file : options.config]),
     ]),
   );
   const left = kept.filter(occupied).map((target) => path.relative(folder, target));
@@ -160,7 +155,9 @@ export interface InitPlace {
 async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
   const inProject = placeInProject(path.resolve(io.cwd, options.config));
   const outside = placeOutside(inProject.workspace, io);
-  const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
+  // Commands would read this one, so a second configuration of the folder would do nothing.
+  if (options.config === DEFAULT_CONFIG && existsSync(outside.file)) return outside;
+  const mayAsk = options.json !== true && options.config === DEFAULT_CONFIG && isInteractive(io) && io.isTTY;
   const question =
     `Keep the configuration in ${outside.folder}, where no agent can write it? ` +
     'If not, it is written here, and edits take effect when you run tollgate reload.';
@@ -169,16 +166,9 @@ async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
 }
 
 /** A folder of the user for the configuration of a workspace, which no agent can write. */
-export function placeOutside(workspace: string, { env, home }: Pick<Io, 'env' | 'home'>): InitPlace {
-  const base = env.XDG_CONFIG_HOME ?? '';
-  const folder = realPath(
-    path.join(
-      path.isAbsolute(base) ? base : path.join(home, '.config'),
-      'tollgate',
-      `${toSlug(path.basename(workspace))}-${createHash('sha256').update(workspace).digest('hex').slice(0, 6)}`,
-    ),
-  );
-  return { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside: true };
+export function placeOutside(workspace: string, io: Pick<Io, 'env' | 'home'>): InitPlace {
+  const folder = outsideFolder(workspace, io);
+  return { file: path.join(folder, DEFAULT_CONFIG), folder, workspace, isOutside: true };
 }
 
 /** A configuration in the folder in which agents work. */

@@ -10,6 +10,7 @@ import type { Config } from '../../config/config.ts';
 import { hasOwnerFor } from '../../config/stdio-identity.ts';
 import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { DEFAULT_CONFIG } from '../config-file.ts';
 import { plural, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
@@ -86,7 +87,7 @@ async function agrees(candidate: Candidate, options: ReloadOptions, io: Io): Pro
     io.stderr('Not accepted.\n');
     return false;
   }
-  const config = options.config === 'tollgate.yaml' ? '' : `--config ${options.config} `;
+  const config = options.config === DEFAULT_CONFIG ? '' : `--config ${options.config} `;
   const next = `tollgate reload ${config}--yes ${hash}`;
   printResult(
     { io, options },

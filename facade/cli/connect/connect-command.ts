@@ -17,6 +17,7 @@ import { confirmWrite } from '../client-files/client-files.ts';
 import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
+import { DEFAULT_CONFIG } from '../config-file.ts';
 import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
 import { commandLine, json, printable, printResult } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
@@ -205,7 +206,7 @@ function unapprovedText(
   const done = pkg === undefined ? 'configured' : 'installed and configured';
   const verb = entry.command === undefined ? 'is not reached' : 'starts nothing';
   const command = (...words: string[]): string =>
-    commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]);
+    commandLine([...io.self, ...words, ...(options.config === DEFAULT_CONFIG ? [] : ['--config', options.config])]);
   return [
     ...(failure === undefined ? [] : [printable(failure)]),
     `${name} is ${done}, and ${verb} until it is approved.`,

@@ -3,7 +3,6 @@
  * It says which of them are pinned, and how to connect each.
  */
 import { existsSync } from 'node:fs';
-import path from 'node:path';
 import type { RegistryEntry, RegistryPackage } from '../../../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
@@ -11,6 +10,7 @@ import { type KnownServer, loadAllKnown } from '../../../catalogs/servers/known-
 import { nearest, quote } from '../../config/config-problems.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile, DEFAULT_CONFIG } from '../config-file.ts';
 import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { needsText } from './known-command.ts';
@@ -82,7 +82,7 @@ function readWords(given: readonly string[]): readonly string[] {
 
 /** The known servers can be searched without a configuration. */
 function registriesOf(options: SearchOptions, io: Io): readonly string[] {
-  const isAbsent = options.config === 'tollgate.yaml' && !existsSync(path.join(io.cwd, options.config));
+  const isAbsent = options.config === DEFAULT_CONFIG && !existsSync(configFile(options.config, io));
   return isAbsent ? [] : readConfig(options, io).registries;
 }
 

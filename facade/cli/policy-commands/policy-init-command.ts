@@ -8,6 +8,7 @@ import { realPath } from '../../config/reading/text-files.ts';
 import { readYaml } from '../../config/reading/yaml-document.ts';
 import { workspaceFault } from '../../config/work-folders.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile, DEFAULT_CONFIG } from '../config-file.ts';
 import { projectFile } from '../configuration/init-file.ts';
 import { writeAsked } from '../output-file.ts';
 import { commandLine, plural } from '../print.ts';
@@ -37,8 +38,9 @@ export async function runPolicyInit(
   io: Io,
   { authoring }: Pick<Wiring, 'authoring'>,
 ): Promise<number> {
-  const folder = path.resolve(io.cwd, options.folder ?? 'policies');
-  const file = path.resolve(io.cwd, options.config);
+  const file = configFile(options.config, io);
+  const folder =
+    options.folder === undefined ? path.join(path.dirname(file), 'policies') : path.resolve(io.cwd, options.folder);
   const shown = path.relative(io.cwd, folder) || '.';
   refuseFolder(file, io);
   const { rego, opa } = options;
@@ -58,7 +60,7 @@ export async function runPolicyInit(
   const policies = sources.map((source) => path.posix.join(path.relative(path.dirname(file), folder), source));
   const edit = nameIn(file, options.config, policies);
   if (edit === 'written') written.push(options.config);
-  const more = options.config === 'tollgate.yaml' ? [] : ['--config', options.config];
+  const more = options.config === DEFAULT_CONFIG ? [] : ['--config', options.config];
   const check = ['policy', 'check'];
   const commands =
     edit === 'left' ? [[...check, ...sources.map((source) => path.join(shown, source))]] : [check, ['policy', 'test']];

@@ -8,6 +8,7 @@ import type { Config, PolicySource } from '../../config/config.ts';
 import { replaceFile } from '../../config/reading/file-replacement.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile } from '../config-file.ts';
 import { plural, printable, table } from '../print.ts';
 import { setMode } from './policy-mode-edit.ts';
 
@@ -84,7 +85,7 @@ function change(
 ): number {
   const source = config.policies[index] as PolicySource;
   const name = nameOf(source, config);
-  const file = realpathSync(path.resolve(io.cwd, options.config));
+  const file = realpathSync(configFile(options.config, io));
   const before = readFileSync(file, 'utf8');
   const after = source.mode === mode ? before : setMode(before, index, mode);
   if (after !== before) replaceFile(file, after);

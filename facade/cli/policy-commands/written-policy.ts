@@ -11,6 +11,7 @@ import { policyKind } from '../../config/settings/policy-sources.ts';
 import { controlRule, policyParts } from '../../runtime/policy-parts.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
+import { configFile } from '../config-file.ts';
 import { printable } from '../print.ts';
 
 /** Options of commands that take paths. */
@@ -32,7 +33,7 @@ export type WrittenParts = PolicyParts & { readonly ownRules: number; readonly c
 export function partsOf(options: PathOptions, io: Io): WrittenParts {
   const named = options.paths.flatMap((shown) => enforcedSources(path.resolve(io.cwd, shown), shown));
   const needsConfig = named.length === 0 || named.some(({ kind }) => kind === 'yaml');
-  if (!needsConfig && !existsSync(path.resolve(io.cwd, options.config))) return regoParts(named, options, io);
+  if (!needsConfig && !existsSync(configFile(options.config, io))) return regoParts(named, options, io);
   const config = readConfig(options, io);
   const parts = policyParts(config, options);
   return named.length === 0

@@ -1,5 +1,4 @@
 /** Runs `run` and `serve`: serves one configuration over stdio or HTTP. */
-import path from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
 import { acceptedFolder } from '../../config/accepted-config.ts';
@@ -11,6 +10,7 @@ import { serveHttp } from '../../serve/http/http-listener.ts';
 import { serveStdio } from '../../serve/stdio-transport.ts';
 import { type CommonOptions, readInForce, readPrincipal, withReloading } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile } from '../config-file.ts';
 import { printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
@@ -30,7 +30,7 @@ export function runHttp(options: HttpOptions, io: Io, wiring: ServingWiring): Pr
 }
 
 function acceptedOf(options: CommonOptions, io: Io): string {
-  return acceptedFolder(path.resolve(io.cwd, options.config), io);
+  return acceptedFolder(configFile(options.config, io), io);
 }
 
 async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWiring): Promise<number> {

@@ -63,14 +63,13 @@ export async function runTools(
         ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes, collisions, unshown, missing })}\n`
         : table(
             io,
-            ['NAME', 'SERVER', 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
+            ['NAME', 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
             rows.map((row) => [
               row.name,
-              row.server,
-              row.tool,
+              `${row.server}.${row.tool}`,
               String(row.bytes),
               row.verdict,
-              row.shownBy.join(', '),
+              row.shownBy.map((entry) => (entry === `${row.server}.${row.tool}` ? 'its name' : entry)).join(', '),
               fewRules(row.rules),
             ]),
           );

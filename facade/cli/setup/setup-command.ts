@@ -14,6 +14,7 @@ import type { InstallWorld } from '../../packages/installer.ts';
 import { withArchives } from '../../packages/package-source.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { configFile, DEFAULT_CONFIG } from '../config-file.ts';
 import {
   type InitPlace,
   placeInProject,
@@ -89,7 +90,8 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
 /** Returns where the configuration is: here if there is one here, else in a folder that no agent can write. */
 function placeOf({ config }: SetupOptions, io: Io): InitPlace {
   const here = placeInProject(path.resolve(io.cwd, config));
-  return config !== 'tollgate.yaml' || existsSync(here.file) ? here : placeOutside(here.workspace, io);
+  const isHere = config !== DEFAULT_CONFIG || (existsSync(here.file) && configFile(config, io) === here.file);
+  return isHere ? here : placeOutside(here.workspace, io);
 }
 
 /** A configuration that does not exist yet is planned in a folder that is removed again. */

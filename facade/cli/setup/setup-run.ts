@@ -2,6 +2,7 @@
 import { captureWrites } from '../../config/reading/file-replacement.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
+import { DEFAULT_CONFIG } from '../config-file.ts';
 import { acceptWritten } from '../configuration/configuration-acceptance.ts';
 import { commandLine } from '../print.ts';
 import { isInteractive } from '../terminal-prompt.ts';
@@ -29,7 +30,7 @@ export interface SetupRun {
 
 /** Returns the command line that continues this run, for the same owner and configuration. */
 export function setupCommand({ options, io, given }: SetupRun, words: readonly string[]): string {
-  const config = given === 'tollgate.yaml' ? [] : ['--config', given];
+  const config = given === DEFAULT_CONFIG ? [] : ['--config', given];
   const owner = options.as === undefined ? [] : ['--as', options.as];
   // The owner comes before the hashes, which take all words that follow.
   return commandLine([...io.self, 'setup', ...config, ...owner, ...words]);
