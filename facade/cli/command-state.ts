@@ -33,8 +33,8 @@ export const ROTATE_BYTES = 67_108_864;
 
 /**
  * Returns the state folder of a configuration, or the one that `--state` names. Without `--config`, the configuration
- * of the current folder or of one above is used. A configuration that is refused does no harm if its state folder can be
- * known: to stop an agent, no one must correct a file first. Throws USAGE.
+ * of the current folder or of one above is used. A configuration that is refused does no harm if its state folder can
+ * be known: to stop an agent, no one must correct a file first. Throws USAGE.
  */
 export function findCommandState(
   options: Pick<CommonOptions, 'config'> & { readonly state?: string },

@@ -12,8 +12,9 @@ export const DEFAULT_CONFIG = 'tollgate.yaml';
 /** Returns the folder of the user for the configuration of a workspace. No agent can write it. */
 export function outsideFolder(workspace: string, { env, home }: Pick<Io, 'env' | 'home'>): string {
   const base = env.XDG_CONFIG_HOME ?? '';
-  const name = `${toSlug(path.basename(workspace))}-${createHash('sha256').update(workspace).digest('hex').slice(0, 6)}`;
-  return realPath(path.join(path.isAbsolute(base) ? base : path.join(home, '.config'), 'tollgate', name));
+  const digest = createHash('sha256').update(workspace).digest('hex').slice(0, 6);
+  const folder = path.join(path.isAbsolute(base) ? base : path.join(home, '.config'), 'tollgate');
+  return realPath(path.join(folder, `${toSlug(path.basename(workspace))}-${digest}`));
 }
 
 /**

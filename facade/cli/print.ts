@@ -98,11 +98,12 @@ export function table(
   return lines.map((line) => tableRow(io, line, widths)).join('');
 }
 
-/** Narrows the widest columns until the row fits. Words are broken only if nothing else makes it fit. */
+/** Narrows the widest columns until the row fits. If words must be broken, those are the longest ones. */
 function fitWidths(natural: readonly number[], longestWords: readonly number[]): readonly number[] {
   const available = MAX_COLUMNS - 2 * (natural.length - 1);
-  for (const least of [longestWords, longestWords.map((width) => Math.min(width, MIN_COLUMN + 8)), []])
+  for (const whole of [...longestWords, 0].sort((a, b) => b - a))
     for (let widest = Math.max(...natural); widest >= MIN_COLUMN; widest -= 1) {
+      const least = longestWords.map((width) => (width <= whole ? width : 0));
       const widths = natural.map((width, at) => Math.min(width, Math.max(widest, least[at] ?? 0)));
       if (widths.reduce((sum, width) => sum + width, 0) <= available) return widths;
     }

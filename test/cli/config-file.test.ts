@@ -24,7 +24,12 @@ describe('the configuration that an owner keeps elsewhere for a folder' + verifi
   it('is the default in this folder, for all commands and for the commands that they print', async () => {
     expect(existsSync(path.join(project.folder, 'tollgate.yaml'))).toBe(false);
     expect(await verdict()).toBe('deny');
-    expect((await cli(project, ['check'])).code).toBe(0);
+    const checked = await cli(project, ['check']);
+    expect([checked.code, checked.err]).toEqual([
+      0,
+      expect.stringMatching(/^Using ~\/\.config\/tollgate\/project-[0-9a-f]{6}\/tollgate\.yaml\n/) as string,
+    ]);
+    expect(await cli(project, ['policy', 'test'])).toMatchObject({ code: 0, err: '' });
     expect((await cli(project, ['off'])).code).toBe(0);
     const { err } = await cli(project, ['tools']);
     expect(err).toContain('switched off');
@@ -38,7 +43,7 @@ describe('the configuration that an owner keeps elsewhere for a folder' + verifi
     expect((await cli(project, ['tools'])).err).toContain('switched off');
   });
 
-  it('stays the default if an agent writes tollgate.yaml into the folder; a file that is named is that file', async () => {
+  it('stays the default if an agent writes tollgate.yaml; a file that is named is that file', async () => {
     project.write('tollgate.yaml', OPEN);
     expect(await verdict()).toBe('deny');
     expect((await cli(project, ['off'])).code).toBe(0);

@@ -1,8 +1,10 @@
 /** Runs `check`: it reads configuration and policy as a start does, and starts nothing. */
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
+import { shownPath } from '../../clients/client-places.ts';
 import { readAccepted } from '../../config/accepted-config.ts';
 import type { Config } from '../../config/config.ts';
 import { differenceNote, differingFiles } from '../../config/config-in-force.ts';
+import { realPath } from '../../config/reading/text-files.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { openPlaces } from '../../secrets/secrets.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
@@ -44,6 +46,7 @@ export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<W
     io.stdout(`${JSON.stringify(facts)}\n`);
     return EXIT.ok;
   }
+  if (realPath(io.cwd) !== config.folder) io.stderr(`Using ${printable(shownPath(config.file, io))}\n`);
   const note = unacceptedNote(config);
   if (note !== undefined) io.stderr(`${printable(note)}\n`);
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);

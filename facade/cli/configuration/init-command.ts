@@ -229,7 +229,13 @@ function plannedFiles({ file, folder, workspace, isOutside }: InitPlace, starter
     return {
       path: path.join(folder, 'policies', name),
       text: () =>
-        readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8').replace(/(?<=\$schema=)\S+/, own),
+        readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8')
+          .replace(/(?<=\$schema=)\S+/, own)
+          // The suite proves that the agent cannot write the configuration, wherever it is.
+          .replace(
+            '{path: tollgate.yaml, content: x}}, expect: deny, reason: control-files}',
+            isOutside ? `{path: ${JSON.stringify(file)}, content: x}}, expect: deny}` : '$&',
+          ),
     };
   };
   const files: PlannedFile[] = [
