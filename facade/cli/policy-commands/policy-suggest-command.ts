@@ -98,8 +98,12 @@ function readVerdicts(config: Config): ReadonlyMap<string, OwnerVerdict> {
     if (event === 'asked' && call !== undefined) asked.set(id, call);
     const refused = event === 'denied' ? (call ?? asked.get(id)) : undefined;
     if (refused !== undefined) verdicts.set(refused, { outcome: 'refused' });
-    if (event === 'used' && call !== undefined && by !== undefined && covers === 'call' && form === undefined)
-      verdicts.set(call, { outcome: 'approved', by });
+    const isByHand = event === 'used' && by !== undefined && covers === 'call' && form === undefined;
+    if (!isByHand || call === undefined) return;
+    verdicts.set(call, { outcome: 'approved', by });
+    // The call that asked ended before the decision, and was repeated.
+    const first = asked.get(id);
+    if (first !== undefined && first !== call) verdicts.set(first, { outcome: 'repeated' });
   };
   try {
     for (const { record, intact } of reader.all({ type: 'approval' })) if (intact) note(record as ConsentEntry);
@@ -132,14 +136,30 @@ function suggestionText({ what, evidence, exceptions, rules, also }: Suggestion)
     `approved ${plural(approved, 'time')} by ${owners.join(', ')}, ${days}; calls ${calls.map(shortDecisionId).join(', ')}`,
     also.length === 0
       ? 'allows no other recorded call'
-      : `also allows recorded calls that no owner approved: ${also.map((one) => `${one.what} (${one.calls})`).join(', ')}`,
-    ...exceptions.map(
-      ({ id, file, line, column, field, add }) =>
-        `in ${file}:${line}:${column}, rule ${id}, add under when: ${field}: ${JSON.stringify(add)}`,
-    ),
+      : `also allows recorded calls that no owner decided on: ${also.map((one) => `${one.what} (${one.calls})`).join(', ')}`,
   ];
-  const yaml = rules.length === 0 ? '' : stringify(rules, { lineWidth: 0, flowCollectionPadding: false });
-  return `${lines.map((line) => comment(line, '  ')).join('')}${yaml.replace(/^(?=.)/gm, '  ')}`;
+  const edits = exceptions.map(
+    ({ id, file, line, column, field, add }) =>
+      comment(`in ${file}:${line}:${column}, rule ${id}, add under when:`, '  ') +
+      // In one row, so that it can be copied.
+      `  #   ${printable(`${field}: ${flow(add)}`)}\n`,
+  );
+  return [...lines.map((line) => comment(line, '  ')), ...edits, ...rules.map(ruleText)].join('');
+}
+
+function ruleText({ id, outcome, message: text, when }: Suggestion['rules'][number]): string {
+  const said = text === undefined ? '' : `    message: ${flow(text)}\n`;
+  return `  - id: ${id}\n    outcome: ${outcome}\n${said}    when: ${flow(when)}\n`;
+}
+
+/** Returns YAML in one row. */
+function flow(value: unknown): string {
+  return stringify(value, {
+    collectionStyle: 'flow',
+    lineWidth: 0,
+    flowCollectionPadding: false,
+    aliasDuplicateObjects: false,
+  }).trimEnd();
 }
 
 function comment(text: string, indent: string): string {

@@ -8,8 +8,13 @@ import { printable } from '../../../catalogs/text/readable-text.ts';
 import type { CallInput } from '../../port.ts';
 import type { RecordedCall } from '../call-replay.ts';
 
-/** How an owner decided on a call that a rule asked about. */
-export type OwnerVerdict = { readonly outcome: 'approved'; readonly by: string } | { readonly outcome: 'refused' };
+/**
+ * How an owner decided on a call that a rule asked about. `repeated`: it was approved, and made by a later call with
+ * the same bytes, which counts instead of it.
+ */
+export type OwnerVerdict =
+  | { readonly outcome: 'approved'; readonly by: string }
+  | { readonly outcome: 'refused' | 'repeated' };
 
 /** A recorded call with the decision of an owner. Absent: no one decided, or no rule asked. */
 export interface JudgedCall extends RecordedCall {
@@ -39,11 +44,11 @@ export interface ApprovalEvidence {
   readonly calls: readonly string[];
 }
 
-/** Approved calls that have a shape in common. */
+/** Approved calls of one server that have a shape and a verb in common. */
 export interface ApprovedGroup {
   readonly shape: CallShape;
-  /** One of the calls. */
-  readonly sample: CallInput;
+  /** One call of each tool, at least one. */
+  readonly samples: readonly [CallInput, ...CallInput[]];
   /** Ids of the rules that asked. */
   readonly asks: ReadonlySet<string>;
   readonly principals: ReadonlySet<string>;
@@ -110,9 +115,15 @@ export class ApprovedCalls {
     const folders = [...this.#folders.values()].filter(
       ({ files, folder }) => files.size >= min && this.#isOpen(folder),
     );
-    return [...folders, ...[...this.#groups.values()].filter(({ approved }) => approved >= min)]
-      .map((draft) => draft.group())
-      .sort((a, b) => b.evidence.approved - a.evidence.approved);
+    const merged = new Map<string, ApprovedGroup>();
+    for (const draft of [...folders, ...[...this.#groups.values()].filter(({ approved }) => approved >= min)]) {
+      const group = draft.group();
+      const { server, verb } = group.samples[0].effect;
+      const key = JSON.stringify([group.shape, server, verb]);
+      const other = merged.get(key);
+      merged.set(key, other === undefined ? group : mergeGroups(other, group));
+    }
+    return [...merged.values()].sort((a, b) => b.evidence.approved - a.evidence.approved);
   }
 
   /** Returns what was approved often enough, but cannot be suggested. */
@@ -164,7 +175,7 @@ class GroupDraft {
     const [first = '', last = ''] = this.#times.map((time) => time.slice(0, 10));
     return {
       shape: this.#shape,
-      sample: this.#sample,
+      samples: [this.#sample],
       asks: this.#asks,
       principals: this.#principals,
       ids: this.#ids,
@@ -192,6 +203,27 @@ class FolderDraft extends GroupDraft {
     super.add(call);
     for (const fact of call.input.effect.paths) this.files.add(fact.path);
   }
+}
+
+/** Tools that were approved for the same files need one exception: each alone would keep asking about the other. */
+function mergeGroups(one: ApprovedGroup, other: ApprovedGroup): ApprovedGroup {
+  const [a, b] = [one.evidence, other.evidence];
+  const by = new Map(Object.entries(a.by));
+  for (const [id, times] of Object.entries(b.by)) by.set(id, (by.get(id) ?? 0) + times);
+  return {
+    shape: one.shape,
+    samples: [...one.samples, ...other.samples],
+    asks: new Set([...one.asks, ...other.asks]),
+    principals: new Set([...one.principals, ...other.principals]),
+    ids: new Set([...one.ids, ...other.ids]),
+    evidence: {
+      approved: a.approved + b.approved,
+      by: Object.fromEntries(by),
+      first: a.first < b.first ? a.first : b.first,
+      last: a.last > b.last ? a.last : b.last,
+      calls: [...a.calls, ...b.calls].slice(0, NEWEST),
+    },
+  };
 }
 
 function draftAt<T>(drafts: Map<string, T>, key: string, make: () => T): T {

@@ -9,14 +9,15 @@ import type { CallInput, Policy } from '../../port.ts';
 import { inTemporaryFolder } from '../../rego/temporary-folder.ts';
 import type { YamlRule } from '../../rules/rule-schema.ts';
 import { REPLAY_DEADLINE_MS, type Replayed, replayCall } from '../call-replay.ts';
+import { ApprovedCalls, type ApprovedGroup, type JudgedCall, type Unsuggested } from './approved-calls.ts';
 import {
-  ApprovedCalls,
-  type ApprovedGroup,
-  type CallShape,
-  type JudgedCall,
-  type Unsuggested,
-} from './approved-calls.ts';
-import { type ChangeDraft, concerns, draftChanges, type RuleException, withChanges } from './suggested-changes.ts';
+  type ChangeDraft,
+  concerns,
+  draftChanges,
+  type RuleException,
+  toolIds,
+  withChanges,
+} from './suggested-changes.ts';
 
 /** What is suggested from. `calls` is read several times, and gives the same calls each time. */
 export interface SuggestionRequest {
@@ -66,11 +67,17 @@ export async function suggestRules(parts: PolicyParts, request: SuggestionReques
 /** A draft with its policy. */
 interface Candidate {
   readonly draft: ChangeDraft;
-  readonly what: string;
   readonly allows: readonly YamlRule[];
   readonly policy: Policy;
   readonly also: Map<string, number>;
   fault: string | undefined;
+}
+
+/** Both decisions on a call. `also` counts the calls that are allowed now and that no owner approved. */
+interface ChangedCall {
+  readonly before: Replayed;
+  readonly after: Replayed;
+  readonly also: Map<string, number>;
 }
 
 class SuggestionSearch {
@@ -93,8 +100,9 @@ class SuggestionSearch {
       const rules = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
       const control = ['control-files', 'start-files'].flatMap((id) => rules.get(id)?.rule.when.paths ?? []);
       const groups = await this.#groups(base, control);
+      const context = { settings: this.#parts.settings, rules, taken: new Set(rules.keys()) };
       for (const group of groups) {
-        const draft = draftChanges(group, { settings: this.#parts.settings, rules });
+        const draft = draftChanges(group, context);
         const found = typeof draft === 'string' ? draft : await this.#candidate(draft);
         if (typeof found === 'string') this.#refuse(group, found);
         else candidates.push(found);
@@ -109,8 +117,8 @@ class SuggestionSearch {
     }
   }
 
-  #refuse({ shape, sample, evidence: { approved } }: ApprovedGroup, why: string): void {
-    this.#unsuggested.push({ what: describeShape(shape, sample), approved, why });
+  #refuse(group: ApprovedGroup, why: string): void {
+    this.#unsuggested.push({ what: describeGroup(group), approved: group.evidence.approved, why });
   }
 
   /** Decides all calls with the present policy, and collects what owners approved and refused. */
@@ -144,14 +152,15 @@ class SuggestionSearch {
 
   /** Returns the draft with as few rules as allow its sample, or why it does not allow it. */
   async #candidate(draft: ChangeDraft): Promise<Candidate | string> {
-    const { sample, shape } = draft.group;
+    const { samples } = draft.group;
     for (const allows of [[], [draft.allow]]) {
       const policy = await this.#load(draft, allows);
       if (typeof policy === 'string') return policy;
-      const { outcome } = await policy.call(sample);
-      const isWide = outcome === 'allow' && (await allowsLonger(policy, draft.group));
-      if (outcome === 'allow' && !isWide)
-        return { draft, allows, policy, what: describeShape(shape, sample), also: new Map(), fault: undefined };
+      const outcomes = new Set<string>();
+      for (const sample of samples) outcomes.add((await policy.call(sample)).outcome);
+      const isAllowed = outcomes.size === 1 && outcomes.has('allow');
+      const isWide = isAllowed && (await allowsLonger(policy, draft.group));
+      if (isAllowed && !isWide) return { draft, allows, policy, also: new Map(), fault: undefined };
       policy.close();
       if (isWide) return 'another rule would then allow longer forms of the command without a question';
     }
@@ -178,23 +187,22 @@ class SuggestionSearch {
       for (const candidate of candidates) {
         if (candidate.fault !== undefined || !concerns(candidate.draft.group.shape, call.input)) continue;
         const after = await replayCall(candidate.policy, call);
-        candidate.fault =
-          candidate.draft.group.ids.has(call.id) && outcomeOf(after) !== 'allow'
-            ? `${describeCall(call.input)} would still not be allowed, although it was approved`
-            : this.#fault(call, { before: replayed, after, also: candidate.also });
+        candidate.fault = this.#faultOf([candidate], call, { before: replayed, after, also: candidate.also });
       }
     }
   }
 
-  /** Returns what is wrong with a decision under the changed policy. Counts a call that would be allowed unapproved. */
-  #fault(
-    call: JudgedCall,
-    {
-      before,
-      after,
-      also,
-    }: { readonly before: Replayed; readonly after: Replayed; readonly also: Map<string, number> },
-  ): string | undefined {
+  /**
+   * Returns what is wrong with a decision under the policy with these candidates. Counts a call that would be allowed
+   * unapproved.
+   */
+  #faultOf(candidates: readonly Candidate[], call: JudgedCall, changed: ChangedCall): string | undefined {
+    return candidates.some(({ draft }) => draft.group.ids.has(call.id)) && outcomeOf(changed.after) !== 'allow'
+      ? `${describeCall(call.input)} would still not be allowed, although it was approved`
+      : this.#unwanted(call, changed);
+  }
+
+  #unwanted(call: JudgedCall, { before, after, also }: ChangedCall): string | undefined {
     const [was, is] = [outcomeOf(before), outcomeOf(after)];
     if (was === is || was === undefined) return undefined;
     const what = describeCall(call.input);
@@ -204,7 +212,7 @@ class SuggestionSearch {
     if (is === 'deny') return `${what} would be denied instead of asked about`;
     if (call.decision?.outcome === 'deny') return `${what} was denied by a rule`;
     if (call.verdict?.outcome === 'refused') return `an owner refused ${what}`;
-    if (call.verdict?.outcome === 'approved') return undefined;
+    if (call.verdict !== undefined) return undefined;
     also.set(what, (also.get(what) ?? 0) + 1);
     return also.size > MOST_ALSO
       ? `it would allow more than ${MOST_ALSO} different calls that no owner approved`
@@ -220,29 +228,35 @@ class SuggestionSearch {
       sound.flatMap(({ allows }) => allows),
     );
     const policy = await loadPolicy(changed);
-    const faulty = new Map<Candidate, string>();
+    let fault: string | undefined;
+    let faulty: Candidate | undefined;
     try {
       for await (const { call, replayed } of this.#decided(base)) {
-        const fault = this.#fault(call, { before: replayed, after: await replayCall(policy, call), also: new Map() });
+        fault = this.#faultOf(sound, call, {
+          before: replayed,
+          after: await replayCall(policy, call),
+          also: new Map(),
+        });
         if (fault === undefined) continue;
-        const about = sound.filter(({ draft }) => concerns(draft.group.shape, call.input));
-        for (const one of about.length === 0 ? sound : about) faulty.set(one, fault);
+        // Of those that contradict each other, the one with the fewest approvals.
+        faulty = sound.findLast(({ draft }) => concerns(draft.group.shape, call.input)) ?? sound.at(-1);
+        break;
       }
     } finally {
       policy.close();
     }
-    if (faulty.size === 0) return sound.map(suggestionOf);
-    for (const [{ draft }, fault] of faulty) this.#refuse(draft.group, `together with the other suggestions, ${fault}`);
+    if (faulty === undefined) return sound.map(suggestionOf);
+    this.#refuse(faulty.draft.group, `together with the other suggestions, ${fault ?? ''}`);
     return this.#together(
       base,
-      sound.filter((one) => !faulty.has(one)),
+      sound.filter((one) => one !== faulty),
     );
   }
 }
 
-function suggestionOf({ draft, what, allows, also }: Candidate): Suggestion {
+function suggestionOf({ draft, allows, also }: Candidate): Suggestion {
   return {
-    what,
+    what: describeGroup(draft.group),
     evidence: draft.group.evidence,
     exceptions: draft.exceptions,
     rules: [...draft.guards, ...allows],
@@ -256,7 +270,7 @@ function outcomeOf({ class: found, after }: Replayed): 'allow' | 'ask' | 'deny' 
 }
 
 /** Whether the changed policy allows a line that only begins with the approved words. */
-async function allowsLonger(policy: Policy, { shape, sample }: ApprovedGroup): Promise<boolean> {
+async function allowsLonger(policy: Policy, { shape, samples: [sample] }: ApprovedGroup): Promise<boolean> {
   const { command } = sample.effect;
   if (shape.kind !== 'command' || command === undefined) return false;
   // Two blanks and quotes: the pattern of a guard does not find this line.
@@ -270,28 +284,27 @@ async function allowsLonger(policy: Policy, { shape, sample }: ApprovedGroup): P
   return (await policy.call(longer)).outcome === 'allow';
 }
 
-/** Leaves out single files of a folder that is suggested itself. */
+/** Leaves out single files of a folder that is suggested itself, for the same tools. */
 function withoutCovered(candidates: readonly Candidate[]): readonly Candidate[] {
-  const key = ({ draft: { group } }: Candidate): string =>
-    `${group.sample.effect.server}.${group.sample.effect.tool} ${group.sample.effect.verb}`;
-  const covers = (outer: Candidate, inner: Candidate): boolean => {
-    const [of, by] = [inner.draft.group, outer.draft.group.shape];
-    return (
-      outer !== inner &&
-      key(outer) === key(inner) &&
-      by.kind === 'paths' &&
-      of.shape.kind === 'paths' &&
-      by.globs.some((glob) => glob.endsWith('/*')) &&
-      concerns(by, of.sample) &&
-      !of.shape.globs.some((glob) => glob.endsWith('/*'))
-    );
-  };
-  return candidates.filter((one) => !candidates.some((other) => covers(other, one)));
+  const isFolder = ({ shape }: ApprovedGroup): boolean =>
+    shape.kind === 'paths' && shape.globs[0]?.endsWith('/*') === true;
+  const groups = candidates.map(({ draft }) => draft.group);
+  const [folders, others] = [groups.filter(isFolder), groups.filter((group) => !isFolder(group))];
+  const covered = new Set(
+    others.filter(({ shape, samples }) =>
+      folders.some(
+        (folder) =>
+          shape.kind === 'paths' &&
+          concerns(folder.shape, samples[0]) &&
+          toolIds(samples).every((id) => toolIds(folder.samples).includes(id)),
+      ),
+    ),
+  );
+  return candidates.filter(({ draft }) => !covered.has(draft.group));
 }
 
-function describeShape(shape: CallShape, { effect }: Pick<CallInput, 'effect'>): string {
-  const { server, tool } = effect;
-  return `${server}.${tool} ${shape.kind === 'paths' ? shape.globs.join(', ') : shape.text}`;
+function describeGroup({ shape, samples }: ApprovedGroup): string {
+  return `${toolIds(samples).join(', ')} ${shape.kind === 'paths' ? shape.globs.join(', ') : shape.text}`;
 }
 
 function describeCall({ effect }: Pick<CallInput, 'effect'>): string {

@@ -36,6 +36,8 @@ export interface DraftContext {
   readonly settings: PolicyParts['settings'];
   /** The YAML rules of the policy, by id. */
   readonly rules: ReadonlyMap<string, LocatedRule>;
+  /** Ids that are taken. Those of the draft are added. */
+  readonly taken: Set<string>;
 }
 
 const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
@@ -57,7 +59,7 @@ export function draftChanges(group: ApprovedGroup, context: DraftContext): Chang
   }
   const slug = slugOf(group.shape);
   const guards = distinct(scopes.flatMap(({ rule }) => guardsOf(rule, group, context)));
-  const idOf = (stem: string): string => freeId(`${stem}-${slug}`, context.rules);
+  const idOf = (stem: string): string => freeId(`${stem}-${slug}`, context.taken);
   return {
     group,
     exceptions,
@@ -161,6 +163,16 @@ function exceptionOf({ rule, at }: LocatedRule, shape: CallShape): RuleException
   };
 }
 
+/** Conditions of a rule that asks which its guards replace by the approved paths or words. */
+const REPLACED: ReadonlySet<string> = new Set([
+  'paths',
+  'except',
+  'insideWorkspace',
+  'commands',
+  'exceptCommands',
+  'opaque',
+]);
+
 type Guard = Pick<YamlRule, 'message' | 'when'>;
 
 /**
@@ -169,9 +181,11 @@ type Guard = Pick<YamlRule, 'message' | 'when'>;
  */
 function guardsOf(rule: YamlRule, group: ApprovedGroup, context: DraftContext): readonly Guard[] {
   const { shape, principals } = group;
-  const { paths: _, except: __, insideWorkspace: ___, ...rest } = rule.when;
+  const rest: When = Object.fromEntries(Object.entries(rule.when).filter(([name]) => !REPLACED.has(name)));
   const when: When =
-    shape.kind === 'paths' ? { ...rest, paths: shape.globs } : { ...rule.when, commands: [shape.words.join(' ')] };
+    shape.kind === 'paths'
+      ? { ...rest, paths: shape.globs }
+      : { ...rest, commands: [shape.words.join(' ')], readable: true };
   const others = (context.settings.principals ?? []).map(({ id }) => id).filter((id) => !principals.has(id));
   const callers = others.filter((id) => when.principals?.includes(id) !== false);
   const narrowed = [
@@ -181,9 +195,9 @@ function guardsOf(rule: YamlRule, group: ApprovedGroup, context: DraftContext): 
   return narrowed.map((one) => ({ ...(rule.message === undefined ? {} : { message: rule.message }), when: one }));
 }
 
-function pathGuards(when: When, { sample }: ApprovedGroup, { settings }: DraftContext): readonly When[] {
-  const { server, tool, verb } = sample.effect;
-  const id = `${server}.${tool}`;
+function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: DraftContext): readonly When[] {
+  const { server, verb } = samples[0].effect;
+  const ids = toolIds(samples);
   const verbs = when.verbs ?? VERBS;
   const about = (more: When): When => ({ ...when, ...more });
   const kinds: readonly When[] =
@@ -191,15 +205,16 @@ function pathGuards(when: When, { sample }: ApprovedGroup, { settings }: DraftCo
       ? [about({ kind: ['resource', 'prompt', 'completion', 'roots'] })]
       : [];
   if (when.tools !== undefined) {
-    const tools = when.tools.filter((name) => name !== id);
+    const tools = when.tools.filter((name) => !ids.includes(name));
     return tools.length === 0 ? kinds : [about({ tools }), ...kinds];
   }
   const elsewhere = otherServers(when, server, settings);
-  const siblings = server === 'workspace' ? PRIMITIVES.filter((name) => name !== tool && canDo(name, verbs)) : [];
+  const siblings =
+    server === 'workspace' ? PRIMITIVES.filter((name) => !ids.includes(`workspace.${name}`) && canDo(name, verbs)) : [];
   const rest = verbs.filter((one) => one !== verb);
   return [
     ...(siblings.length === 0 ? [] : [about({ tools: siblings.map((name) => `workspace.${name}`) })]),
-    ...(server === 'workspace' || rest.length === 0 ? [] : [about({ tools: [id], verbs: rest })]),
+    ...(server === 'workspace' || rest.length === 0 ? [] : [about({ tools: ids, verbs: rest })]),
     ...elsewhere.map(about),
     ...kinds,
   ];
@@ -229,20 +244,15 @@ function otherServers(when: When, server: string, settings: PolicyParts['setting
 }
 
 /** A longer line begins with the same words. The pattern finds the approved text with something before or after it. */
-function commandGuards(
-  { exceptCommands: _, opaque: __, ...when }: When,
-  { text, argument }: CallShape & { readonly kind: 'command' },
-): readonly When[] {
+function commandGuards(when: When, { text, argument }: CallShape & { readonly kind: 'command' }): readonly When[] {
   const quoted = text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
-  return [
-    { ...when, readable: true, args: { ...when.args, [argument]: { pattern: `(?s:.)${quoted}|${quoted}(?s:.)` } } },
-  ];
+  return [{ ...when, args: { ...when.args, [argument]: { pattern: `(?s:.)${quoted}|${quoted}(?s:.)` } } }];
 }
 
 /** Returns conditions that match the approved calls and as little else as YAML can say. */
-function allowing({ shape, sample, principals }: ApprovedGroup): When {
-  const { server, tool, verb, command } = sample.effect;
-  const base: When = { tools: [`${server}.${tool}`], verbs: [verb], principals: [...principals].sort() };
+function allowing({ shape, samples, principals }: ApprovedGroup): When {
+  const { server, verb, command } = samples[0].effect;
+  const base: When = { tools: toolIds(samples), verbs: [verb], principals: [...principals].sort() };
   if (shape.kind === 'paths') return { ...base, paths: shape.globs };
   const places = server === 'workspace' ? ['action', 'cwd'] : [];
   const absent = places.filter((name) => !Object.hasOwn(shape.others, name));
@@ -258,8 +268,13 @@ function allowing({ shape, sample, principals }: ApprovedGroup): When {
   };
 }
 
+/** Returns the tools of calls, as `server.tool`, sorted. */
+export function toolIds(samples: readonly Pick<CallInput, 'effect'>[]): readonly string[] {
+  return samples.map(({ effect: { server, tool } }) => `${server}.${tool}`).sort();
+}
+
 function distinct(guards: readonly Guard[]): readonly Guard[] {
-  return [...new Map(guards.map((guard) => [JSON.stringify(guard.when), guard])).values()];
+  return [...new Map(guards.map((guard) => [JSON.stringify(Object.entries(guard.when).sort()), guard])).values()];
 }
 
 function slugOf(shape: CallShape): string {
@@ -271,9 +286,11 @@ function slugOf(shape: CallShape): string {
   return plain.replace(/^-+|-+$/g, '') || 'calls';
 }
 
-function freeId(id: string, rules: ReadonlyMap<string, unknown>): string {
+function freeId(id: string, taken: Set<string>): string {
   for (let number = 1; ; number += 1) {
     const name = number === 1 ? id : `${id}-${number}`;
-    if (!rules.has(name)) return name;
+    if (taken.has(name)) continue;
+    taken.add(name);
+    return name;
   }
 }
