@@ -87,7 +87,7 @@ export class ApprovedCalls {
 
   /** Adds an approved call and the ids of the rules that ask about it. `input` is complete. */
   add({ id, input }: { readonly id: string; readonly input: CallInput }, asks: readonly string[], by: string): void {
-    const shape = shapeOf(input, this.#control);
+    const shape = callShape(input, this.#control);
     const tool = `${input.effect.server}.${input.effect.tool}`;
     if (typeof shape === 'string') {
       const key = `${tool}\n${shape}`;
@@ -232,8 +232,11 @@ function draftAt<T>(drafts: Map<string, T>, key: string, make: () => T): T {
   return found;
 }
 
-/** Returns what a rule can name of this call, or why it can name nothing. */
-function shapeOf({ effect, argsText }: CallInput, control: readonly string[]): CallShape | string {
+/**
+ * Returns what a rule can name of this call, or why it can name nothing. `control`: globs of the files that decide what
+ * is allowed.
+ */
+export function callShape({ effect, argsText }: CallInput, control: readonly string[]): CallShape | string {
   const { kind = 'tool', command, paths, urls } = effect;
   if (kind !== 'tool') return 'it is not a call of a tool';
   if (command !== undefined)

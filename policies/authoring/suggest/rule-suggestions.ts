@@ -13,6 +13,7 @@ import { ApprovedCalls, type ApprovedGroup, type JudgedCall, type Unsuggested } 
 import {
   type ChangeDraft,
   concerns,
+  controlGlobs,
   draftChanges,
   type RuleException,
   toolIds,
@@ -98,8 +99,7 @@ class SuggestionSearch {
     const candidates: Candidate[] = [];
     try {
       const rules = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
-      const control = ['control-files', 'start-files'].flatMap((id) => rules.get(id)?.rule.when.paths ?? []);
-      const groups = await this.#groups(base, control);
+      const groups = await this.#groups(base, controlGlobs(rules));
       const context = { settings: this.#parts.settings, rules, taken: new Set(rules.keys()) };
       for (const group of groups) {
         const draft = draftChanges(group, context);

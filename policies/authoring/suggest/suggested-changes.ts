@@ -52,9 +52,9 @@ export function draftChanges(group: ApprovedGroup, context: DraftContext): Chang
   const scopes: LocatedRule[] = [];
   for (const located of asking) {
     if (typeof located === 'string') return `${located} is not a rule in YAML, so it can have no exception`;
-    const why = obstacleOf(located, group.shape);
-    if (why !== undefined) return why;
-    exceptions.push(exceptionOf(located, group.shape));
+    const exception = exceptionFor(located, group.shape);
+    if (typeof exception === 'string') return exception;
+    exceptions.push(exception);
     scopes.push(located);
   }
   const slug = slugOf(group.shape);
@@ -71,6 +71,11 @@ export function draftChanges(group: ApprovedGroup, context: DraftContext): Chang
     })),
     allow: { id: idOf('allow'), outcome: 'allow', when: allowing(group) },
   };
+}
+
+/** Returns globs of the files that decide what is allowed, and of the programs of servers. */
+export function controlGlobs(rules: ReadonlyMap<string, LocatedRule>): readonly string[] {
+  return ['control-files', 'start-files'].flatMap((id) => rules.get(id)?.rule.when.paths ?? []);
 }
 
 /** Whether the changes for this shape can concern a call at all. */
@@ -150,7 +155,11 @@ function obstacleOf({ rule, at }: LocatedRule, shape: CallShape): string | undef
   return undefined;
 }
 
-function exceptionOf({ rule, at }: LocatedRule, shape: CallShape): RuleException {
+/** Returns the exception of a rule for this shape, or why the rule can have none. */
+export function exceptionFor(located: LocatedRule, shape: CallShape): RuleException | string {
+  const why = obstacleOf(located, shape);
+  if (why !== undefined) return why;
+  const { rule, at } = located;
   const field = shape.kind === 'paths' ? 'except' : 'exceptCommands';
   const { file, line, column } = at(rule.when[field] === undefined ? ['when'] : ['when', field]);
   return {
