@@ -183,6 +183,14 @@ describe('a suggestion', () => {
     expect(await outcomes(suggestions, [longer, elsewhere])).not.toContain('allow');
   });
 
+  it('for a command fits next to one for a longer command', async () => {
+    const [push, topic] = [running('git push'), running('git push origin topic')];
+    const { suggestions } = await suggest([...times(3, push), ...times(3, topic)]);
+    expect(suggestions).toHaveLength(2);
+    const calls = [push, topic, running('git push -f'), running('git push origin topic -f')];
+    expect(await outcomes(suggestions, calls)).toEqual(['allow', 'allow', 'ask', 'ask']);
+  });
+
   it('names a folder if enough different files in it were approved and none was refused', async () => {
     const files = ['a', 'b', 'c'].map((name) => [writing(`.vscode/${name}.json`), 'approved'] as const);
     expect((await suggest(files)).suggestions.map(({ exceptions }) => exceptions[0]?.add)).toEqual([['.vscode/*']]);

@@ -33,13 +33,19 @@ export interface SuggestOptions extends CommonOptions {
 export async function runSuggest(options: SuggestOptions, io: Io, { authoring }: Wiring): Promise<number> {
   const config = readConfig(options, io);
   const verdicts = readVerdicts(config);
+  const conceal = createConceal(config);
   const traffics: ReturnType<typeof readTraffic>[] = [];
+  const secret = new Set<string>();
   const calls = function* (): Generator<JudgedCall> {
     const traffic = readTraffic(config, options.since, io);
     traffics.push(traffic);
     for (const recording of traffic.recordings) {
-      const verdict = recording.decision?.outcome === 'ask' ? verdicts.get(recording.id) : undefined;
-      yield verdict === undefined ? recording : { ...recording, verdict };
+      const { id, input, decision } = recording;
+      const verdict = decision?.outcome === 'ask' ? verdicts.get(id) : undefined;
+      // No rule may name a secret, so such a call counts as one that no one decided on.
+      const isNameable = verdict?.outcome !== 'approved' || isDeepStrictEqual(conceal(input.effect), input.effect);
+      if (!isNameable) secret.add(id);
+      yield verdict === undefined || !isNameable ? recording : { ...recording, verdict };
     }
   };
   const report = await authoring.suggest(policyParts(config, options), { calls, min: options.min });
@@ -48,12 +54,13 @@ export async function runSuggest(options: SuggestOptions, io: Io, { authoring }:
     io.stderr(unreadable > 0 ? 'No recording could be read.\n' : noTraffic(config));
     return EXIT.unexpected;
   }
-  const conceal = createConceal(config);
-  const shown = report.suggestions.filter((one) => isDeepStrictEqual(conceal({ ...one }), { ...one }));
-  const secret = report.suggestions
-    .filter((one) => !shown.includes(one))
-    .map(({ evidence: { approved } }) => ({ what: 'a call', approved, why: 'it contains a secret' }));
-  const unsuggested = [...conceal(report.unsuggested), ...secret];
+  const shown = conceal(report.suggestions);
+  const unsuggested = [
+    ...conceal(report.unsuggested),
+    ...(secret.size < options.min
+      ? []
+      : [{ what: 'calls with a secret', approved: secret.size, why: 'no rule may name a secret' }]),
+  ];
   if (options.json === true) io.stdout(json({ ...report, unreadable, suggestions: shown, unsuggested }));
   else if (shown.length > 0) io.stdout(suggestionsText(shown));
   for (const { what, approved, why } of unsuggested)

@@ -15,6 +15,7 @@ import {
   concerns,
   controlGlobs,
   draftChanges,
+  nextTo,
   type RuleException,
   toolIds,
   withChanges,
@@ -220,7 +221,9 @@ class SuggestionSearch {
   }
 
   /** Applies all suggestions together and decides all calls again. Leaves out those that fail together. */
-  async #together(base: Policy, sound: readonly Candidate[]): Promise<readonly Suggestion[]> {
+  async #together(base: Policy, alone: readonly Candidate[]): Promise<readonly Suggestion[]> {
+    const drafts = alone.map(({ draft }) => draft);
+    const sound = alone.map((one) => ({ ...one, draft: nextTo(one.draft, drafts) }));
     if (sound.length === 0) return [];
     const changed = withChanges(
       this.#parts,
@@ -249,7 +252,7 @@ class SuggestionSearch {
     this.#refuse(faulty.draft.group, `together with the other suggestions, ${fault ?? ''}`);
     return this.#together(
       base,
-      sound.filter((one) => one !== faulty),
+      alone.filter(({ draft }) => draft.group !== faulty?.draft.group),
     );
   }
 }

@@ -84,6 +84,29 @@ export function concerns(shape: CallShape, { effect }: Pick<CallInput, 'effect'>
   return (effect.command?.words ?? []).some((words) => shape.words.every((word, at) => words[at] === word));
 }
 
+/**
+ * Returns the draft as it fits next to others: its guards do not ask about a longer command that another draft is
+ * about.
+ */
+export function nextTo(draft: ChangeDraft, others: readonly ChangeDraft[]): ChangeDraft {
+  const { shape } = draft.group;
+  if (shape.kind !== 'command') return draft;
+  const longer = others.flatMap(({ group: { shape: other } }) =>
+    other.kind === 'command' &&
+    other.words.length > shape.words.length &&
+    shape.words.every((word, at) => other.words[at] === word)
+      ? [other.words.join(' ')]
+      : [],
+  );
+  if (longer.length === 0) return draft;
+  const guards = draft.guards.map((guard) =>
+    guard.when.args?.[shape.argument] === undefined
+      ? guard
+      : { ...guard, when: { ...guard.when, exceptCommands: longer } },
+  );
+  return { ...draft, guards };
+}
+
 /** Returns the policy with these changes. `allows`: the drafts whose rule that allows is needed. */
 export function withChanges(
   parts: PolicyParts,
