@@ -19,7 +19,7 @@ export type { CheckReport, PolicyFinding } from './policy-check.ts';
 export type { Difference, DiffRequest, DiffSide, DiffSource } from './policy-diff.ts';
 export type { PolicyDraft } from './policy-draft.ts';
 export type { FormatReport, FormatRequest } from './rego-format.ts';
-export type { JudgedCall, OwnerVerdict } from './suggest/approved-calls.ts';
+export type { JudgedRecording, OwnerVerdict } from './suggest/approved-calls.ts';
 export type { Suggestion, SuggestionReport } from './suggest/rule-suggestions.ts';
 export type {
   CaseResult,

@@ -4,7 +4,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import type { JudgedCall } from '../../policies/authoring/suggest/approved-calls.ts';
+import type { JudgedRecording } from '../../policies/authoring/suggest/approved-calls.ts';
 import {
   type Suggestion,
   type SuggestionReport,
@@ -51,9 +51,9 @@ function running(command: string, over: CallOf = {}): CallInput {
 async function recorded(
   base: PolicyParts,
   calls: readonly (readonly [CallInput, Verdict])[],
-): Promise<readonly JudgedCall[]> {
+): Promise<readonly JudgedRecording[]> {
   const policy = await loadPolicy(base);
-  const judged: JudgedCall[] = [];
+  const judged: JudgedRecording[] = [];
   for (const [number, [input, verdict]] of calls.entries()) {
     const decision = await policy.call(input);
     const isOwners = verdict !== 'open' && decision.outcome === 'ask';
@@ -292,7 +292,7 @@ describe('nothing is suggested', () => {
     const [first, ...others] = judged;
     const denied = { ...first, id: 'old', decision: { ...first?.decision, outcome: 'deny' }, verdict: undefined };
     const { suggestions, unsuggested } = await suggestRules(base, {
-      calls: () => [denied as unknown as JudgedCall, ...others],
+      calls: () => [denied as unknown as JudgedRecording, ...others],
       min: 3,
     });
     expect([suggestions, unsuggested.map(({ why }) => why)]).toEqual([

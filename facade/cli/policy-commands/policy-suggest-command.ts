@@ -6,7 +6,7 @@
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { stringify } from 'yaml';
-import type { JudgedCall, OwnerVerdict, Suggestion } from '../../../policies/authoring/authoring-port.ts';
+import type { JudgedRecording, OwnerVerdict, Suggestion } from '../../../policies/authoring/authoring-port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { AUDIT_INDEX } from '../../audit/audit-index.ts';
 import { openAuditReader } from '../../audit/audit-reader.ts';
@@ -36,7 +36,7 @@ export async function runSuggest(options: SuggestOptions, io: Io, { authoring }:
   const conceal = createConceal(config);
   const traffics: ReturnType<typeof readTraffic>[] = [];
   const secret = new Set<string>();
-  const calls = function* (): Generator<JudgedCall> {
+  const calls = function* (): Generator<JudgedRecording> {
     const traffic = readTraffic(config, options.since, io);
     traffics.push(traffic);
     for (const recording of traffic.recordings) {
@@ -66,11 +66,7 @@ export async function runSuggest(options: SuggestOptions, io: Io, { authoring }:
   for (const { what, approved, why } of unsuggested)
     io.stderr(message(`Not suggested: ${printable(what)}, approved ${plural(approved, 'time')}: ${printable(why)}.`));
   if (report.skipped > 0)
-    io.stderr(
-      message(
-        `${plural(report.skipped, 'call')} could not be decided again, so ${report.skipped === 1 ? 'it was' : 'they were'} not checked.`,
-      ),
-    );
+    io.stderr(message(`Not checked: ${plural(report.skipped, 'call')} that could not be decided again.`));
   io.stderr(message(summary(options.min, { ...report, suggestions: shown })));
   return EXIT.ok;
 }
@@ -123,7 +119,7 @@ function readVerdicts(config: Config): ReadonlyMap<string, OwnerVerdict> {
   return verdicts;
 }
 
-/** Returns a file of rules. Exceptions of existing rules are comments, because they belong into the file of the rule. */
+/** Returns a file of rules. Exceptions are comments, because they belong into the file of the rule that asks. */
 function suggestionsText(suggestions: readonly Suggestion[]): string {
   const head = comment(
     'Suggested by `tollgate policy suggest`. Review each rule. Make the exceptions in the named files by hand.',
@@ -137,13 +133,15 @@ function suggestionsText(suggestions: readonly Suggestion[]): string {
 function suggestionText({ what, evidence, exceptions, rules, also }: Suggestion): string {
   const { approved, by, first, last, calls } = evidence;
   const owners = Object.entries(by).map(([id, times]) => `${id} (${times})`);
+  const ids = calls.map(shortDecisionId).join(', ');
+  const others = also.map((one) => `${one.what} (${one.calls})`);
   const days = first === last ? `on ${first}` : `from ${first} to ${last}`;
   const lines = [
     what,
-    `approved ${plural(approved, 'time')} by ${owners.join(', ')}, ${days}; calls ${calls.map(shortDecisionId).join(', ')}`,
+    `approved ${plural(approved, 'time')} by ${owners.join(', ')}, ${days}; calls ${ids}`,
     also.length === 0
       ? 'allows no other recorded call'
-      : `also allows recorded calls that no owner decided on: ${also.map((one) => `${one.what} (${one.calls})`).join(', ')}`,
+      : `also allows recorded calls that no owner decided on: ${others.join(', ')}`,
   ];
   const edits = exceptions.map(
     ({ id, file, line, column, field, add }) =>

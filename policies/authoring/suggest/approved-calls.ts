@@ -17,7 +17,7 @@ export type OwnerVerdict =
   | { readonly outcome: 'refused' | 'repeated' };
 
 /** A recorded call with the decision of an owner. Absent: no one decided, or no rule asked. */
-export interface JudgedCall extends RecordedCall {
+export interface JudgedRecording extends RecordedCall {
   readonly verdict?: OwnerVerdict;
 }
 

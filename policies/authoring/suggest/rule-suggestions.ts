@@ -9,7 +9,7 @@ import type { CallInput, Policy } from '../../port.ts';
 import { inTemporaryFolder } from '../../rego/temporary-folder.ts';
 import type { YamlRule } from '../../rules/rule-schema.ts';
 import { REPLAY_DEADLINE_MS, type Replayed, replayCall } from '../call-replay.ts';
-import { ApprovedCalls, type ApprovedGroup, type JudgedCall, type Unsuggested } from './approved-calls.ts';
+import { ApprovedCalls, type ApprovedGroup, type JudgedRecording, type Unsuggested } from './approved-calls.ts';
 import {
   type ChangeDraft,
   concerns,
@@ -23,7 +23,7 @@ import {
 
 /** What is suggested from. `calls` is read several times, and gives the same calls each time. */
 export interface SuggestionRequest {
-  readonly calls: () => Iterable<JudgedCall>;
+  readonly calls: () => Iterable<JudgedRecording>;
   /** How often an owner must have approved, at least 1. */
   readonly min: number;
 }
@@ -144,7 +144,7 @@ class SuggestionSearch {
     return groups.slice(0, MOST);
   }
 
-  async *#decided(policy: Policy): AsyncGenerator<{ readonly call: JudgedCall; readonly replayed: Replayed }> {
+  async *#decided(policy: Policy): AsyncGenerator<{ readonly call: JudgedRecording; readonly replayed: Replayed }> {
     for (const call of this.#request.calls()) {
       if (this.#slices.isDue) await this.#slices.rest();
       yield { call, replayed: await replayCall(policy, call) };
@@ -197,13 +197,13 @@ class SuggestionSearch {
    * Returns what is wrong with a decision under the policy with these candidates. Counts a call that would be allowed
    * unapproved.
    */
-  #faultOf(candidates: readonly Candidate[], call: JudgedCall, changed: ChangedCall): string | undefined {
+  #faultOf(candidates: readonly Candidate[], call: JudgedRecording, changed: ChangedCall): string | undefined {
     return candidates.some(({ draft }) => draft.group.ids.has(call.id)) && outcomeOf(changed.after) !== 'allow'
       ? `${describeCall(call.input)} would still not be allowed, although it was approved`
       : this.#unwanted(call, changed);
   }
 
-  #unwanted(call: JudgedCall, { before, after, also }: ChangedCall): string | undefined {
+  #unwanted(call: JudgedRecording, { before, after, also }: ChangedCall): string | undefined {
     const [was, is] = [outcomeOf(before), outcomeOf(after)];
     if (was === is || was === undefined) return undefined;
     const what = describeCall(call.input);

@@ -1,6 +1,6 @@
 /**
- * Makes the changes of a policy that would allow a group of approved calls: exceptions of the rules that ask, rules that
- * keep asking about everything else that the exceptions would open, and a rule that allows.
+ * Makes the changes of a policy that would allow a group of approved calls: exceptions of the rules that ask, rules
+ * that keep asking about everything else that the exceptions would open, and a rule that allows.
  */
 import { matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
 import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
@@ -32,7 +32,7 @@ export interface ChangeDraft {
 }
 
 /** What drafts are made with. */
-export interface DraftContext {
+export interface SuggestionContext {
   readonly settings: PolicyParts['settings'];
   /** The YAML rules of the policy, by id. */
   readonly rules: ReadonlyMap<string, LocatedRule>;
@@ -46,7 +46,7 @@ const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 const NEW_RULES = 'suggested rules';
 
 /** Returns the changes for a group, or why there are none. */
-export function draftChanges(group: ApprovedGroup, context: DraftContext): ChangeDraft | string {
+export function draftChanges(group: ApprovedGroup, context: SuggestionContext): ChangeDraft | string {
   const asking = [...group.asks].map((id) => context.rules.get(id) ?? id);
   const exceptions: RuleException[] = [];
   const scopes: LocatedRule[] = [];
@@ -208,10 +208,10 @@ const REPLACED: ReadonlySet<string> = new Set([
 type Guard = Pick<YamlRule, 'message' | 'when'>;
 
 /**
- * Returns rules that ask about what the exceptions of one rule open: other callers, and for a path other tools, servers,
- * verbs and kinds. Programs are bound by such rules too, see docs/policies.md.
+ * Returns rules that ask about what the exceptions of one rule open: other callers, and for a path other tools,
+ * servers, verbs and kinds. Programs are bound by such rules too, see docs/policies.md.
  */
-function guardsOf(rule: YamlRule, group: ApprovedGroup, context: DraftContext): readonly Guard[] {
+function guardsOf(rule: YamlRule, group: ApprovedGroup, context: SuggestionContext): readonly Guard[] {
   const { shape, principals } = group;
   const rest: When = Object.fromEntries(Object.entries(rule.when).filter(([name]) => !REPLACED.has(name)));
   const when: When =
@@ -227,7 +227,7 @@ function guardsOf(rule: YamlRule, group: ApprovedGroup, context: DraftContext): 
   return narrowed.map((one) => ({ ...(rule.message === undefined ? {} : { message: rule.message }), when: one }));
 }
 
-function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: DraftContext): readonly When[] {
+function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: SuggestionContext): readonly When[] {
   const { server, verb } = samples[0].effect;
   const ids = toolIds(samples);
   const verbs = when.verbs ?? VERBS;

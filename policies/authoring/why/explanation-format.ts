@@ -54,7 +54,7 @@ export interface FactChange {
   readonly text: string;
 }
 
-/** Changes that together change the outcome. Proved by deciding the changed call, or the call under the changed rule. */
+/** Changes that together change the outcome. Proved by deciding the changed call, or the call under changed rules. */
 export interface Flip {
   readonly outcome: RuleOutcome;
   readonly changes: readonly FactChange[];
