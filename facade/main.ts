@@ -21,6 +21,8 @@ export const authoring: Authoring = {
   replay: async function* (parts, calls) {
     yield* (await import('../policies/authoring/call-replay.ts')).replayCalls(parts, calls);
   },
+  suggest: async (parts, request) =>
+    (await import('../policies/authoring/suggest/rule-suggestions.ts')).suggestRules(parts, request),
   check: async (parts) => (await import('../policies/authoring/policy-check.ts')).checkSources(parts),
   build: async (request) => (await import('../policies/authoring/bundle-build.ts')).buildBundle(request),
   format: async (request) => (await import('../policies/authoring/rego-format.ts')).formatRego(request),

@@ -7,6 +7,7 @@ import type { CheckReport } from './policy-check.ts';
 import type { Difference, DiffRequest } from './policy-diff.ts';
 import type { DraftRequest, PolicyDraft } from './policy-draft.ts';
 import type { FormatReport, FormatRequest } from './rego-format.ts';
+import type { SuggestionReport, SuggestionRequest } from './suggest/rule-suggestions.ts';
 import type { TestReport, TestRequest } from './testing/test-run.ts';
 import type { WrittenRequest } from './testing/written-effect.ts';
 import type { Explanation } from './why/explanation-format.ts';
@@ -18,6 +19,8 @@ export type { CheckReport, PolicyFinding } from './policy-check.ts';
 export type { Difference, DiffRequest, DiffSide, DiffSource } from './policy-diff.ts';
 export type { PolicyDraft } from './policy-draft.ts';
 export type { FormatReport, FormatRequest } from './rego-format.ts';
+export type { JudgedRecording, OwnerVerdict } from './suggest/approved-calls.ts';
+export type { Suggestion, SuggestionReport } from './suggest/rule-suggestions.ts';
 export type {
   CaseResult,
   Coverage,
@@ -59,6 +62,11 @@ export interface Authoring {
    * Decides recorded calls again with the draft and nothing else. Throws the same as `explain`, before the first call.
    */
   replay(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncIterable<Replayed>;
+  /**
+   * Suggests changes of the policy that allow what owners approved several times, each verified by deciding the calls
+   * again. Throws the same as `explain`, before the first call.
+   */
+  suggest(parts: PolicyParts, request: SuggestionRequest): Promise<SuggestionReport>;
   /**
    * Returns the input document of a call (policies/schemas/input.json). Throws POLICY_FAILED if the arguments are no
    * object.

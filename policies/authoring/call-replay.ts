@@ -49,20 +49,23 @@ export interface Replayed {
 }
 
 /** Milliseconds for one decision: generous, so that a busy machine does not change decisions. */
-const DEADLINE_MS = 2000;
+export const REPLAY_DEADLINE_MS = 2000;
 
 /** Decides all calls again. Throws the same as `loadPolicy`, before the first call. */
 export async function* replayCalls(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncGenerator<Replayed> {
   // A temporary cache, so that the state folder of the recorded facade is not changed.
-  const policy = await inTemporaryFolder('replay', (cache) => loadPolicy({ ...parts, cache, deadlineMs: DEADLINE_MS }));
+  const policy = await inTemporaryFolder('replay', (cache) =>
+    loadPolicy({ ...parts, cache, deadlineMs: REPLAY_DEADLINE_MS }),
+  );
   try {
-    for (const call of calls) yield await replayOne(policy, call);
+    for (const call of calls) yield await replayCall(policy, call);
   } finally {
     policy.close();
   }
 }
 
-async function replayOne(policy: Policy, call: RecordedCall): Promise<Replayed> {
+/** Decides one call again. A call that cannot be decided is `not-replayable`, with the reason. */
+export async function replayCall(policy: Policy, call: RecordedCall): Promise<Replayed> {
   const { id, version, input, decision: before } = call;
   const none = (why: string): Replayed =>
     definedFields({ id, class: 'not-replayable' as const, before: before && short(before), why });

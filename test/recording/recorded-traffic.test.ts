@@ -2,7 +2,7 @@
  * Tests recordings of whole facades: nothing is in plain text on the disk, no secret is in any answer, and a replay
  * under the same policy changes nothing.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -13,9 +13,11 @@ import { authoring } from '../../facade/main.ts';
 import { policyParts } from '../../facade/runtime/policy-parts.ts';
 import type { Replayed } from '../../policies/authoring/authoring-port.ts';
 import type { CallDecision } from '../../policies/port.ts';
+import { ApprovalOwner } from '../approvals/owner-context.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
 import { allBytes } from './recording-setup.ts';
 
 const stories = path.join(import.meta.dirname, '..', 'stories', 'pipeline');
@@ -240,13 +242,13 @@ describe('the commands for recordings', () => {
       principal: 'dev',
       decision: { outcome: 'deny', reasons: [{ id: 'no-secrets' }] },
     });
-    expect(why.flips[0]?.outcome).toBe('allow');
+    expect(why.flips).toEqual([]);
   });
 
   it('why: explains a written call, and a hidden tool', async () => {
-    const written = await run('policy', 'why', 'read', '{"path": "docs/.env"}');
+    const written = await run('policy', 'why', 'read', '{"path": "docs/notes"}');
     expect(written.out).toContain('DENY  read');
-    expect(written.out).toContain('allowed if the path matched src/**');
+    expect(written.out).toContain('allowed if the path matched src/**  (tried path = src/notes)');
     const hidden = await run('policy', 'why', 'story.wipe');
     expect([hidden.code, hidden.out.split('\n')[0]]).toEqual([0, 'DENY  story.wipe']);
     expect(hidden.err).toContain('hidden from this principal');
@@ -381,4 +383,63 @@ describe('the commands for recordings', () => {
     expect(answers[3]?.out).toContain('[redacted]');
     expect(readFileSync(path.join(project.folder, 'fixtures', 'recorded_suite.yaml'), 'utf8')).not.toContain(SECRET);
   }, 60_000);
+});
+
+describe('policy suggest', () => {
+  const project = new Project();
+  const run = (...argv: string[]): ReturnType<typeof cli> =>
+    cli(project, ['policy', 'suggest', ...argv], { env: { STORY_KEY: SECRET }, user: 'dev' });
+  afterAll(() => rmSync(project.root, { recursive: true, force: true, maxRetries: 3 }));
+
+  it('reads what owners approved and refused, and writes nothing' + verifies('FH-70') + verifies('FH-72'), async () => {
+    mkdirSync(path.join(project.folder, 'workspace', 'src'), { recursive: true });
+    const facade = await start(project.folder);
+    expect(await run()).toMatchObject({ code: 1, out: '' });
+    const session = facade.open('dev');
+    const owner = new ApprovalOwner(facade.assembled.config.state);
+    const ask = (command: string): Promise<unknown> => facade.call(session, 'bash', { command });
+    for (const command of [
+      'git push',
+      'git push',
+      `git push ${SECRET}`,
+      `git push ${SECRET}`,
+      'git push a',
+      'git push b',
+    ]) {
+      await ask(command);
+      await owner.approve();
+      await ask(command);
+    }
+    await ask('git push b');
+    await owner.deny('No.');
+    await ask('git push b');
+    await owner.close();
+    await facade.close();
+    const before = unchanged();
+    const found = await run('--min', '2');
+    expect(unchanged()).toBe(before);
+    expect(found.err).toMatch(/^Not suggested: calls with a secret, approved 2 times: no rule may name a secret\.$/m);
+    expect(found.out + found.err).not.toContain(SECRET);
+    expect(found.out).toContain('# approved 2 times by olga (2), on ');
+    expect(found.out).toContain('# in rules.yaml:4:37, rule look, add under when:\n  #   exceptCommands: [git push]\n');
+    const { rules } = parse(found.out) as { readonly rules: readonly { readonly id: string }[] };
+    expect(rules.map(({ id }) => id)).toEqual(['ask-1-git-push', 'ask-2-git-push', 'allow-git-push']);
+    const more = await run('--min', '1', '--json');
+    const report = dataOf<{ suggestions: readonly { what: string }[]; unsuggested: readonly { why: string }[] }>(
+      more.out,
+    );
+    expect(report.suggestions.map(({ what }) => what)).toContain('workspace.bash git push a');
+    expect(report.unsuggested.map(({ why }) => why)).toContain('an owner refused workspace.bash git push b');
+    expect(await run('--min', '0')).toMatchObject({ code: 2, out: '' });
+  }, 60_000);
+
+  /** All bytes of the project, apart from the index of the audit, which every command that reads the log updates. */
+  function unchanged(): string {
+    return readdirSync(project.folder, { recursive: true, encoding: 'utf8' })
+      .filter((name) => !name.includes('audit-index') && !name.includes('.db'))
+      .map((name) => path.join(project.folder, name))
+      .filter((file) => statSync(file).isFile())
+      .map((file) => `${file}\n${readFileSync(file, 'latin1')}`)
+      .join('\n');
+  }
 });

@@ -136,6 +136,19 @@ the decision id of a recorded call, or \`last\`:
     load: async () => (await import('./policy-replay-command.ts')).runReplay,
   },
   {
+    usage: 'suggest',
+    about: 'suggest rules for what owners approve again and again; changes nothing',
+    shared: SHARED,
+    options: [
+      new Option('--min <number>', 'how often a call must have been approved').argParser(COUNT).default(3),
+      SINCE,
+    ],
+    examples: `Examples:
+  $ tollgate policy suggest
+  $ tollgate policy suggest --min 5 --since 7d > policies/suggested.yaml`,
+    load: async () => (await import('./policy-suggest-command.ts')).runSuggest,
+  },
+  {
     usage: 'inputs',
     about: 'make test fixtures without secrets from recorded calls',
     shared: SHARED,

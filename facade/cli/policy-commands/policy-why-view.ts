@@ -60,7 +60,9 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
       ? ['', 'Rego of a built bundle is not explained. Name its sources under `policies` to see expressions.']
       : []),
     ...section('What would change it', flips.map(flipLine)),
-    ...(flips.length === 0 ? ['', 'No change of up to three facts changes the decision.'] : []),
+    ...(flips.length === 0 && decision.outcome !== 'allow'
+      ? ['', 'No plausible change of this call or of a rule changes the decision.']
+      : []),
     ...(others > 0 ? ['', `${plural(others, 'other YAML rule')} did not fire.`] : []),
   ];
   return `${[`${outcome}  ${printable(call.call)}${about}`, ...lines.map(wrapped)].join('\n')}\n`;
@@ -131,7 +133,9 @@ function factList(facts: readonly CallFact[]): string {
 
 function flipLine({ outcome, changes }: Flip): string {
   const verb = { allow: 'allowed', ask: 'asked', deny: 'denied' }[outcome];
-  return `${verb} if ${changes.map(({ text }) => text).join(' and ')}  (${changes.map(changeText).join('; ')})`;
+  const tried = changes.filter(({ fact }) => fact !== 'approval' && fact !== 'rule').map(changeText);
+  const values = tried.length === 0 ? '' : `  (${tried.join('; ')})`;
+  return `${verb} if ${changes.map(({ text }) => text).join(' and ')}${values}`;
 }
 
 /** Shows the exact change that was decided. */

@@ -36,14 +36,10 @@ export function withUrl(url: string): CallEdit {
   };
 }
 
-/** Replaces the command by these words, or by one that cannot be read. */
-export function withCommand(words: readonly string[] | 'opaque'): CallEdit {
-  const text = words === 'opaque' ? '$COMMAND' : words.join(' ');
-  const command = {
-    text,
-    opaque: words === 'opaque' || !isLiteralCommand(words),
-    words: words === 'opaque' ? [] : [words],
-  };
+/** Replaces the command by these simple commands. */
+export function withCommand(words: readonly (readonly string[])[]): CallEdit {
+  const text = words.map((one) => one.join(' ')).join('; ');
+  const command = { text, opaque: words.some((one) => !isLiteralCommand(one)), words };
   return (input) => {
     const before = input.effect.command?.text;
     const args = parseCallArguments(input);

@@ -2,9 +2,11 @@
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { CompiledParts, PolicyParts } from '../../engine/compiled-parts.ts';
 import { readLibrary } from '../../engine/policy-library.ts';
-import { compileParts, policySourceName, startPolicy } from '../../engine/policy-loader.ts';
-import type { CallInput, Mode, Policy } from '../../port.ts';
+import { compileParts, loadPolicy, policySourceName, startPolicy } from '../../engine/policy-loader.ts';
+import type { CallDecision, CallInput, Mode, Policy } from '../../port.ts';
 import type { RuleOutcome } from '../../rules/rule-conditions.ts';
+import { callShape } from '../suggest/approved-calls.ts';
+import { controlGlobs, exceptionFor, type RuleException, withChanges } from '../suggest/suggested-changes.ts';
 import { withPrincipal } from './call-edits.ts';
 import { type CandidateChange, candidateChanges } from './candidate-changes.ts';
 import {
@@ -15,7 +17,7 @@ import {
   factsOfField,
 } from './condition-groups.ts';
 import { findFlips } from './decision-flips.ts';
-import type { Explanation, RuleWhy } from './explanation-format.ts';
+import type { Explanation, Flip, RuleWhy } from './explanation-format.ts';
 import { regoChanges } from './rego-changes.ts';
 import { type StagedRego, stageRego } from './rego-explanation.ts';
 
@@ -26,6 +28,12 @@ const CANDIDATES = 12;
 const MOST_FAILED = 3;
 /** How many decisions a search may make. Decisions of the library are cheap. */
 const BUDGET = { library: 2000, worker: 600 } as const;
+
+/** What answers a rule that asks. */
+const APPROVAL: Flip = {
+  outcome: 'allow',
+  changes: [{ fact: 'approval', from: 'none', to: 'approved', text: 'an owner approved this call' }],
+};
 
 /** Explains the decision on a call. Throws the same as `loadPolicy`, and POLICY_FAILED if there is no decision. */
 export async function explainCall(parts: PolicyParts, input: CallInput): Promise<Explanation> {
@@ -61,13 +69,20 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
       others: found.length - fired.length - near.length,
       expressions: (await staged?.failures(input, [...decision.reasons, ...decision.shadow])) ?? [],
       ...(typeof rego === 'string' ? { unexplained: rego } : {}),
-      flips: await findFlips({
-        input,
-        outcome: decision.outcome,
-        candidates,
-        decide: (call) => outcomeOf(policy, call),
-        budget: compiled.foreign ? BUDGET.worker : BUDGET.library,
-      }),
+      flips:
+        decision.outcome === 'allow'
+          ? []
+          : [
+              ...(decision.outcome === 'ask' ? [APPROVAL] : []),
+              ...(await findFlips({
+                input,
+                outcome: decision.outcome,
+                candidates,
+                decide: (call) => outcomeOf(policy, call),
+                budget: compiled.foreign ? BUDGET.worker : BUDGET.library,
+              })),
+              ...(await exceptionFlips({ compiled, parts, input, decision })),
+            ],
     };
   } finally {
     policy.close();
@@ -175,7 +190,7 @@ function canMatch({ rule, groups }: EvaluatedRule): boolean {
 
 /**
  * Returns changes that make a deciding rule fail, and changes that make a rule with another outcome match. Changes of
- * the call's own facts come before those of the caller and the tool.
+ * the call's own facts come before those of the caller.
  */
 function ruleCandidates(
   found: readonly EvaluatedRule[],
@@ -198,8 +213,7 @@ function ruleCandidates(
       ),
     ),
   ];
-  const rank = ({ fact }: CandidateChange): number =>
-    fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2;
+  const rank = ({ fact }: CandidateChange): number => Number(fact.startsWith('principal.'));
   return [...candidates].sort((a, b) => rank(a) - rank(b));
 }
 
@@ -221,7 +235,7 @@ function settingsCandidates(
       ].includes(input.effect.server),
   );
   return [
-    ...(ids.includes('profile')
+    ...(ids.includes('profile') && input.principal.owner === true
       ? having.map(
           ({ name }): CandidateChange => ({
             fact: 'principal.profiles',
@@ -244,6 +258,53 @@ function settingsCandidates(
         ]
       : []),
   ];
+}
+
+/** The decision that an exception would change. */
+interface Exceptional {
+  readonly compiled: CompiledParts;
+  readonly parts: PolicyParts;
+  readonly input: CallInput;
+  readonly decision: CallDecision;
+}
+
+/**
+ * Returns the exceptions of the rules that decided after which the call would be decided less strictly, proved with the
+ * changed policy. There is none for control files.
+ */
+async function exceptionFlips({ compiled, parts, input, decision }: Exceptional): Promise<readonly Flip[]> {
+  const rules = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
+  const shape = callShape(input, controlGlobs(rules));
+  if (typeof shape === 'string') return [];
+  const exceptions: RuleException[] = [];
+  for (const { id } of decision.reasons) {
+    const located = rules.get(id);
+    const exception = located === undefined ? id : exceptionFor(located, shape);
+    if (typeof exception === 'string') return [];
+    exceptions.push(exception);
+  }
+  const outcome = await decideChanged(withChanges(parts, [{ exceptions, guards: [] }], []), input);
+  if (outcome === undefined || STRICTNESS[outcome] >= STRICTNESS[decision.outcome]) return [];
+  const changes = exceptions.map(({ id, file, line, column, field, add }) => ({
+    fact: 'rule',
+    from: id,
+    to: { [field]: add },
+    text: `the rule ${id} (${file}:${line}:${column}) had the exception ${field}: ${JSON.stringify(add)}`,
+  }));
+  return [{ outcome, changes }];
+}
+
+const STRICTNESS: Readonly<Record<RuleOutcome, number>> = { allow: 0, ask: 1, deny: 2 };
+
+/** Returns undefined if the changed policy is refused, or gives no decision. */
+async function decideChanged(parts: PolicyParts, input: CallInput): Promise<RuleOutcome | undefined> {
+  try {
+    const policy = await loadPolicy(parts);
+    return await outcomeOf(policy, input).finally(() => policy.close());
+  } catch (thrown) {
+    if (thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID') return undefined;
+    throw thrown;
+  }
 }
 
 async function outcomeOf(policy: Policy, call: CallInput): Promise<RuleOutcome | undefined> {

@@ -43,7 +43,10 @@ export interface ExpressionWhy {
   readonly text: string;
 }
 
-/** A changed fact. `text` states the condition: `path matched src/**`. */
+/**
+ * A changed fact. `text` states the condition: `path matched src/**`. The fact `approval` stands for an owner who
+ * approves the call, and `rule` for an exception of the rule `from`.
+ */
 export interface FactChange {
   readonly fact: string;
   readonly from: unknown;
@@ -51,7 +54,7 @@ export interface FactChange {
   readonly text: string;
 }
 
-/** Changes that together change the outcome. Proved by deciding the changed call. */
+/** Changes that together change the outcome. Proved by deciding the changed call, or the call under changed rules. */
 export interface Flip {
   readonly outcome: RuleOutcome;
   readonly changes: readonly FactChange[];
@@ -68,6 +71,6 @@ export interface Explanation {
   readonly expressions: readonly ExpressionWhy[];
   /** Why `expressions` is empty although there may be Rego: `opa` is missing, or the policy is a bundle. */
   readonly unexplained?: 'opa' | 'bundle';
-  /** Smallest first, at most three of each size. Empty if no flip of up to three changes was found. */
+  /** Smallest first, at most three of each size. Empty for an allowed call. */
   readonly flips: readonly Flip[];
 }

@@ -1,7 +1,7 @@
 /**
- * Returns changes of facts that the user's Rego suggests: it tries the constants next to a fact as values of that fact.
+ * Returns changes of facts that the user's Rego suggests: a number or a length within a
+ * limit, a named host, another time.
  */
-import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { CallInput } from '../../port.ts';
 import {
   type Aliases,
@@ -12,19 +12,10 @@ import {
   type Term,
   termsIn,
 } from '../../rego/syntax-tree.ts';
-import {
-  type CallEdit,
-  withArgument,
-  withCommand,
-  withEffect,
-  withPath,
-  withPrincipal,
-  withUrl,
-} from './call-edits.ts';
+import { type CallEdit, withArgument, withPrincipal, withUrl } from './call-edits.ts';
 import type { CandidateChange } from './candidate-changes.ts';
 import { argumentAt } from './condition-groups.ts';
 
-const OTHER = 'example';
 const HOUR_MS = 3_600_000;
 const MOST_LETTERS = 100_000;
 
@@ -71,19 +62,22 @@ function factOf(term: Term, aliases: Aliases): string | undefined {
   return last?.type === 'string' && (last.value === 'path' || last.value === 'host') ? last.value : undefined;
 }
 
-/** Returns each constant with its neighbours, and a value that no rule names. */
+/** Returns smaller numbers, shorter texts and named hosts. Other constants would be copied from the rule. */
 function guesses(constants: readonly Constant[], fact: string, input: CallInput): readonly Constant[] {
+  if (fact === 'host') return constants.filter((one) => typeof one === 'string' && one.includes('.'));
+  if (fact === 'labels') return constants.filter((one) => input.labels.includes(String(one)));
+  if (fact.startsWith('principal.'))
+    return input.principal.owner === true ? constants.filter((one) => typeof one === 'string') : [];
   const before = fact.startsWith('effect.arguments.') ? argumentOf(fact, input) : undefined;
-  const near = constants.flatMap((one): readonly Constant[] => {
-    if (typeof one === 'boolean') return [one, !one];
-    if (typeof one === 'string') return [one, `${one}${OTHER}`, `${OTHER}${one}`];
+  return constants.flatMap((one): readonly Constant[] => {
+    if (typeof one !== 'number') return [];
+    if (typeof before === 'number') return [one, one - 1].filter((number) => number < before);
     return typeof before === 'string'
-      ? [one - 1, one + 1]
-          .filter((length) => length >= 0 && length < MOST_LETTERS)
-          .map((length) => before.padEnd(length, 'x').slice(0, length))
-      : [one, one - 1, one + 1];
+      ? [one, one - 1]
+          .filter((length) => length >= 0 && length < Math.min(before.length, MOST_LETTERS))
+          .map((length) => before.slice(0, length))
+      : [];
   });
-  return [...near, OTHER];
 }
 
 function change(fact: string, to: Constant, input: CallInput): CandidateChange | undefined {
@@ -107,31 +101,17 @@ function change(fact: string, to: Constant, input: CallInput): CandidateChange |
     case 'principal.origin':
       return make(fact, principal.origin, withPrincipal({ origin: text }));
     case 'principal.groups':
-      return make(fact, principal.groups, withPrincipal({ groups: toggle(principal.groups, text) }));
-    case 'effect.verb':
-      return ['read', 'write', 'destructive', 'execute'].includes(text)
-        ? make('verb', effect.verb, withEffect({ verb: text as Verb }))
-        : undefined;
-    case 'effect.server':
-      return make('server', effect.server, withEffect({ server: text }));
-    case 'effect.tool':
-      return make('tool', effect.tool, withEffect({ tool: text }));
-    case 'labels':
+      return make(fact, principal.groups, withPrincipal({ groups: [...principal.groups, text] }));
+    case 'labels': {
+      const kept = labels.filter((label) => label !== text);
       return {
-        ...make('labels', labels, (call) => ({ ...call, labels: toggle(call.labels, text) })),
-        to: toggle(labels, text),
-        text: labels.includes(text) ? `labels had no ${text}` : `labels had ${text}`,
+        ...make('labels', labels, (call) => ({ ...call, labels: kept })),
+        to: kept,
+        text: `labels had no ${text}`,
       };
-    case 'path':
-      return effect.paths.length === 0
-        ? undefined
-        : make('path', effect.paths[0]?.path, withPath(text, !text.startsWith('/')));
+    }
     case 'host':
       return effect.urls.length === 0 ? undefined : make('host', effect.urls[0]?.host, withUrl(`https://${text}/`));
-    case 'effect.command.text':
-      return effect.command === undefined
-        ? undefined
-        : make('command', effect.command.text, withCommand(text.split(/\s+/)));
     default:
       return undefined;
   }
@@ -148,10 +128,6 @@ function wording(name: string, from: unknown, to: Constant): string {
 
 function argumentOf(fact: string, input: CallInput): unknown {
   return argumentAt(input, fact.split('.').slice(2));
-}
-
-function toggle(values: readonly string[], value: string): readonly string[] {
-  return values.includes(value) ? values.filter((one) => one !== value) : [...values, value];
 }
 
 /** Returns every hour of a day, then the same hour on every other day of a week. */
