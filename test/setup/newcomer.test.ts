@@ -118,7 +118,7 @@ describe('afterwards' + verifies('FH-02'), () => {
   it('arguments and variables of each server are equal; secrets are in the vault', async () => {
     const { servers, state } = config();
     const argsOf = (name: string): readonly string[] => servers.get(name)?.args.slice(1) ?? ['none'];
-    expect(argsOf('files')).toEqual([newcomer.notes]);
+    expect(argsOf('files')).toEqual([newcomer.notes, path.join(newcomer.home, '.cursor')]);
     for (const name of ['memory', 'search', 'everything', 'thinking']) expect(argsOf(name)).toEqual([]);
     const written = (name: string) =>
       parse(readFileSync(path.join(configFolder(), 'servers', `${name}.yaml`), 'utf8')) as {
@@ -153,10 +153,13 @@ describe('afterwards' + verifies('FH-02'), () => {
     expect(first.text.replace(/\s+(?:\| )?/g, ' ')).toContain(
       `opens "${newcomer.notes}": an agent may read and write there, through this server only`,
     );
+    expect(first.text.replace(/\s+(?:\| )?/g, ' ')).toMatch(
+      /! no call may use "[^"]*\.cursor": it contains files that decide/,
+    );
     const file = path.join(newcomer.home, 'vscode.json');
     const read = (of: string) => inspect(file, 'files_read_file', [`path=${of}`]).catch(String);
     expect(JSON.stringify(await read(path.join(newcomer.notes, 'todo.txt')))).toContain('buy milk');
-    for (const closed of [path.join(newcomer.neighbour, 'diary.txt'), '/etc/hostname'])
+    for (const closed of [path.join(newcomer.neighbour, 'diary.txt'), newcomer.file('cursor'), '/etc/hostname'])
       expect(JSON.stringify(await read(closed))).toContain('folders-files');
     const viaWorkspace = await inspect(file, 'read', [`path=${path.join(newcomer.notes, 'todo.txt')}`]).catch(String);
     expect(JSON.stringify(viaWorkspace)).toContain('stay-inside');

@@ -41,7 +41,7 @@ export class Newcomer {
     const cursor = {
       mcpServers: {
         memory,
-        files: npx('@modelcontextprotocol/server-filesystem', this.notes),
+        files: npx('@modelcontextprotocol/server-filesystem', this.notes, path.join(this.home, '.cursor')),
         remote: { url, headers: { Authorization: `Bearer ${KEYS.bearer}` } },
       },
     };

@@ -70,8 +70,8 @@ export interface ExceptionChanges {
 }
 
 /**
- * Plans the exceptions. `text`: what tollgate.yaml will be. Rules that deny everything outside the workspace leave these
- * servers out; a rule in another form, or in Rego, stays as it is and still denies.
+ * Plans the exceptions. `text`: what tollgate.yaml will be. Rules that deny everything outside the workspace leave
+ * these servers out; a rule in another form, or in Rego, stays as it is and still denies.
  */
 export function planExceptions(
   servers: readonly ReviewedServer[],

@@ -143,7 +143,8 @@ export function serverScreen({ reviewed, shown, folders, at, of }: ServerScreen,
 
 function folderRow({ folder, access, refused }: OutsideFolder): string {
   if (refused !== undefined) return `  ! no call may use ${quoted(folder)}: ${refused}`;
-  return `  opens    ${quoted(folder)}: an agent may read ${access === 'write' ? 'and write ' : ''}there, through this server only`;
+  const use = access === 'write' ? 'read and write' : 'read';
+  return `  opens    ${quoted(folder)}: an agent may ${use} there, through this server only`;
 }
 
 function isRemark(line: string): boolean {
