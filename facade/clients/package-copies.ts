@@ -29,6 +29,8 @@ export interface PinWorld extends InstallWorld {
   readonly into: string;
 }
 
+/** How the fault of a package begins that could not be looked up; the next run tries again. */
+export const UNPINNED = 'its package cannot be pinned: ';
 /** How many packages are looked up or installed at the same time. */
 const AT_ONCE = 4;
 /** Options of mcp-remote without a meaning here. The value is the number of words that follow. */
@@ -73,6 +75,27 @@ export function installCopies(
   });
 }
 
+/**
+ * As `installCopies`, but a package that cannot be installed does not stop the others. Returns why, by the name of the
+ * copy. Throws CANCELLED after the running ones have ended.
+ */
+export async function installEach(
+  copies: readonly { readonly name: string; readonly pinned: PinnedPackage }[],
+  state: string,
+  world: InstallWorld,
+): Promise<ReadonlyMap<string, string>> {
+  const failed = new Map<string, string>();
+  await eachAtOnce(copies, async (copy) => {
+    try {
+      await installCopies([copy], state, world);
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError) || thrown.code === 'CANCELLED') throw thrown;
+      failed.set(copy.name, `${thrown.message} ${thrown.next}`);
+    }
+  });
+  return failed;
+}
+
 /** Runs `work` for every item, four at a time. Stops at the first error, and throws it after the others have ended. */
 async function eachAtOnce<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const left = [...items];
@@ -105,7 +128,7 @@ async function startOf(
     return { entry: own, pinned, mounts, unkept };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code === 'CANCELLED') throw thrown;
-    return { fault: `its package cannot be pinned: ${thrown.message} ${thrown.next}` };
+    return { fault: `${UNPINNED}${thrown.message} ${thrown.next}` };
   }
 }
 

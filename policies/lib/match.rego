@@ -33,6 +33,11 @@ text(forms, value) if {
 # call may have.
 meets_target(condition, target) if condition.servers[target.server]
 
+meets_target(condition, target) if {
+	condition.exceptServers
+	not condition.exceptServers[target.server]
+}
+
 meets_target(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
 
 meets_target(condition, target) if {

@@ -85,6 +85,7 @@ function findNames({ rule: { when }, at }: LocatedRule, known: ConfiguredNames):
   const ofTools = (when.tools ?? []).map((tool) => (/^[^.*]*(?=\.)/.exec(tool) ?? [])[0]);
   return [
     ...missing('servers', { at, noun: 'server', names: when.servers, known: servers }),
+    ...missing('exceptServers', { at, noun: 'server', names: when.exceptServers, known: servers }),
     ...missing('tools', { at, noun: 'server', names: ofTools, known: servers }),
     ...missing('profiles', { at, noun: 'profile', names: when.profiles, known: known.profiles.keys() }),
     ...missing('labels', { at, noun: 'label', names: when.labels, known: known.labels }),

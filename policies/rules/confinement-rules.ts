@@ -200,12 +200,21 @@ function globsOf(whens: readonly When[], placing: { readonly workspace: string; 
 }
 
 /** A rule on single tools concerns those tools only. A rule on every way to a file names verbs, or no tools. */
-function concerns({ servers, trust, tools }: When, server: string, trusts: ConfinementContext['trusts']): boolean {
+function concerns(
+  { servers, exceptServers, trust, tools }: When,
+  server: string,
+  trusts: ConfinementContext['trusts'],
+): boolean {
   const own = server === WORKSPACE_SERVER ? 'internal' : (trusts.get(server) ?? 'external');
   const whole = [`${server}.*`, ...(server === WORKSPACE_SERVER ? ['workspace.bash'] : [])];
   const isWhole = (tool: string): boolean =>
     tool.includes('*') ? whole.some((one) => patternCovers(tool, one)) : whole.includes(tool);
-  return (servers?.includes(server) ?? true) && (trust?.includes(own) ?? true) && (tools?.some(isWhole) ?? true);
+  return (
+    (servers?.includes(server) ?? true) &&
+    exceptServers?.includes(server) !== true &&
+    (trust?.includes(own) ?? true) &&
+    (tools?.some(isWhole) ?? true)
+  );
 }
 
 /** A program must not see what it may not read. A rule on `execute` also closes what the commands read. */

@@ -31,6 +31,7 @@ export interface When {
   readonly kind?: EffectKind | readonly EffectKind[];
   readonly tools?: readonly string[];
   readonly servers?: readonly string[];
+  readonly exceptServers?: readonly string[];
   readonly trust?: readonly Trust[];
   readonly verbs?: readonly Verb[];
   readonly roles?: readonly string[];
@@ -119,6 +120,8 @@ const SUBJECTS = [
 export function compileWhen(when: When, context: RuleContext): RuleConditions {
   const strict = context.outcome !== 'allow';
   const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
+  if (when.exceptServers !== undefined && !strict)
+    context.refuse(['exceptServers'], 'a rule that allows must name what it allows; write `servers` instead');
   return {
     principal: compilePrincipal(when),
     target: compileTarget({ ...when, ...kindAsked(when) }, context.refuse),
@@ -141,12 +144,20 @@ function compilePrincipal(when: When): readonly RuleCondition[] {
 
 /** Compiles the conditions on kind, server, tool and verb. Budgets use them too. */
 export function compileTarget(
-  { kind, tools, servers, trust, verbs }: Pick<When, 'kind' | 'tools' | 'servers' | 'trust' | 'verbs'>,
+  {
+    kind,
+    tools,
+    servers,
+    exceptServers,
+    trust,
+    verbs,
+  }: Pick<When, 'kind' | 'tools' | 'servers' | 'exceptServers' | 'trust' | 'verbs'>,
   refuse: Refuse,
 ): readonly RuleCondition[] {
   return [
     ...(kind === undefined ? [] : [{ kinds: setOf(oneOrMore(kind)) }]),
     ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
+    ...(exceptServers === undefined ? [] : [{ exceptServers: setOf(exceptServers) }]),
     ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
     ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
     ...(tools === undefined ? [] : [compileTools(tools, refuse)]),

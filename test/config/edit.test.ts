@@ -48,6 +48,15 @@ describe('addTo', () => {
     expect(addTo(text, [server])).toBe(wanted);
   });
 
+  it('adds items within an item of a list, and nothing within a missing one', () => {
+    const text = 'rules:\n  - id: a\n    when: {x: false} # c\n  - id: b\n    when:\n      not: [k]\n';
+    const at = (index: string): Addition => ({ path: ['rules', index, 'when', 'not'], items: ['s'] });
+    expect(addTo(text, [at('0'), at('1')])).toBe(
+      'rules:\n  - id: a\n    when: {x: false, "not": ["s"]} # c\n  - id: b\n    when:\n      not: [k, "s"]\n',
+    );
+    expect(() => addTo(text, [at('2')])).toThrow(/Tollgate cannot change/);
+  });
+
   it.each([
     [
       'to a list in a block',

@@ -82,6 +82,13 @@ export const FIELDS: readonly FieldCase[] = [
 
   { name: 'servers', when: { servers: ['mail'] }, fires: [{ server: 'mail' }], rests: [{}] },
   {
+    name: 'exceptServers',
+    when: { exceptServers: ['mail'], verbs: ['read'] },
+    fires: [{}],
+    rests: [{ server: 'mail' }, { verb: 'write' }],
+    outcomes: ['deny', 'ask'],
+  },
+  {
     name: 'verbs',
     when: { verbs: ['write', 'execute'] },
     fires: [{ verb: 'write' }, { verb: 'execute' }],

@@ -118,6 +118,7 @@ describe('every field of a rule', () => {
     const known = [
       'tools',
       'servers',
+      'exceptServers',
       'verbs',
       'trust',
       'roles',

@@ -28,6 +28,7 @@ const ANSWERS: readonly AnsweredQuestion[] = [
   ['Do this?', 'y'],
   ...Array.from({ length: 6 }, (): AnsweredQuestion => [SERVER_QUESTION, 'y']),
   ['Write these files?', 'y'],
+  ['Make one harmless read call', 'y'],
 ];
 
 let remote: ChildProcess;
@@ -72,7 +73,7 @@ describe('setup at a terminal' + verifies('FH-01'), () => {
     expect(first.text).toContain('6 servers approved.');
     expect(first.text.split('\n').filter((row) => [...row].length > 100 && !/^ {2}\S+node /.test(row))).toEqual([]);
     for (const key of Object.values(KEYS)) expect(first.text).not.toContain(key);
-    // One key for the plan, one for each server, one for the files.
+    // One key for the plan, one for each server, one for the files, one for the calls.
     expect(ANSWERS.map(([, keys]) => keys).join('').length).toBeLessThanOrEqual(12);
   });
 
@@ -91,6 +92,17 @@ describe('setup at a terminal' + verifies('FH-01'), () => {
   });
 });
 
+describe('a test call of each server' + verifies('FH-08'), () => {
+  it('is asked about once, shows a row for each, and is recorded as a call by hand', async () => {
+    const said = first.text.slice(first.text.indexOf('Make one harmless read call'));
+    expect(said).toMatch(/^Make one harmless read call of each of \d servers\?/);
+    expect(said).toMatch(/memory +memory_read_graph +allow +\d+ ms +ok/);
+    expect(said).toMatch(/search +none that only reads/);
+    const { text } = await newcomer.run(['audit', 'export', '--config', path.join(configFolder(), 'tollgate.yaml')]);
+    expect(text).toMatch(/"tool":"memory_read_graph".*"by":"[^"]+"|"by":"[^"]+".*memory/);
+  });
+});
+
 describe('afterwards' + verifies('FH-02'), () => {
   it('every client starts only Tollgate, and every former entry is accounted for', async () => {
     expect(first.text).toContain('Nothing bypasses Tollgate: every former entry is accounted for.');
@@ -106,7 +118,7 @@ describe('afterwards' + verifies('FH-02'), () => {
   it('arguments and variables of each server are equal; secrets are in the vault', async () => {
     const { servers, state } = config();
     const argsOf = (name: string): readonly string[] => servers.get(name)?.args.slice(1) ?? ['none'];
-    expect(argsOf('files')).toEqual([newcomer.notes]);
+    expect(argsOf('files')).toEqual([newcomer.notes, path.join(newcomer.home, '.cursor')]);
     for (const name of ['memory', 'search', 'everything', 'thinking']) expect(argsOf(name)).toEqual([]);
     const written = (name: string) =>
       parse(readFileSync(path.join(configFolder(), 'servers', `${name}.yaml`), 'utf8')) as {
@@ -137,6 +149,22 @@ describe('afterwards' + verifies('FH-02'), () => {
     expect(JSON.stringify(result)).toContain('entities');
   });
 
+  it('its server of files reads the folder that it keeps, and no other' + verifies('FH-07'), async () => {
+    expect(first.text.replace(/\s+(?:\| )?/g, ' ')).toContain(
+      `opens "${newcomer.notes}": an agent may read and write there, through this server only`,
+    );
+    expect(first.text.replace(/\s+(?:\| )?/g, ' ')).toMatch(
+      /! no call may use "[^"]*\.cursor": it contains files that decide/,
+    );
+    const file = path.join(newcomer.home, 'vscode.json');
+    const read = (of: string) => inspect(file, 'files_read_file', [`path=${of}`]).catch(String);
+    expect(JSON.stringify(await read(path.join(newcomer.notes, 'todo.txt')))).toContain('buy milk');
+    for (const closed of [path.join(newcomer.neighbour, 'diary.txt'), newcomer.file('cursor'), '/etc/hostname'])
+      expect(JSON.stringify(await read(closed))).toContain('folders-files');
+    const viaWorkspace = await inspect(file, 'read', [`path=${path.join(newcomer.notes, 'todo.txt')}`]).catch(String);
+    expect(JSON.stringify(viaWorkspace)).toContain('stay-inside');
+  });
+
   it('a second run finds nothing to do', async () => {
     const again = await newcomer.run(['setup']);
     expect([again.code, again.text]).toEqual([0, expect.stringContaining('Nothing bypasses Tollgate') as string]);
@@ -153,12 +181,13 @@ describe('undo' + verifies('FH-05'), () => {
     expect(code, text).toBe(0);
     expect(newcomer.read('vscode')).toBe(newcomer.before.vscode.replace('// mine', '// mine, too'));
     expect(newcomer.read('claude-desktop')).toBe(newcomer.before['claude-desktop']);
+    expect(readFileSync(path.join(configFolder(), 'policies', 'rules.yaml'), 'utf8')).not.toContain('exceptServers');
     expect([...config().servers.keys()].filter((name) => name !== 'workspace' && name !== 'tollgate')).toEqual([]);
   });
 });
 
 /** Calls a tool with the CLI of the Inspector, which starts the program of a client's entry as the client does. */
-function inspect(file: string, tool: string): Promise<unknown> {
+function inspect(file: string, tool: string, given: readonly string[] = []): Promise<unknown> {
   const args = [
     INSPECTOR,
     '--cli',
@@ -170,6 +199,7 @@ function inspect(file: string, tool: string): Promise<unknown> {
     'tools/call',
     '--tool-name',
     tool,
+    ...given.flatMap((pair) => ['--tool-arg', pair]),
   ];
   const child = spawn(NODE_22, args, { env: newcomer.env, cwd: newcomer.project, stdio: ['ignore', 'pipe', 'pipe'] });
   let [out, err] = ['', ''];

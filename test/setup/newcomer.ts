@@ -20,12 +20,17 @@ export class Newcomer {
   readonly home = realpathSync(mkdtempSync(path.join(tmpdir(), 'tgn-')));
   readonly project = path.join(this.home, 'shop');
   readonly notes = path.join(this.home, 'notes');
+  /** No client gave it to a server. */
+  readonly neighbour = path.join(this.home, 'notes-2025');
   readonly before: Readonly<Record<keyof typeof FILES, string>>;
   readonly env: Readonly<Record<string, string>>;
 
   constructor(url: string) {
     mkdirSync(this.project);
     mkdirSync(this.notes);
+    mkdirSync(this.neighbour);
+    writeFileSync(path.join(this.notes, 'todo.txt'), 'buy milk\n');
+    writeFileSync(path.join(this.neighbour, 'diary.txt'), 'private\n');
     // As root, the sandbox needs a folder of another user.
     if (process.getuid?.() === 0) for (const folder of [this.project, this.notes]) chownSync(folder, 65_534, 65_534);
     const npx = (name: string, ...args: string[]) => ({ command: 'npx', args: ['-y', name, ...args] });
@@ -36,7 +41,7 @@ export class Newcomer {
     const cursor = {
       mcpServers: {
         memory,
-        files: npx('@modelcontextprotocol/server-filesystem', this.notes),
+        files: npx('@modelcontextprotocol/server-filesystem', this.notes, path.join(this.home, '.cursor')),
         remote: { url, headers: { Authorization: `Bearer ${KEYS.bearer}` } },
       },
     };

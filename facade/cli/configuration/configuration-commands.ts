@@ -16,6 +16,7 @@ export const SETUP: CommandDefinition = {
   options: [
     new Option('--dry-run', 'show the plan'),
     new Option('--yes-to <hash...>', 'agree to the plan and to servers by the hashes that were shown'),
+    new Option('--test', 'make one harmless read call of each server, without a question'),
     new Option('--undo [client]', 'restore the files of one client, or of all and remove what setup connected'),
   ],
   examples: `Examples:

@@ -8,7 +8,7 @@ import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
-import type { Reply } from '../../serve/facade-port.ts';
+import type { Operator, Reply } from '../../serve/facade-port.ts';
 import { readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { MAX_COLUMNS, printable } from '../print.ts';
@@ -59,17 +59,18 @@ export async function offerTrial(
 }
 
 /**
- * Returns a call of a tool that only reads, that the policy always allows, and whose required arguments have a default
- * or a list of values in the schema. A tool without required arguments comes first.
+ * Returns a call of a tool that only reads, that has one of these verdicts in the list, and whose required arguments
+ * have a default or a list of values in the schema. A tool without required arguments comes first.
  */
 export function chooseTrial(
   listed: readonly Pick<ExposedTool, 'name' | 'text' | 'entry' | 'server' | 'decision'>[],
   server: string,
+  verdicts: readonly string[] = ['always'],
 ): TrialCall | undefined {
   const calls = listed
     .filter(
       ({ entry, server: { name }, decision }) =>
-        name === server && entry?.semantics.verb === 'read' && decision?.verdict === 'always',
+        name === server && entry?.semantics.verb === 'read' && verdicts.includes(decision?.verdict ?? 'never'),
     )
     .flatMap(({ name, text }) => {
       const args = argumentsFor((JSON.parse(text) as { readonly inputSchema?: unknown }).inputSchema);
@@ -115,23 +116,37 @@ async function makeCall(
   { principal, call }: { readonly principal: Principal; readonly call: TrialCall },
   io: Io,
 ): Promise<Trial> {
-  const session = gateway.openSession(principal, 'stdio');
+  const { ok, text } = await performTrial(gateway, { principal, call });
+  const all = text.split('\n').filter((line) => line.trim() !== '');
+  const lines = all.slice(0, SHOWN).map((line) => printable(line.slice(0, MAX_COLUMNS - 4)));
+  const end = all.length > SHOWN ? [`(${all.length - SHOWN} more lines)`] : [];
+  io.stderr(`${callText(call)} ${ok ? 'answered' : 'failed'}:\n`);
+  io.stderr([...lines, ...end].map((line) => `    ${line}\n`).join(''));
+  return { code: ok ? EXIT.ok : EXIT.toolError, data: { tool: call.name, arguments: call.args, ok, lines } };
+}
+
+/** What a trial call got. */
+export interface TrialReply {
+  readonly ok: boolean;
+  readonly text: string;
+}
+
+/** Makes one call in a session of its own. `by`: the owner who makes it by hand; its records name both. */
+export async function performTrial(
+  gateway: AssembledFacade['gateway'],
+  { principal, call, by }: { readonly principal: Principal; readonly call: TrialCall; readonly by?: Operator },
+): Promise<TrialReply> {
+  const session = gateway.openSession(principal, 'stdio', by === undefined ? {} : { operator: by });
   try {
     const signal = AbortSignal.any([session.closed as AbortSignal, AbortSignal.timeout(TRIAL_MS)]);
     const args = parseJsonDoc(JSON.stringify(call.args));
-    const { ok, text } = read(await gateway.perform(session, { name: call.name, args, signal }));
-    const all = text.split('\n').filter((line) => line.trim() !== '');
-    const lines = all.slice(0, SHOWN).map((line) => printable(line.slice(0, MAX_COLUMNS - 4)));
-    const end = all.length > SHOWN ? [`(${all.length - SHOWN} more lines)`] : [];
-    io.stderr(`${callText(call)} ${ok ? 'answered' : 'failed'}:\n`);
-    io.stderr([...lines, ...end].map((line) => `    ${line}\n`).join(''));
-    return { code: ok ? EXIT.ok : EXIT.toolError, data: { tool: call.name, arguments: call.args, ok, lines } };
+    return read(await gateway.perform(session, { name: call.name, args, signal }));
   } finally {
     await gateway.closeSession(session);
   }
 }
 
-function read(reply: Reply): { readonly ok: boolean; readonly text: string } {
+function read(reply: Reply): TrialReply {
   if (reply.kind === 'error') return { ok: false, text: reply.error.message };
   const { content = [], isError = false } = JSON.parse(joinText(reply.text)) as ToolResult;
   return { ok: !isError, text: content.map((item) => item.text ?? `[${item.type}]`).join('\n') };

@@ -3,6 +3,7 @@ import type { CallDecision, Principal } from '../../../policies/port.ts';
 import { openSession } from '../../call/identify.ts';
 import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
 import { bindArguments } from '../../call/validate.ts';
+import type { ExposedTool } from '../../exposure/exposed-tool.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -32,35 +33,14 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
     // server from a missing tool.
     await deps.nameTables.tableFor(principal);
     const { exposed } = await resolveTool(assembled, principal, options.tool);
-    const bound = bindArguments(argumentsFor(written, exposed, 'try'), exposed.args);
-    const target = await lowerCall(exposed, bound, {
-      files: deps.files,
-      spills: deps.spills,
-      owner: { principal: principal.id, run: 'try' },
-      labels: [],
-    });
-    target.pathHandles.close();
-    const session = openSession(principal, 'stdio');
-    const { budgets } = deps.preconditions.judge({
-      caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() },
-      effect: target.effect,
-      args: target.args,
-    });
-    const decision = await deps.policy().call({
-      principal,
-      run: 'try',
-      effect: target.effect,
-      argsText: target.argsText,
-      labels: [],
-      time: new Date(deps.now()).toISOString(),
-    });
-    const { outcome, reasons, shadow } = decision;
-    const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };
+    const args = argumentsFor(written, exposed, 'try');
+    const { bound, target, decision } = await decideOnly(assembled, { principal, exposed, args });
+    const { outcome, reasons, shadow, obligations } = decision;
     const data =
       options.json === true
         ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
         : readable({
-            decision: { ...decision, obligations },
+            decision,
             target,
             notes: bound.notes,
             explain: options.explain === true,
@@ -71,6 +51,41 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
       code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused,
     };
   });
+}
+
+/** A call that is decided and not made. `args`: as `argumentsFor` returns them. */
+export interface DecidedCall {
+  readonly principal: Principal;
+  readonly exposed: ExposedTool;
+  readonly args: Parameters<typeof bindArguments>[0];
+}
+
+/** Decides a call in a run of its own. Throws what the stages before the policy throw. */
+export async function decideOnly({ deps }: AssembledFacade, { principal, exposed, args }: DecidedCall) {
+  const bound = bindArguments(args, exposed.args);
+  const target = await lowerCall(exposed, bound, {
+    files: deps.files,
+    spills: deps.spills,
+    owner: { principal: principal.id, run: 'try' },
+    labels: [],
+  });
+  target.pathHandles.close();
+  const session = openSession(principal, 'stdio');
+  const { budgets } = deps.preconditions.judge({
+    caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() },
+    effect: target.effect,
+    args: target.args,
+  });
+  const decision = await deps.policy().call({
+    principal,
+    run: 'try',
+    effect: target.effect,
+    argsText: target.argsText,
+    labels: [],
+    time: new Date(deps.now()).toISOString(),
+  });
+  const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };
+  return { bound, target, decision: { ...decision, obligations } };
 }
 
 interface TryResult {

@@ -32,14 +32,26 @@ export interface Bypass {
 
 /**
  * Plans the changes of the files whose servers Tollgate fronts. The files are read again, and only entries that are
- * still as they were leave them. Throws USAGE for a file that a program cannot change.
+ * still as they were leave them. A file that a program cannot change is left out, with the reason.
  */
 export function planReplacements(
   fronted: readonly FormerEntry[],
   { roots, targetOf }: { readonly roots: ClientRoots; readonly targetOf: (client: ClientFormat) => EntryTarget },
-): readonly ClientReplacement[] {
+): { readonly replacements: readonly ClientReplacement[]; readonly unwritten: readonly string[] } {
   const files = [...new Set(fronted.map(({ found }) => found.file))];
-  return files.flatMap((file): readonly ClientReplacement[] => {
+  const unwritten: string[] = [];
+  const replacements = files.flatMap((file) => {
+    try {
+      return replacementIn(file);
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError) || thrown.code !== 'USAGE') throw thrown;
+      unwritten.push(`${thrown.message} ${thrown.next}`);
+      return [];
+    }
+  });
+  return { replacements, unwritten };
+
+  function replacementIn(file: string): readonly ClientReplacement[] {
     const before = readTarget(file);
     const here = fronted.filter(({ found }) => found.file === file);
     const client = here[0]?.found.client;
@@ -57,7 +69,7 @@ export function planReplacements(
         servers: leaving.map(({ server }) => server),
       },
     ];
-  });
+  }
 }
 
 /** Reads every client's file again. Returns what became of each former entry, and what bypasses Tollgate. */

@@ -9,7 +9,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { rootsAt, shownPath } from '../../clients/client-places.ts';
 import { findFiles } from '../../clients/found-client-files.ts';
 import { pinRequest } from '../../clients/import-plan.ts';
-import type { PinWorld } from '../../clients/package-copies.ts';
+import { type PinWorld, UNPINNED } from '../../clients/package-copies.ts';
 import type { InstallWorld } from '../../packages/installer.ts';
 import { withArchives } from '../../packages/package-source.ts';
 import { readConfig } from '../command-facade.ts';
@@ -31,7 +31,7 @@ import { decideServers } from './setup-decisions.ts';
 import { finishSetup } from './setup-finish.ts';
 import { planSetup, readEntries, type SetupEntries, type SetupPlan } from './setup-plan.ts';
 import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun, setupCommand } from './setup-run.ts';
-import { connectServers, describeReads, reviewServers } from './setup-servers.ts';
+import { connectServers, describeReads, type FailedServer, reviewServers } from './setup-servers.ts';
 import { undoSetup } from './setup-undo.ts';
 import { planScreen, setupData } from './setup-view.ts';
 
@@ -71,19 +71,31 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
   if (options.json !== true) io.stdout(planScreen(plan, { file, isNew, io }));
   if (options.dryRun === true) return EXIT.ok;
   if (isNew && plan.servers.length === 0) {
-    if (options.json !== true) io.stderr('There is nothing to set up, and nothing was written.\n');
-    return EXIT.ok;
+    const isUnpinned = plan.stays.some(({ why }) => why.startsWith(UNPINNED));
+    if (options.json !== true)
+      io.stderr(
+        isUnpinned
+          ? `No server can be set up now, and nothing was written. To continue:\n  ${setupCommand(run, [])}\n`
+          : 'There is nothing to set up, and nothing was written.\n',
+      );
+    return isUnpinned ? EXIT.server : EXIT.ok;
   }
+  const failed: FailedServer[] = [];
   if (plan.servers.length > 0) {
     if (!(await agreesToPlan(run, plan))) return EXIT.approval;
     if (isNew) await writeFirst(place, { config: place.file, clients: false }, quiet(io));
     const asked = await askWanted(run, plan);
-    await accepted(run, () => connectServers(plan.servers, run, { install, asked }));
+    failed.push(...(await accepted(run, () => connectServers(plan.servers, run, { install, asked }))));
   }
-  const reviewed = await reviewServers(plan.servers, run);
+  const connected = plan.servers.filter((setup) => !failed.some((one) => one.setup === setup));
+  const reviewed = await reviewServers(connected, run);
   const described = await accepted(run, () => describeReads(reviewed, run));
-  const results = described.length === 0 ? reviewed : await reviewServers(plan.servers, run);
-  const decided = await decideServers(results, run);
+  const again = await reviewServers(
+    connected.filter(({ name }) => described.includes(name)),
+    run,
+  );
+  const results = reviewed.map((one) => again.find(({ setup }) => setup === one.setup) ?? one);
+  const decided = await decideServers([...failed, ...results], run);
   return finishSetup({ plan, all: planned.entries.all, decided }, run);
 }
 

@@ -1,10 +1,12 @@
 /** Shows one screen for each server, and approves it if its owner agrees at the terminal or by its hash. */
 import { proposeExposures, type ServerOffer } from '../../exposure/exposure-proposal.ts';
+import { readConfig } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
 import { withdraw } from '../connect/connect-consent.ts';
 import { plural, printable } from '../print.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
 import { askKey } from '../terminal-prompt.ts';
+import { outsideFolders } from './folder-exceptions.ts';
 import { mayAsk, quiet, type SetupRun, setupCommand } from './setup-run.ts';
 import type { FailedServer, ReviewedServer } from './setup-servers.ts';
 import { fullScreens, reviewHash, serverScreen } from './setup-view.ts';
@@ -28,17 +30,23 @@ export async function decideServers(
   const failed = results.filter((one): one is FailedServer => 'why' in one);
   const reviewed = results.filter((one): one is ReviewedServer => !('why' in one));
   const proposed = proposeExposures(reviewed.map(offerOf)).expose;
+  const places = { config: readConfig(run.options, run.io), home: run.io.home };
   const sorted = new Map<ReviewedServer, 'approved' | 'declined' | 'open'>();
   for (const [index, one] of reviewed.entries()) {
     const shown = toolsOf(proposed, one.setup.name);
     sorted.set(
       one,
-      one.isApproved ? 'approved' : await decide({ reviewed: one, shown, at: index + 1, of: reviewed.length }, run),
+      one.isApproved
+        ? 'approved'
+        : await decide(
+            { reviewed: one, shown, folders: outsideFolders(one, places), at: index + 1, of: reviewed.length },
+            run,
+          ),
     );
   }
   const of = (state: string): readonly ReviewedServer[] => reviewed.filter((one) => sorted.get(one) === state);
   for (const { setup, why } of failed)
-    if (run.options.json !== true) run.io.stderr(`${printable(`${setup.name} did not list its tools: ${why}`)}\n`);
+    if (run.options.json !== true) run.io.stderr(`${printable(`${setup.name} was not set up: ${why}`)}\n`);
   const names = new Set(of('approved').map(({ setup }) => setup.name));
   return {
     approved: of('approved'),
@@ -99,7 +107,7 @@ export function decidedText({ approved, declined, open, failed }: SetupDecisions
     `${plural(approved.length, 'server')} approved`,
     ...(declined.length === 0 ? [] : [`${declined.length} declined`]),
     ...(open.length === 0 ? [] : [`${open.length} to decide`]),
-    ...(failed.length === 0 ? [] : [`${failed.length} without a list of tools`]),
+    ...(failed.length === 0 ? [] : [`${failed.length} not set up`]),
   ];
   return `${parts.join(', ')}.\n`;
 }

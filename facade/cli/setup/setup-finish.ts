@@ -1,22 +1,26 @@
 /** The end of a setup: shows the approved servers to agents, replaces the clients' entries, and proves the result. */
 import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
 import type { ClientFormat } from '../../clients/client-formats.ts';
 import { rootsAt } from '../../clients/client-places.ts';
+import { UNPINNED } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
 import { addTo } from '../../config/reading/config-edit.ts';
 import { applyConfirmed } from '../client-files/client-files.ts';
 import { entryTargetOf } from '../client-files/export-command.ts';
 import { askFacade, readConfig, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
-import { plural } from '../print.ts';
+import { plural, printable } from '../print.ts';
 import { askKey } from '../terminal-prompt.ts';
+import { planExceptions } from './folder-exceptions.ts';
 import type { FormerEntry } from './former-entries.ts';
 import { type ClientReplacement, planReplacements, proveReplacement } from './setup-clients.ts';
 import { codeOf, decidedText, nextCommand, type SetupDecisions } from './setup-decisions.ts';
 import type { SetupPlan } from './setup-plan.ts';
 import { accepted, mayAsk, type SetupRun, setupCommand } from './setup-run.ts';
 import type { ReviewedServer } from './setup-servers.ts';
+import { trialsText, tryServers } from './setup-trials.ts';
 import { bypassText, replacementText } from './setup-view.ts';
 
 /** The rules of the servers that setup adds, next to the rules of the owner. */
@@ -41,11 +45,15 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
   const fronted = decided.approved.flatMap(({ setup }) => setup.from);
   const roots = rootsAt(readConfig(options, io).workspace, io);
   const targetOf = (client: ClientFormat) => entryTargetOf(options, { client, config: readConfig(options, io), io });
-  const replacements = planReplacements(fronted, { roots, targetOf });
-  const isReplaced = await replace(replacements, run);
+  const { replacements, unwritten } = planReplacements(fronted, { roots, targetOf });
+  const written = await replace(replacements, run);
+  for (const sentence of [...unwritten, ...written.unwritten])
+    if (options.json !== true) io.stderr(`Not changed: ${printable(sentence)}\n`);
+  const isReplaced = written.isAgreed && unwritten.length + written.unwritten.length === 0;
   const { accounts, bypasses } = proveReplacement(end.all, { roots, fronted, whyOf: whyOf(end, isReplaced) });
   const isOpen = decided.open.length > 0 || !isReplaced;
   const seen = await seenBy(end, run);
+  const isDone = replacements.length > 0 && isReplaced;
   const undo = setupCommand({ ...run, given: undoConfig(run) }, ['--undo']);
   Object.assign(data, {
     approved: decided.approved.map(({ setup }) => setup.name),
@@ -53,6 +61,7 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
     open: decided.open.map(({ setup, start, tools }) => ({ name: setup.name, start: start.hash, tools: tools.hash })),
     failed: decided.failed.map(({ setup, why }) => ({ name: setup.name, why })),
     replaced: isReplaced,
+    unwritten: [...unwritten, ...written.unwritten],
     accounts: accounts.map(({ former, state }) => ({
       file: former.found.shown,
       name: former.entry.original,
@@ -66,11 +75,46 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
   });
   if (options.json !== true) {
     io.stdout(decidedText(decided) + bypassText(bypasses, io) + seenText(seen));
-    if (isOpen) io.stderr(`Still to agree to:\n  ${nextCommand(decided, run)}\n`);
-    if (replacements.length > 0 && isReplaced)
-      io.stderr(`Restart ${replacements.map(({ client }) => client.title).join(', ')}. To undo:\n  ${undo}\n`);
+    io.stderr(nextText(end, { isOpen, isDone, replacements, undo, run }));
   }
-  return isOpen ? EXIT.approval : codeOf(decided);
+  const names = decided.approved.map(({ setup }) => setup.name);
+  const trials = isDone || options.test === true ? await tryServers(names, run) : undefined;
+  if (trials !== undefined) Object.assign(data, { trials });
+  if (trials !== undefined && options.json !== true) io.stdout(trialsText(trials, io));
+  if (isOpen) return EXIT.approval;
+  const code = hasUnpinned(end) ? EXIT.server : codeOf(decided);
+  return code === EXIT.ok && trials?.some(({ ok }) => ok === false) === true ? EXIT.toolError : code;
+}
+
+/** The commands that continue, and the one that undoes. */
+function nextText(
+  end: SetupEnd,
+  {
+    isOpen,
+    isDone,
+    replacements,
+    undo,
+    run,
+  }: {
+    readonly isOpen: boolean;
+    readonly isDone: boolean;
+    readonly replacements: readonly ClientReplacement[];
+    readonly undo: string;
+    readonly run: SetupRun;
+  },
+): string {
+  const isUnset = end.decided.failed.length > 0 || hasUnpinned(end);
+  const clients = replacements.map(({ client }) => client.title).join(', ');
+  return [
+    isOpen ? `Still to agree to:\n  ${nextCommand(end.decided, run)}\n` : '',
+    isUnset ? `To try again what was not set up:\n  ${setupCommand(run, [])}\n` : '',
+    isDone ? `Restart ${clients}. To undo:\n  ${undo}\n` : '',
+  ].join('');
+}
+
+/** Whether a package could not be looked up, which a later run may be able to. */
+function hasUnpinned({ plan }: SetupEnd): boolean {
+  return plan.stays.some(({ why }) => why.startsWith(UNPINNED));
 }
 
 /** Undoing may be needed from another folder, so a configuration that is elsewhere is named. */
@@ -86,24 +130,25 @@ async function showApproved({ approved, shown }: SetupDecisions, { options, io }
   if (fresh.length === 0) return;
   const [file, rules] = [config.file, path.join(config.folder, RULES_FILE)];
   const [text = '', former] = [readTarget(file), readTarget(rules)];
-  const added = fresh.filter((name) => former?.includes(`id: read-${name},`) !== true).map(rulesOf);
   const tools = shown.filter((id) => fresh.some((name) => id.startsWith(`${name}.`)));
-  const changed = addTo(text, [
+  const reaching = addTo(text, [
     { path: ['policies'], items: [RULES_FILE] },
     { path: ['profiles', 'default', 'servers'], items: fresh },
     ...(tools.length === 0 ? [] : [{ path: ['expose', 'tools'], items: tools }]),
   ]);
+  const servers = approved.filter(({ setup }) => fresh.includes(setup.name));
+  const opened = planExceptions(servers, reaching, { config, home: io.home });
+  for (const sentence of opened.left) io.stderr(`${printable(sentence)}\n`);
+  const own = opened.changes.find((change) => change.file === rules)?.after ?? former ?? RULES_HEAD;
+  const isNew = (rule: string): boolean => {
+    const id = /id: [^,\n]+/.exec(rule)?.[0] ?? '';
+    return !own.includes(`${id},`) && !own.includes(`${id}\n`);
+  };
+  const after = own + [...fresh.map(rulesOf), ...opened.rules].filter(isNew).join('');
   const changes: readonly FileChange[] = [
-    { file, before: text, after: changed },
-    ...(added.length === 0
-      ? []
-      : [
-          {
-            file: rules,
-            after: (former ?? RULES_HEAD) + added.join(''),
-            ...(former !== undefined && { before: former }),
-          },
-        ]),
+    { file, before: text, after: opened.text },
+    ...opened.changes.filter((change) => change.file !== rules),
+    ...(after === former ? [] : [{ file: rules, after, ...(former !== undefined && { before: former }) }]),
   ];
   await applyConfirmed({ changer: 'setup', changes, of: { clients: [], servers: fresh } }, { config, io });
   readConfig(options, io);
@@ -116,21 +161,33 @@ function rulesOf(name: string): string {
   );
 }
 
-/** Writes the clients' files, each with a backup of its own. Returns false if a person did not agree. */
-async function replace(replacements: readonly ClientReplacement[], run: SetupRun): Promise<boolean> {
+/** What became of the clients' files. `unwritten`: why files could not be written; the others are. */
+interface Written {
+  readonly isAgreed: boolean;
+  readonly unwritten: readonly string[];
+}
+
+/** Writes the clients' files, each with a backup of its own, if a person agrees. */
+async function replace(replacements: readonly ClientReplacement[], run: SetupRun): Promise<Written> {
   const { options, io } = run;
-  if (replacements.length === 0) return true;
+  const unwritten: string[] = [];
+  if (replacements.length === 0) return { isAgreed: true, unwritten };
   if (options.json !== true) io.stdout(`\n${replacementText(replacements, io)}`);
-  if (mayAsk(run)) {
-    if ((await askKey(io, 'Write these files?', 'yn')) !== 'y') return false;
-  } else if (options.yesTo === undefined) return false;
+  const isAgreed = mayAsk(run) ? (await askKey(io, 'Write these files?', 'yn')) === 'y' : options.yesTo !== undefined;
+  if (!isAgreed) return { isAgreed, unwritten };
   const config: Config = readForOwner(options, io);
   for (const { client, change, servers } of replacements)
-    await applyConfirmed(
-      { changer: 'export', changes: [change], of: { clients: [client.id], servers } },
-      { config, io },
-    );
-  return true;
+    try {
+      await applyConfirmed(
+        { changer: 'export', changes: [change], of: { clients: [client.id], servers } },
+        { config, io },
+      );
+    } catch (thrown) {
+      // Another program has changed this file since the question. The others are written.
+      if (!(thrown instanceof TollgateError) || thrown.code !== 'USAGE') throw thrown;
+      unwritten.push(`${thrown.message} ${thrown.next}`);
+    }
+  return { isAgreed, unwritten };
 }
 
 /** Says why an entry can still be started without Tollgate. */
@@ -140,7 +197,7 @@ function whyOf({ plan, decided }: SetupEnd, isReplaced: boolean): Parameters<typ
     const failed = decided.failed.find(({ setup }) => setup.from.some(isIt));
     const stays = plan.stays.find(({ former }) => isIt(former));
     if (stays !== undefined) return stays.why;
-    if (failed !== undefined) return 'it did not list its tools';
+    if (failed !== undefined) return `it was not set up: ${failed.why}`;
     if (decided.declined.some(({ setup }) => setup.from.some(isIt))) return 'you declined it; remove it there too';
     if (decided.open.some(({ setup }) => setup.from.some(isIt))) return 'you have not decided about it yet';
     return isReplaced ? 'it is new since the plan; run setup again' : 'its file was not changed';

@@ -14,6 +14,8 @@ export interface SetupOptions extends CommonOptions {
   /** Hashes of what the owner agrees to: of the plan, then of servers. */
   readonly yesTo?: readonly string[];
   readonly dryRun?: true;
+  /** Makes one harmless call of each server without asking. */
+  readonly test?: true;
   /** True, or the id of one client. */
   readonly undo?: true | string;
 }

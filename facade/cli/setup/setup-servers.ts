@@ -1,6 +1,6 @@
 /** Installs and writes the servers of a setup, starts each once in an offline sandbox, and reviews what it lists. */
-import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
-import { installCopies } from '../../clients/package-copies.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { installEach } from '../../clients/package-copies.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
 import { claimedReads } from '../../exposure/exposure-proposal.ts';
@@ -28,39 +28,50 @@ export interface ReviewedServer {
   readonly isApproved: boolean;
 }
 
-/** A server that did not list its tools. */
+/** A server that could not be installed or written, or did not list its tools. */
 export interface FailedServer {
   readonly setup: SetupServer;
   readonly why: string;
 }
 
 /**
- * Installs the packages, stores the secrets and writes the server files. What an earlier run has done stays. `asked`:
- * secrets that a person has typed. Throws INSTALL_FAILED, VAULT_FAILED, CONFIG_INVALID, USAGE, CANCELLED.
+ * Installs the packages, stores the secrets and writes the server files. What an earlier run has done stays, and a
+ * server that fails does not stop the others. `asked`: secrets that a person has typed. Returns the failed ones. Throws
+ * VAULT_FAILED, CONFIG_INVALID, CANCELLED.
  */
 export async function connectServers(
   servers: readonly SetupServer[],
   { options, io }: SetupRun,
   { install, asked }: { readonly install: InstallWorld; readonly asked: ReadonlyMap<string, string> },
-): Promise<void> {
+): Promise<readonly FailedServer[]> {
   const config = readConfig(options, io);
   const packages = servers.flatMap(({ name, draft }) =>
     draft.package === undefined ? [] : [{ name, pinned: draft.package }],
   );
-  await installCopies(packages, config.state, install);
+  const failed = new Map(await installEach(packages, config.state, install));
   const { places } = await openConnectVault(config, io);
-  for (const { draft, secrets, wanted } of servers) {
+  for (const { draft, secrets, wanted } of servers.filter(({ name }) => !failed.has(name))) {
     const typed = wanted.flatMap((name) => (asked.has(name) ? [[name, asked.get(name) ?? ''] as const] : []));
     const values = new Map([...secrets.map(({ name, value }) => [name, value] as const), ...typed]);
-    await carryOut(draft, values, {
-      state: config.state,
-      folder: config.folder,
-      vault: places.vault,
-      install,
-      bySetup: true,
-      reload: () => void readConfig(options, io),
-    });
+    try {
+      await carryOut(draft, values, {
+        state: config.state,
+        folder: config.folder,
+        vault: places.vault,
+        install,
+        bySetup: true,
+        reload: () => void readConfig(options, io),
+      });
+    } catch (thrown) {
+      // The steps of this server are undone; those of the others stay.
+      if (!(thrown instanceof TollgateError) || thrown.code !== 'INSTALL_FAILED') throw thrown;
+      failed.set(draft.name, `${thrown.message} ${thrown.next}`);
+    }
   }
+  return servers.flatMap((setup) => {
+    const why = failed.get(setup.name);
+    return why === undefined ? [] : [{ setup, why }];
+  });
 }
 
 /** Starts each server once, and returns what it would run and lists. Throws IDENTITY, STATE_FAILED, AUDIT_FAILED. */
@@ -69,6 +80,7 @@ export async function reviewServers(
   { options, io, wiring }: SetupRun,
 ): Promise<readonly (ReviewedServer | FailedServer)[]> {
   const results: (ReviewedServer | FailedServer)[] = [];
+  if (servers.length === 0) return results;
   const quiet: Io = { ...io, stdout: () => undefined, stderr: () => undefined };
   await withOwnerContext(options, { io, wiring }, async (owner) => {
     for (const setup of servers) {

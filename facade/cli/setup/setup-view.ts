@@ -4,6 +4,7 @@ import type { Io } from '../command-io.ts';
 import { paint, plural, printable, table, wrapWords } from '../print.ts';
 import { quoted, startScreen, toolsScreen } from '../server-consent/consent-screens.ts';
 import { inRows, screenColumns } from '../terminal-rows.ts';
+import type { OutsideFolder } from './folder-exceptions.ts';
 import type { Bypass, ClientReplacement } from './setup-clients.ts';
 import type { SetupPlan, SetupServer } from './setup-plan.ts';
 import type { ReviewedServer } from './setup-servers.ts';
@@ -100,6 +101,8 @@ export interface ServerScreen {
   readonly reviewed: ReviewedServer;
   /** Names of tools. */
   readonly shown: readonly string[];
+  /** What it gets outside the workspace. */
+  readonly folders: readonly OutsideFolder[];
   readonly at: number;
   readonly of: number;
 }
@@ -108,7 +111,7 @@ export interface ServerScreen {
  * The screen of one server: what starts, what is remarkable about its tools, and which of them the agent sees. It fits
  * 40 rows; what does not fit is counted, and the full screens show it.
  */
-export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io): string {
+export function serverScreen({ reviewed, shown, folders, at, of }: ServerScreen, io: Io): string {
   const { setup, server, start, tools } = reviewed;
   const counts = new Map<string, number>();
   for (const { semantics } of tools.tools) counts.set(semantics.verb, (counts.get(semantics.verb) ?? 0) + 1);
@@ -118,6 +121,7 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
   const facts = factsOf(reviewed, startScreen(server, start).trimEnd().split('\n').slice(1));
   const last = [
     ...facts.filter(isRemark),
+    ...folders.map(folderRow),
     ...tools.tools.flatMap(({ tool, audit }) =>
       audit.quarantine === undefined
         ? []
@@ -135,6 +139,12 @@ export function serverScreen({ reviewed, shown, at, of }: ServerScreen, io: Io):
   const cut = rows.length <= room ? rows : [...rows.slice(0, room - 1), `  … ${rows.length - room + 1} more rows (d)`];
   const heading = `${at} of ${of}: ${setup.name}, from ${placesOf(setup.from)}`;
   return `\n${paint(io, 'bold', rowsOf(io, heading))}${cut.join('\n')}\n${end}\n`;
+}
+
+function folderRow({ folder, access, refused }: OutsideFolder): string {
+  if (refused !== undefined) return `  ! no call may use ${quoted(folder)}: ${refused}`;
+  const use = access === 'write' ? 'read and write' : 'read';
+  return `  opens    ${quoted(folder)}: an agent may ${use} there, through this server only`;
 }
 
 function isRemark(line: string): boolean {

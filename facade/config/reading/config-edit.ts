@@ -18,7 +18,8 @@ import {
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 
 /**
- * One addition: a key with its value to the map at `path`, or items to the list at `path`. Missing parents are made.
+ * One addition: a key with its value to the map at `path`, or items to the list at `path`. Missing parents are made. A
+ * number as text names an existing item of a list.
  */
 export type Addition =
   | { readonly path: readonly string[]; readonly key: string; readonly value: unknown }
@@ -58,7 +59,12 @@ function addToValue(root: Plain, addition: Addition): boolean | undefined {
   for (const [index, name] of addition.path.entries()) {
     const isList = 'items' in addition && index === last;
     const existing = Object.hasOwn(place, name) ? place[name] : undefined;
-    if (typeof existing !== 'object' ? existing !== undefined : existing !== null && Array.isArray(existing) !== isList)
+    const isListed = Array.isArray(existing) && Object.hasOwn(existing, addition.path[index + 1] ?? '');
+    if (
+      typeof existing !== 'object'
+        ? existing !== undefined
+        : existing !== null && Array.isArray(existing) !== isList && !isListed
+    )
       return undefined;
     if (isList) {
       const list = Array.isArray(existing) ? (existing as unknown[]) : [];
@@ -80,8 +86,13 @@ function insert(text: string, addition: Addition, eol: string): string | undefin
   let node: unknown = document.contents;
   let depth = 0;
   let pair: Pair<Node, Node | null> | undefined;
-  while (depth < addition.path.length && isMap(node)) {
+  while (depth < addition.path.length && (isMap(node) || isSeq(node))) {
     const name = addition.path[depth];
+    if (isSeq(node)) {
+      [pair, node] = [undefined, node.items[Number(name)]];
+      depth += 1;
+      continue;
+    }
     const found = (node as YAMLMap<Node, Node | null>).items.find(({ key }) => isScalar(key) && key.value === name);
     if (found === undefined) break;
     [pair, node] = [found, found.value];
