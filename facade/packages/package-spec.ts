@@ -27,7 +27,7 @@ const PYPI_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,100}[a-z0-9])?$/i;
 const PYPI_VERSION = /^[a-z0-9][a-z0-9.!+_-]{0,60}$/i;
 /** The registry and path, then a tag or a digest. */
 const IMAGE = /^[a-z0-9][\w.:/-]{0,200}(?:@sha256:[0-9a-f]{64})?$/i;
-const GIT_ADDRESS = /^(?:https|ssh|file):\/\/[^\s#'"$`]{1,500}$|^git@[\w.-]+:[\w./~-]{1,300}$/;
+const GIT_ADDRESS = /^(?:https|ssh):\/\/[^\s#'"$`]{1,500}$|^git@[\w.-]+:[\w./~-]{1,300}$/;
 
 /**
  * Returns the package that a text names; undefined if the text has none of these forms. A relative folder starts at
@@ -95,7 +95,7 @@ function readGit(text: string): PackageSpec {
   if (!/^[0-9a-f]{40}$/.test(commit))
     throw new TollgateError('USAGE', {
       detail: 'The repository is given without a complete commit. A branch or a tag can move to other code.',
-      next: 'Add # and the 40 digits of the commit, which `git rev-parse HEAD` prints.',
+      next: `Add # and the 40 digits of the commit. \`git ls-remote ${url}\` prints those of its branches and tags.`,
     });
   return { kind: 'git', url, commit };
 }

@@ -10,9 +10,10 @@ import { APP_MODULE } from '../../facade/main.ts';
 import { installPackage, pinPackage } from '../../facade/packages/package-source.ts';
 import { readPackageSpec } from '../../facade/packages/package-spec.ts';
 import type { PinnedPackage } from '../../facade/packages/pinned-package.ts';
-import { type Answer, dataOf } from '../cli/terminal.ts';
+import type { Answer } from '../cli/terminal.ts';
 import { holders, Place } from '../connect/place.ts';
 import { verifies } from '../verifies.ts';
+import { connectFully } from './connecting.ts';
 import { LocalRegistry, PROGRAM, writePackage } from './local-registry.ts';
 
 const NOTES = { name: '@local/notes-mcp', version: '1.2.0', bin: 'run.cjs' };
@@ -62,31 +63,13 @@ const env = (): Record<string, string> => ({
 const connect = (...words: string[]): Promise<Answer> => place.run(['connect', ...words], { env: env() });
 const server = (name: string) => loadConfig(place.file, { env: {}, home: place.project.home }).servers.get(name);
 
-interface Data {
-  readonly data: { readonly start: { readonly hash: string }; readonly tools?: { readonly hash: string } };
-  readonly reach: { readonly asks: readonly string[] };
-}
-
-/** Connects as a script does, and returns the approved tools. */
-async function connectFully(words: readonly string[]): Promise<Data['reach']> {
-  const [service = '', ...rest] = words;
-  const json = async (...more: string[]): Promise<Data> => {
-    const { out, err } = await connect(service, '--yes', '--json', ...more, ...rest);
-    if (out === '') throw new Error(err);
-    return dataOf<Data>(out);
-  };
-  const { hash } = (await json()).data.start;
-  const tools = (await json('--approve', hash)).data.tools?.hash ?? '';
-  return (await json('--approve', hash, tools)).reach;
-}
-
 describe('a package of npm' + verifies('FH-10'), () => {
   it(
     'is pinned, installed and started with its arguments, variables, hosts and secrets',
     async () => {
       mkdirSync(path.join(place.project.folder, 'work', 'notes'));
       const folder = path.join(place.project.folder, 'work', 'notes');
-      const reach = await connectFully([
+      const reach = await connectFully(connect, [
         ...['npm:@local/notes-mcp', '--env', 'GREETING=hello $you', '--host', 'api.example.org'],
         ...['--credential', 'NOTES_KEY=env:THE_TOKEN', '--', '--folder', folder, '-x'],
       ]);
@@ -121,7 +104,7 @@ describe('a package of PyPI' + verifies('FH-11'), () => {
   it(
     'is installed from wheels with their hashes, and started with its arguments and variables',
     async () => {
-      const reach = await connectFully(['pypi:local-notes', '--env', 'GREETING=hello', '--', '--fast']);
+      const reach = await connectFully(connect, ['pypi:local-notes', '--env', 'GREETING=hello', '--', '--fast']);
       expect(reach.asks).toEqual(['say']);
       const folder = path.join(place.state, 'packages', 'local-notes', '1.0.0');
       expect(server('local-notes')).toMatchObject({
