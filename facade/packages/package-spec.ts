@@ -10,6 +10,8 @@ export interface NamedPackage {
   readonly kind: 'npm' | 'pypi';
   readonly name: string;
   readonly version?: string;
+  /** pypi: optional parts, separated by commas. */
+  readonly extras?: string;
 }
 
 /** A package that npm packs from its source. `commit` has 40 hexadecimal digits; `folder` is absolute. */
@@ -52,10 +54,16 @@ export function readNpm(text: string): NamedPackage {
   return readNamed('npm', { name, version }, [NPM_NAME, NPM_VERSION]);
 }
 
-/** Reads `NAME`, `NAME@VERSION`, `NAME==VERSION`, as pip and uv write them. Throws USAGE. */
+/** Reads `NAME`, `NAME@VERSION`, `NAME[EXTRA]==VERSION`, as pip and uv write them. Throws USAGE. */
 export function readPypi(text: string): NamedPackage {
-  const [, name = '', version] = /^([^@=]*)(?:@|==)?(.*)$/s.exec(text) ?? [];
-  return readNamed('pypi', { name, version: version === '' ? undefined : version }, [PYPI_NAME, PYPI_VERSION]);
+  const [, name = '', extras, version] = /^([^@=[]*)(?:\[([^\]]*)\])?(?:@|==)?(.*)$/s.exec(text) ?? [];
+  const read = readNamed('pypi', { name, version: version === '' ? undefined : version }, [PYPI_NAME, PYPI_VERSION]);
+  if (extras === undefined) return read;
+  if (extras.split(',').every((one) => PYPI_NAME.test(one))) return { ...read, extras };
+  throw new TollgateError('USAGE', {
+    detail: `${JSON.stringify(extras.slice(0, 80))} does not name extras of a package.`,
+    next: `Write for example "pypi:${name}[cli]".`,
+  });
 }
 
 function readNamed(

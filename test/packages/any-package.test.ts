@@ -46,6 +46,12 @@ beforeAll(async () => {
   registry.npm({ name: 'library', version: '1.0.0' }, {});
   registry.pypi('local-notes', '1.0.0');
   registry.pypi('local-notes', '1.1.0', { yanked: 'it loses notes' });
+  registry.pypi('sources', '1.0.0', { isSource: true });
+  registry.pypi('other-bytes', '1.0.0', { hash: '0'.repeat(64) });
+  registry.pypi('two-tools', '1.0.0', {
+    programs: ['first', 'second'],
+    needs: ['Provides-Extra: fast', 'Requires-Dist: local-notes; extra == "fast"'],
+  });
 });
 afterAll(() => registry.close());
 beforeEach(() => {
@@ -126,11 +132,11 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
     into: place.project.root,
     containerClient: APP_MODULE.containerClient,
   });
-  const pin = (text: string, bin?: string): Promise<PinnedPackage> => {
+  const pin = (text: string, bin?: string, run = world()): Promise<PinnedPackage> => {
     useHelpers({ programs: {}, writable: [] });
     const spec = readPackageSpec(text, { cwd: place.project.root, home: place.project.home });
     if (spec === undefined) throw new Error(`${text} names no package`);
-    return pinPackage(spec, { into: place.project.root, ...(bin !== undefined && { bin }) }, world());
+    return pinPackage(spec, { into: place.project.root, ...(bin !== undefined && { bin }) }, run);
   };
 
   it.each([
@@ -138,7 +144,6 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
     ['npm:library', 'library has no program (bin in its package.json)'],
     ['npm:not-there', 'Looking up not-there@latest: npm ended with 1 (404 Not Found'],
     ['npm:twins@9.9.9', 'npm ended with 1 (404 No match found for version 9.9.9)'],
-    ['pypi:local-notes@1.1.0', 'Its authors have withdrawn local-notes 1.1.0 (yanked): it loses notes.'],
     ['./nothing', 'nothing has no package.json, so npm cannot install it.'],
   ])(
     '%s is refused',
@@ -170,6 +175,44 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
         code: 'INSTALL_FAILED',
       });
       expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
+    },
+    REAL,
+  );
+
+  it(
+    'is refused if it is a package of PyPI that is withdrawn, without a wheel, of other bytes, or without the extra',
+    async () => {
+      const run = world();
+      const refusal = (text: string): Promise<unknown> =>
+        pin(text, undefined, run).catch(({ message }: Error) => message);
+      const names = ['local-notes@1.1.0', 'sources', 'other-bytes', 'two-tools[slow]'];
+      expect(await Promise.all(names.map((name) => refusal(`pypi:${name}`)))).toEqual([
+        'Its authors have withdrawn local-notes 1.1.0 (yanked): it loses notes.',
+        'The index has no sources with a wheel for this machine and its Python.',
+        expect.stringContaining('DO NOT MATCH THE HASHES'),
+        'two-tools 1.0.0 has no extra slow.',
+      ]);
+    },
+    REAL,
+  );
+
+  it(
+    'is installed from PyPI with the program that --bin names and with its extras, again if these are others',
+    async () => {
+      const folder = path.join(place.state, 'packages', 'two', '1.0.0');
+      const run = world();
+      const [fast, plain] = await Promise.all(
+        ['pypi:two-tools[fast]', 'pypi:two-tools'].map((name) => pin(name, 'second', run)),
+      );
+      if (fast === undefined || plain === undefined) throw new Error('two packages were pinned');
+      const install = (pinned: PinnedPackage) => installPackage(pinned, folder, run);
+      const names = () => readFileSync(path.join(folder, 'requirements.txt'), 'utf8').match(/^\S+/gm);
+      expect([await install(fast), names()]).toEqual([true, ['local-notes==1.0.0', 'two-tools==1.0.0']]);
+      expect([await install(plain), names()]).toEqual([true, ['two-tools==1.0.0']]);
+      expect(await install(plain)).toBe(false);
+      await expect(install({ ...plain, bin: 'two-tools' })).rejects.toMatchObject({
+        message: 'two-tools 1.0.0 has no program two-tools; it and what it needs have first, second.',
+      });
     },
     REAL,
   );
