@@ -12,6 +12,7 @@ export const HELPER_NAMES = [
   'bash',
   'bwrap',
   'docker',
+  'git',
   'notify-send',
   'npm',
   'opa',

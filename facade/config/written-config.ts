@@ -178,6 +178,8 @@ export interface WrittenConfig {
     readonly bwrap?: string;
     /** The program docker. */
     readonly docker?: string;
+    /** The program git. */
+    readonly git?: string;
     /** The program notify-send. */
     readonly 'notify-send'?: string;
     /** The program npm. */

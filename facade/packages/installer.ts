@@ -1,6 +1,6 @@
 /**
- * Runs programs that download and install: npm, Python and container engines. They get no secret of this process, can
- * be stopped, and their errors are told in one line.
+ * Runs programs that download and install: npm, git, Python and container engines. They get no secret of this process,
+ * can be stopped, and their errors are told in one line.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -27,12 +27,14 @@ export interface InstallerRun {
   readonly what: string;
   /** Runs this file instead of the program of that name. */
   readonly file?: string;
+  /** More variables of the program. */
+  readonly env?: Readonly<Record<string, string>>;
   /** Receives what the program wrote to stderr, at most its last 4000 characters. */
   readonly warned?: (text: string) => void;
 }
 
 /** The programs that install. */
-export type InstallerName = Extract<HelperName, 'npm' | 'python3' | 'podman' | 'docker'>;
+export type InstallerName = Extract<HelperName, 'npm' | 'python3' | 'podman' | 'docker' | 'git'>;
 
 /** The variables that installers receive. They get no others, because a variable may contain a credential. */
 const SYSTEM_VARIABLES =
@@ -40,6 +42,7 @@ const SYSTEM_VARIABLES =
 const SETTINGS: Readonly<Record<InstallerName, RegExp>> = {
   npm: /^npm_config_(?!.*(?:_auth|token|password))/i,
   python3: /^pip_(?!.*(?:token|password))/i,
+  git: /^(?:SSH_AUTH_SOCK|GIT_SSL_CA(?:INFO|PATH))$/,
   podman: /^CONTAINERS?_/,
   docker: /^DOCKER_(?!.*(?:token|password))/,
 };
@@ -49,6 +52,7 @@ const MISSING: Readonly<Record<InstallerName, { readonly why: string; readonly h
     how: 'Install npm, which comes with Node.js',
   },
   python3: { why: 'there is no python3 in the system folders', how: 'Install Python 3 with its modules venv and pip' },
+  git: { why: 'there is no git in the system folders', how: 'Install git' },
   podman: { why: 'there is no Podman in the system folders', how: 'Install Podman' },
   docker: { why: 'there is no Docker in the system folders', how: 'Install Docker' },
 };
@@ -70,7 +74,7 @@ export function runInstaller(run: InstallerRun, { env, say, signal }: InstallWor
     const ticker = setInterval(() => say(`${what}: ${Math.round((Date.now() - began) / 1000)} s …`), TICK_MS);
     const child = spawn(run.file ?? programOf(program), args, {
       cwd,
-      env: { ...passed, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` },
+      env: { ...passed, ...run.env, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` },
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(signal !== undefined && { signal }),
     });

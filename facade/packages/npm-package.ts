@@ -3,8 +3,8 @@
  * another one, and runs no code of the package.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fetchCommit } from './git-repository.ts';
 import { type InstallWorld, installFailure, runInstaller } from './installer.ts';
 import type { NamedPackage, PackageSource } from './package-spec.ts';
 import { makeFolder, type PinnedPackage } from './pinned-package.ts';
@@ -27,7 +27,14 @@ interface LockEntry {
   readonly hasInstallScript?: boolean;
 }
 
-const QUIET = ['--no-fund', '--no-audit', '--no-update-notifier', '--loglevel=error'];
+/**
+ * npm would run an installation in each repository that a dependency names, with the `.npmrc` of that repository, which
+ * can name a program as git. npm 10 does not know allow-git, so there is no git for it either.
+ */
+const NO_REPOSITORIES = ['--allow-git=none', '--git=/dev/null'];
+const QUIET = ['--no-fund', '--no-audit', '--no-update-notifier', '--loglevel=error', ...NO_REPOSITORIES];
+/** What a build makes must be there already if these would make it. */
+const BUILD_SCRIPTS = ['prepare', 'prepack', 'build', 'prepublish'];
 const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall'];
 
 /**
@@ -36,7 +43,7 @@ const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall'];
  */
 export async function pinFromRegistry(
   spec: NamedPackage,
-  bin: string | undefined,
+  { bin, into }: { readonly bin?: string; readonly into: string },
   world: InstallWorld,
 ): Promise<PinnedPackage> {
   const wanted = `${spec.name}@${spec.version ?? 'latest'}`;
@@ -45,7 +52,7 @@ export async function pinFromRegistry(
     {
       program: 'npm',
       args: ['view', wanted, ...fields, '--json', '--prefer-online', ...QUIET],
-      cwd: tmpdir(),
+      cwd: into,
       what: `Looking up ${wanted}`,
     },
     world,
@@ -90,48 +97,71 @@ export async function pinFromSource(
   { bin, into }: { readonly bin?: string; readonly into: string },
   world: InstallWorld,
 ): Promise<PinnedPackage> {
-  const source = spec.kind === 'git' ? gitSource(spec) : spec.folder;
+  const folder = spec.kind === 'git' ? await fetchCommit(spec, into, world) : spec.folder;
   const shown = spec.kind === 'git' ? spec.url : path.basename(spec.folder);
-  if (
-    spec.kind === 'folder' &&
-    statSync(path.join(spec.folder, 'package.json'), { throwIfNoEntry: false }) === undefined
-  )
+  const manifest = path.join(folder, 'package.json');
+  if (statSync(manifest, { throwIfNoEntry: false }) === undefined)
     throw installFailure(
       `${shown} has no package.json, so npm cannot install it.`,
-      'Name the folder of a package of npm, or configure the server by hand: docs/configuration.md.',
+      'Name a package of npm, or configure the server by hand: docs/configuration.md.',
     );
   const packed = await runInstaller(
     {
       program: 'npm',
-      args: ['pack', source, '--json', '--ignore-scripts', '--pack-destination', into, ...QUIET],
+      args: ['pack', folder, '--json', '--ignore-scripts', '--pack-destination', into, ...QUIET],
       cwd: into,
-      what: `Fetching ${shown}`,
+      what: `Packing ${shown}`,
     },
     world,
   );
-  const [archive] = JSON.parse(packed) as readonly { readonly filename: string; readonly name: string }[];
+  const [archive] = JSON.parse(packed) as readonly PackAnswer[];
   if (archive === undefined) throw installFailure(`npm made no archive of ${shown}.`, 'Check its package.json.');
   const file = path.join(into, archive.filename.replace('@', '').replaceAll('/', '-'));
   const entry = await lockEntryOf(file, archive.name, world);
   const { version = '', integrity = '' } = entry;
-  return {
-    ...pinnedOf(
-      spec.kind,
-      {
-        name: archive.name,
-        version: spec.kind === 'git' ? `${version}-${spec.commit.slice(0, 12)}` : `${version}-${digestWord(integrity)}`,
-        integrity,
-        ...(entry.bin !== undefined && { bin: entry.bin }),
-        hasScripts: entry.hasInstallScript === true,
-      },
-      bin,
-    ),
-    from: file,
-  };
+  const pinned = pinnedOf(
+    spec.kind,
+    {
+      name: archive.name,
+      version: spec.kind === 'git' ? `${version}-${spec.commit.slice(0, 12)}` : `${version}-${digestWord(integrity)}`,
+      integrity,
+      ...(entry.bin !== undefined && { bin: entry.bin }),
+      hasScripts: entry.hasInstallScript === true,
+    },
+    bin,
+  );
+  const builds = buildScriptsOf(manifest);
+  if (!archive.files.some((one) => one.path === pinned.bin)) throw unbuilt(pinned, shown, builds);
+  const note = `It has scripts that build it (${builds.join(', ')}). They do not run here.`;
+  const notes = spec.kind === 'git' && builds.length > 0 ? [...pinned.notes, note] : pinned.notes;
+  return { ...pinned, notes, from: file };
 }
 
-function gitSource({ url, commit }: Extract<PackageSource, { readonly kind: 'git' }>): string {
-  return `git+${url.startsWith('git@') ? `ssh://${url.replace(':', '/')}` : url}#${commit}`;
+interface PackAnswer {
+  readonly filename: string;
+  readonly name: string;
+  readonly files: readonly { readonly path: string }[];
+}
+
+/** Returns the error of a source without the file of its program. */
+function unbuilt({ kind, bin }: PinnedPackage, shown: string, builds: readonly string[]): Error {
+  const how =
+    kind === 'git'
+      ? 'Clone it at this commit, examine it, build it, and connect the folder: tollgate connect ./FOLDER'
+      : 'Build it, for example with npm install and npm run build, and connect it again.';
+  return builds.length === 0
+    ? installFailure(`${shown} has no file ${bin}, its program.`, 'Correct bin and files in its package.json.')
+    : installFailure(
+        `${shown} has no file ${bin}, its program. Its scripts (${builds.join(', ')}) may make it, ` +
+          'but no script of a package runs here.',
+        how,
+      );
+}
+
+/** Returns the names of the scripts that build a package. npm has read this file before. */
+function buildScriptsOf(manifest: string): readonly string[] {
+  const { scripts } = JSON.parse(readFileSync(manifest, 'utf8').replace(/^\uFEFF/, '')) as Pick<ViewAnswer, 'scripts'>;
+  return BUILD_SCRIPTS.filter((name) => scripts?.[name] !== undefined);
 }
 
 /** The first letters of a digest, as a part of a folder's name. */
@@ -203,7 +233,12 @@ function programIn({ name, bin }: Manifest, wanted: string | undefined): string 
         : `${name} has no program ${JSON.stringify(wanted.slice(0, 80))}; it has ${names.join(', ')}.`,
       `Name one with --bin, for example --bin ${names[0]}.`,
     );
-  return path.posix.normalize(file);
+  const inside = path.posix.normalize(file);
+  if (!/^(?:\.\.(?:\/|$)|\/)/.test(inside)) return inside;
+  throw installFailure(
+    `The program of ${name} (bin in its package.json) is outside of the package: ${JSON.stringify(file.slice(0, 80))}.`,
+    'Do not use it. Ask its authors.',
+  );
 }
 
 /**

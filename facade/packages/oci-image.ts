@@ -1,6 +1,7 @@
 /** Pins images of containers by their digest, with Podman or Docker. */
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type InstallWorld, installFailure, runInstaller } from './installer.ts';
 import type { PinnedPackage } from './pinned-package.ts';
 
@@ -21,8 +22,14 @@ export async function pinImage(image: string, world: InstallWorld): Promise<Pinn
   const program = path.basename(file) === 'podman' ? 'podman' : 'docker';
   const run = (args: readonly string[], what: string): Promise<string> =>
     runInstaller({ program, file, args, cwd: tmpdir(), what }, world);
+  const refuse = (thrown: unknown): never => {
+    if (!(thrown instanceof TollgateError) || !/unauthorized|denied/i.test(thrown.message)) throw thrown;
+    const registry = /^[^/]*[.:][^/]*(?=\/)/.exec(image)?.[0] ?? '';
+    throw installFailure(thrown.message, `Check the name, or log in: ${program} login ${registry}`.trim());
+  };
   const here = await run(['image', 'inspect', image], `Looking up ${image}`).catch(() => undefined);
-  if (here === undefined) await run(['pull', '--quiet', image], `Pulling ${image}`);
+  if (here === undefined)
+    await run(['pull', '--quiet', ...plainly(program, image), image], `Pulling ${image}`).catch(refuse);
   const [facts] = JSON.parse(here ?? (await run(['image', 'inspect', image], `Reading ${image}`))) as ImageFacts[];
   const { Id: id = '', RepoDigests: digests, Config: { Entrypoint: entry, Cmd: cmd } = {} } = facts ?? {};
   if ((entry ?? cmd ?? []).length === 0)
@@ -30,8 +37,11 @@ export async function pinImage(image: string, world: InstallWorld): Promise<Pinn
       `The image ${image} names no program (ENTRYPOINT or CMD), so it is no server that can be started.`,
       'Take another image, or configure the server by hand: docs/sandbox.md.',
     );
-  const name = image.replace(/@.*$/, '').replace(/:[^/:]*$/, '');
-  const pulled = (digests ?? []).find((one) => one.startsWith(`${name}@`)) ?? digests?.[0];
+  const [, bare = '', wanted = ''] = /^([^@]*)(@.*)?$/.exec(image) ?? [];
+  const name = bare.replace(/:[^/:]*$/, '');
+  // An image has several digests if a list of platforms names it. The one that its user gave is kept.
+  const own = (digests ?? []).filter((one) => one.startsWith(`${name}@`));
+  const pulled = own.find((one) => one.endsWith(wanted)) ?? own[0] ?? digests?.[0];
   const integrity = pulled?.replace(/^.*@/, '') ?? `sha256:${id.replace(/^sha256:/, '')}`;
   return {
     kind: 'oci',
@@ -42,4 +52,10 @@ export async function pinImage(image: string, world: InstallWorld): Promise<Pinn
     image: { entry: entry ?? [], cmd: cmd ?? [] },
     notes: [],
   };
+}
+
+/** A registry of this machine may speak plain http: Docker permits it, and Podman needs to be told. */
+function plainly(program: 'podman' | 'docker', image: string): readonly string[] {
+  const isOwn = /^(?:localhost|127(?:\.\d{1,3}){3})(?::\d+)?\//.test(image);
+  return program === 'podman' && isOwn ? ['--tls-verify=false'] : [];
 }

@@ -1,5 +1,5 @@
 /** Pins and installs a package of any kind. */
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { InstallWorld } from './installer.ts';
@@ -21,6 +21,8 @@ export interface Pinning {
 /** Runs `work` with a folder for archives, which is removed afterwards. Throws what `work` throws. */
 export async function withArchives<T>(work: (into: string) => Promise<T>): Promise<T> {
   const into = mkdtempSync(path.join(realpathSync(tmpdir()), 'tollgate-packages-'));
+  // npm searches the folders above for a project, and reads the settings there. Others may write the temporary folder.
+  writeFileSync(path.join(into, 'package.json'), '{"private": true}\n');
   try {
     return await work(into);
   } finally {
@@ -36,7 +38,7 @@ export async function pinPackage(spec: PackageSpec, pinning: Pinning, world: Ins
   if (spec.kind === 'oci') return pinImage(spec.image, world);
   if (spec.kind === 'git' || spec.kind === 'folder') return pinFromSource(spec, pinning, world);
   if (spec.kind === 'pypi') return pinFromPypi(spec, pinning, world);
-  const found = await pinFromRegistry(spec, pinning.bin, world);
+  const found = await pinFromRegistry(spec, pinning, world);
   const known = knownOf(found);
   const verified = known === undefined ? undefined : verifiedPackage(known);
   return verified?.version === found.version ? { ...verified, bin: found.bin, notes: found.notes } : found;

@@ -10,6 +10,8 @@ export interface NamedPackage {
   readonly kind: 'npm' | 'pypi';
   readonly name: string;
   readonly version?: string;
+  /** pypi: optional parts, separated by commas. */
+  readonly extras?: string;
 }
 
 /** A package that npm packs from its source. `commit` has 40 hexadecimal digits; `folder` is absolute. */
@@ -27,7 +29,7 @@ const PYPI_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,100}[a-z0-9])?$/i;
 const PYPI_VERSION = /^[a-z0-9][a-z0-9.!+_-]{0,60}$/i;
 /** The registry and path, then a tag or a digest. */
 const IMAGE = /^[a-z0-9][\w.:/-]{0,200}(?:@sha256:[0-9a-f]{64})?$/i;
-const GIT_ADDRESS = /^(?:https|ssh|file):\/\/[^\s#'"$`]{1,500}$|^git@[\w.-]+:[\w./~-]{1,300}$/;
+const GIT_ADDRESS = /^(?:https|ssh):\/\/[^\s#'"$`]{1,500}$|^git@[\w.-]+:[\w./~-]{1,300}$/;
 
 /**
  * Returns the package that a text names; undefined if the text has none of these forms. A relative folder starts at
@@ -52,10 +54,16 @@ export function readNpm(text: string): NamedPackage {
   return readNamed('npm', { name, version }, [NPM_NAME, NPM_VERSION]);
 }
 
-/** Reads `NAME`, `NAME@VERSION`, `NAME==VERSION`, as pip and uv write them. Throws USAGE. */
+/** Reads `NAME`, `NAME@VERSION`, `NAME[EXTRA]==VERSION`, as pip and uv write them. Throws USAGE. */
 export function readPypi(text: string): NamedPackage {
-  const [, name = '', version] = /^([^@=]*)(?:@|==)?(.*)$/s.exec(text) ?? [];
-  return readNamed('pypi', { name, version: version === '' ? undefined : version }, [PYPI_NAME, PYPI_VERSION]);
+  const [, name = '', extras, version] = /^([^@=[]*)(?:\[([^\]]*)\])?(?:@|==)?(.*)$/s.exec(text) ?? [];
+  const read = readNamed('pypi', { name, version: version === '' ? undefined : version }, [PYPI_NAME, PYPI_VERSION]);
+  if (extras === undefined) return read;
+  if (extras.split(',').every((one) => PYPI_NAME.test(one))) return { ...read, extras };
+  throw new TollgateError('USAGE', {
+    detail: `${JSON.stringify(extras.slice(0, 80))} does not name extras of a package.`,
+    next: `Write for example "pypi:${name}[cli]".`,
+  });
 }
 
 function readNamed(
@@ -95,7 +103,7 @@ function readGit(text: string): PackageSpec {
   if (!/^[0-9a-f]{40}$/.test(commit))
     throw new TollgateError('USAGE', {
       detail: 'The repository is given without a complete commit. A branch or a tag can move to other code.',
-      next: 'Add # and the 40 digits of the commit, which `git rev-parse HEAD` prints.',
+      next: `Add # and the 40 digits of the commit. \`git ls-remote ${url}\` prints those of its branches and tags.`,
     });
   return { kind: 'git', url, commit };
 }

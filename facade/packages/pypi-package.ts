@@ -25,6 +25,8 @@ interface PipReport {
 const WHEELS = '--only-binary=:all:';
 const QUIET = ['--quiet', '--no-input', '--disable-pip-version-check'];
 const REQUIREMENTS = 'requirements.txt';
+/** The Python that looks packages up, one for each run of a command. Making one takes seconds. */
+const lookups = new WeakMap<InstallWorld, Promise<string>>();
 
 /**
  * Finds the version, and the hash of the package and of all that it needs. `bin`: the program, if it is not called like
@@ -36,10 +38,13 @@ export async function pinFromPypi(
   { bin, into }: { readonly bin?: string; readonly into: string },
   world: InstallWorld,
 ): Promise<PinnedPackage> {
-  const wanted = `${spec.name}${spec.version === undefined || spec.version === 'latest' ? '' : `==${spec.version}`}`;
+  const { name, extras, version = 'latest' } = spec;
+  const wanted = `${name}${extras === undefined ? '' : `[${extras}]`}${version === 'latest' ? '' : `==${version}`}`;
   const folder = mkdtempSync(path.join(into, 'pip-'));
   try {
-    const python = await makeEnvironment(folder, wanted, world);
+    const made = lookups.get(world) ?? makeEnvironment(path.join(into, 'python'), wanted, world);
+    lookups.set(world, made);
+    const python = await made;
     const report = path.join(folder, 'report.json');
     let warnings = '';
     await runInstaller(
@@ -52,21 +57,32 @@ export async function pinFromPypi(
         warned: (text) => (warnings = text),
       },
       world,
-    );
+    ).catch((thrown: unknown) => {
+      throw /Could not find a version|No matching distribution/.test(warnings) ? noWheel(wanted) : thrown;
+    });
     const { install } = JSON.parse(readFileSync(report, 'utf8')) as PipReport;
-    refuseYanked(warnings);
+    refuseWarned(warnings);
     return pinnedOf(install, wanted, bin);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
+function noWheel(wanted: string): Error {
+  return installFailure(
+    `The index has no ${wanted} with a wheel for this machine and its Python.`,
+    'Check the name and the version. A package of sources only is not installed, because its build would run its code.',
+  );
+}
+
 function digestOf(content: string | Buffer): string {
   return createHash('sha256').update(content).digest('hex');
 }
 
-/** pip installs a withdrawn version if it is asked for exactly, and only warns. */
-function refuseYanked(warnings: string): void {
+/** pip installs a withdrawn version if it is asked for exactly, and leaves out an unknown extra. It only warns. */
+function refuseWarned(warnings: string): void {
+  const [, whole, extra] = /WARNING: (\S+ \S+) does not provide the extra '([^']*)'/.exec(warnings) ?? [];
+  if (extra !== undefined) throw installFailure(`${whole} has no extra ${extra}.`, 'Check the name between [ and ].');
   const [, name = '', version = ''] = /yanked version: '([^']*)' candidate \(version (\S+) /.exec(warnings) ?? [];
   if (name === '') return;
   const [, reason = ''] = /Reason for being yanked: (.*)/.exec(warnings) ?? [];
@@ -94,31 +110,40 @@ function pinnedOf(install: PipReport['install'], wanted: string, bin: string | u
 }
 
 /**
- * Installs the files of the requirements, each with the hash that it must have. Returns false if it was installed
- * before. Throws INSTALL_FAILED, or CANCELLED after the signal, and then leaves no files.
+ * Installs the files of the requirements, each with the hash that it must have. Returns false if exactly these were
+ * installed before. Throws INSTALL_FAILED, or CANCELLED after the signal, and then changes no files.
  */
 export async function installWithPip(pinned: PinnedPackage, folder: string, world: InstallWorld): Promise<boolean> {
-  const { name, version, bin, from = '' } = pinned;
-  if (!existsSync(folder))
-    await makeFolder(folder, async (part) => {
-      const python = await makeEnvironment(part, name, world);
-      writeFileSync(path.join(part, REQUIREMENTS), from);
-      await runInstaller(
-        {
-          program: 'python3',
-          file: python,
-          args: ['-m', 'pip', 'install', '--require-hashes', '--no-deps', WHEELS, ...QUIET, '-r', REQUIREMENTS],
-          cwd: part,
-          what: `Installing ${name} ${version}`,
-        },
-        world,
-      );
-      namePlace(part, folder);
-    });
-  else if (readFileSync(path.join(folder, REQUIREMENTS), 'utf8') === from) return false;
+  const { name, version, from = '' } = pinned;
+  const before = path.join(folder, REQUIREMENTS);
+  if (existsSync(before) && readFileSync(before, 'utf8') === from) {
+    checkProgram(folder, pinned);
+    return false;
+  }
+  await makeFolder(folder, async (part) => {
+    const python = await makeEnvironment(part, name, world);
+    writeFileSync(path.join(part, REQUIREMENTS), from);
+    await runInstaller(
+      {
+        program: 'python3',
+        file: python,
+        args: ['-m', 'pip', 'install', '--require-hashes', '--no-deps', WHEELS, ...QUIET, '-r', REQUIREMENTS],
+        cwd: part,
+        what: `Installing ${name} ${version}`,
+      },
+      world,
+    );
+    namePlace(part, folder);
+    checkProgram(part, pinned);
+    // The same version with other files: other extras, or a newer version of what it needs.
+    rmSync(folder, { recursive: true, force: true });
+  });
+  return true;
+}
+
+function checkProgram(folder: string, { name, version, bin }: PinnedPackage): void {
   const programs = readdirSync(path.join(folder, 'bin')).filter((file) => !/^(?:activate|pip|python)/i.test(file));
-  if (programs.includes(bin)) return true;
-  rmSync(folder, { recursive: true });
+  if (programs.includes(bin)) return;
   const others = programs.length === 0 ? '' : `; it and what it needs have ${programs.join(', ')}`;
   throw installFailure(
     `${name} ${version} has no program ${bin}${others}.`,
@@ -129,7 +154,12 @@ export async function installWithPip(pinned: PinnedPackage, folder: string, worl
 /** Makes a virtual environment; returns its Python. */
 async function makeEnvironment(folder: string, what: string, world: InstallWorld): Promise<string> {
   await runInstaller(
-    { program: 'python3', args: ['-m', 'venv', folder], cwd: folder, what: `Preparing Python for ${what}` },
+    {
+      program: 'python3',
+      args: ['-m', 'venv', folder],
+      cwd: path.dirname(folder),
+      what: `Preparing Python for ${what}`,
+    },
     world,
   );
   return path.join(folder, 'bin', 'python');

@@ -171,7 +171,7 @@ function readDownloader(kind: 'npm' | 'pypi', words: Words): RunnerCommand {
       next: 'Connect the package itself: tollgate connect --help',
     });
   return {
-    spec: kind === 'npm' ? readNpm(text) : readPypi(text.replace(/\[[^\]]*\]/, '')),
+    spec: kind === 'npm' ? readNpm(text) : readPypi(text),
     ...(from !== undefined && { bin: first }),
     // npx hands over the words after `--` too.
     args: after[0] === '--' ? after.slice(1) : after,

@@ -34,8 +34,8 @@ text(forms, value) if {
 meets_target(condition, target) if condition.servers[target.server]
 
 meets_target(condition, target) if {
-	condition.exceptServers
-	not condition.exceptServers[target.server]
+	condition.exceptTools
+	not names_tool(condition.exceptTools, target)
 }
 
 meets_target(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
@@ -47,10 +47,12 @@ meets_target(condition, target) if {
 
 meets_target(condition, target) if condition.kinds[target.kind]
 
-meets_target(condition, target) if condition.exact[target.id]
+meets_target(condition, target) if names_tool(condition, target)
 
-meets_target(condition, target) if {
-	some pattern in condition.patterns
+names_tool(names, target) if names.exact[target.id]
+
+names_tool(names, target) if {
+	some pattern in names.patterns
 	text(pattern.server, target.server)
 	text(pattern.tool, target.tool)
 }

@@ -82,11 +82,11 @@ type KnownCallers = ConfiguredNames & { readonly principals: readonly PrincipalS
 function findNames({ rule: { when }, at }: LocatedRule, known: ConfiguredNames): readonly PolicyProblem[] {
   const servers = [...known.servers.keys()];
   // A tool without a server is refused elsewhere. A second message about the server would only confuse.
-  const ofTools = (when.tools ?? []).map((tool) => (/^[^.*]*(?=\.)/.exec(tool) ?? [])[0]);
+  const ofTools = (tools: readonly string[] = []) => tools.map((tool) => (/^[^.*]*(?=\.)/.exec(tool) ?? [])[0]);
   return [
     ...missing('servers', { at, noun: 'server', names: when.servers, known: servers }),
-    ...missing('exceptServers', { at, noun: 'server', names: when.exceptServers, known: servers }),
-    ...missing('tools', { at, noun: 'server', names: ofTools, known: servers }),
+    ...missing('tools', { at, noun: 'server', names: ofTools(when.tools), known: servers }),
+    ...missing('exceptTools', { at, noun: 'server', names: ofTools(when.exceptTools), known: servers }),
     ...missing('profiles', { at, noun: 'profile', names: when.profiles, known: known.profiles.keys() }),
     ...missing('labels', { at, noun: 'label', names: when.labels, known: known.labels }),
   ];

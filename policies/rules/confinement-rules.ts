@@ -201,7 +201,7 @@ function globsOf(whens: readonly When[], placing: { readonly workspace: string; 
 
 /** A rule on single tools concerns those tools only. A rule on every way to a file names verbs, or no tools. */
 function concerns(
-  { servers, exceptServers, trust, tools }: When,
+  { servers, trust, tools, exceptTools }: When,
   server: string,
   trusts: ConfinementContext['trusts'],
 ): boolean {
@@ -211,9 +211,9 @@ function concerns(
     tool.includes('*') ? whole.some((one) => patternCovers(tool, one)) : whole.includes(tool);
   return (
     (servers?.includes(server) ?? true) &&
-    exceptServers?.includes(server) !== true &&
     (trust?.includes(own) ?? true) &&
-    (tools?.some(isWhole) ?? true)
+    (tools?.some(isWhole) ?? true) &&
+    exceptTools?.some(isWhole) !== true
   );
 }
 

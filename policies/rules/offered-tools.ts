@@ -96,6 +96,15 @@ export function offeredToolCheck(
           ? [pattern]
           : [],
     }));
+    const excepted = (located.rule.when.exceptTools ?? []).flatMap((tool, index) =>
+      tool.includes('*') || !tool.startsWith(`${server}.`) || offered.has(tool)
+        ? []
+        : problemAt(
+            located.at(['when', 'exceptTools', index]),
+            `${server} has no tool "${tool}", so this leaves out nothing.${suggest(tool, known)}`,
+          ),
+    );
+    if (excepted.length > 0) return excepted;
     const missing =
       located.rule.when.tools === undefined
         ? []

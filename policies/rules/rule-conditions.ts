@@ -31,7 +31,7 @@ export interface When {
   readonly kind?: EffectKind | readonly EffectKind[];
   readonly tools?: readonly string[];
   readonly servers?: readonly string[];
-  readonly exceptServers?: readonly string[];
+  readonly exceptTools?: readonly string[];
   readonly trust?: readonly Trust[];
   readonly verbs?: readonly Verb[];
   readonly roles?: readonly string[];
@@ -120,8 +120,8 @@ const SUBJECTS = [
 export function compileWhen(when: When, context: RuleContext): RuleConditions {
   const strict = context.outcome !== 'allow';
   const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
-  if (when.exceptServers !== undefined && !strict)
-    context.refuse(['exceptServers'], 'a rule that allows must name what it allows; write `servers` instead');
+  if (when.exceptTools !== undefined && !strict)
+    context.refuse(['exceptTools'], 'a rule that allows must name what it allows; write `tools` instead');
   return {
     principal: compilePrincipal(when),
     target: compileTarget({ ...when, ...kindAsked(when) }, context.refuse),
@@ -148,26 +148,26 @@ export function compileTarget(
     kind,
     tools,
     servers,
-    exceptServers,
+    exceptTools,
     trust,
     verbs,
-  }: Pick<When, 'kind' | 'tools' | 'servers' | 'exceptServers' | 'trust' | 'verbs'>,
+  }: Pick<When, 'kind' | 'tools' | 'exceptTools' | 'servers' | 'trust' | 'verbs'>,
   refuse: Refuse,
 ): readonly RuleCondition[] {
   return [
     ...(kind === undefined ? [] : [{ kinds: setOf(oneOrMore(kind)) }]),
     ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
-    ...(exceptServers === undefined ? [] : [{ exceptServers: setOf(exceptServers) }]),
     ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
     ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
-    ...(tools === undefined ? [] : [compileTools(tools, refuse)]),
+    ...(tools === undefined ? [] : [compileTools('tools', tools, refuse)]),
+    ...(exceptTools === undefined ? [] : [{ exceptTools: compileTools('exceptTools', exceptTools, refuse) }]),
   ];
 }
 
-function compileTools(tools: readonly string[], refuse: Refuse): RuleCondition {
+function compileTools(field: string, tools: readonly string[], refuse: Refuse): RuleCondition {
   const exact: string[] = [];
   const patterns: { server: PatternForms; tool: PatternForms }[] = [];
-  eachOf({ field: 'tools', patterns: tools, refuse }, (pattern) => {
+  eachOf({ field, patterns: tools, refuse }, (pattern) => {
     const [server, tool] = splitTool(pattern);
     if (!pattern.includes('*')) exact.push(pattern);
     else patterns.push({ server: formsOf(server, addText), tool: formsOf(tool, addText) });

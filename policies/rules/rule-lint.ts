@@ -35,7 +35,7 @@ function findExclusive(
   { rule, at }: LocatedRule,
   { servers: trusts }: Pick<ConfiguredNames, 'servers'>,
 ): readonly PolicyProblem[] {
-  const { tools = [], servers, exceptServers = [], trust, opaque, readable } = rule.when;
+  const { tools = [], exceptTools = [], servers, trust, opaque, readable } = rule.when;
   const problems: PolicyProblem[] = [];
   const refuse = (path: readonly (string | number)[], message: string): void =>
     void problems.push({ ...at(['when', ...path]), message });
@@ -46,12 +46,13 @@ function findExclusive(
     if (servers === undefined) checkTrust(server, ['tools', index]);
   });
   (servers ?? []).forEach((server, index) => checkTrust(server, ['servers', index]));
-  exceptServers.forEach((server, index) => {
-    if (servers?.includes(server) === true)
-      refuse(['exceptServers', index], `\`servers\` of this rule contains "${server}" too; remove one of them`);
-    if (servers?.includes(server) === false)
-      refuse(['exceptServers', index], `\`servers\` does not contain "${server}", so this has no effect; remove it`);
+  const subjects = tools.length > 0 ? tools : (servers ?? []).map((server) => `${server}.*`);
+  exceptTools.forEach((tool, index) => {
+    if (subjects.length > 0 && !subjects.some((one) => patternCovers(one, tool) || patternCovers(tool, one)))
+      refuse(['exceptTools', index], `this rule is not about "${tool}", so this has no effect; remove it`);
   });
+  if (subjects.length > 0 && subjects.every((one) => exceptTools.some((tool) => patternCovers(tool, one))))
+    refuse(['exceptTools'], 'it leaves out all that this rule is about; remove the rule, or name less');
   if (opaque === false && readable === false)
     refuse(
       ['readable'],
@@ -242,7 +243,7 @@ function isWithin(inner: When, outer: When): boolean {
     ];
     if (narrow === undefined) return false;
     // The exceptions of the rule that denies must be exceptions of the other rule too.
-    if (field === 'except' || field === 'exceptServers')
+    if (field === 'except' || field === 'exceptTools')
       return outer[field]?.every((one) => inner[field]?.includes(one)) === true;
     if (field === 'kind' || field === 'uri')
       return oneOrMore<string>(narrow as string).every((one) => oneOrMore<string>(wide as string).includes(one));

@@ -93,7 +93,7 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Argumen
 
 /** Conditions that read only the caller, the tool, or arguments. */
 const ARGUMENTS_OR_CALLER = wordSet(
-  'kind tools servers exceptServers trust args roles groups principals origins profiles owner',
+  'kind tools exceptTools servers trust args roles groups principals origins profiles owner',
 );
 
 /** Whether the rule reads nothing of the call but arguments. */

@@ -72,7 +72,7 @@ servers:
             idToken: '\${secret:me}'}}
   clicks: {command: clicks, isolation: direct}
 programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker,
-    notify-send: /opt/tools/notify-send, npm: /opt/tools/npm,
+    git: /opt/tools/git, notify-send: /opt/tools/notify-send, npm: /opt/tools/npm,
     opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg,
     python3: /opt/tools/python3, setpriv: /opt/tools/setpriv, socat: /opt/tools/socat, unshare: /opt/tools/unshare,
     xdg-open: /opt/tools/xdg-open}

@@ -25,7 +25,7 @@ describe('the table of conditions', () => {
       const when = parse(example) as Record<string, unknown>;
       expect(Object.keys(when)).toEqual(field === 'except' ? ['paths', field] : [field]);
       // A rule that allows URIs or what servers ask must name its kind.
-      const isStrict = ['exceptServers', 'exceptCommands', 'uri', 'asks'].includes(field);
+      const isStrict = ['exceptTools', 'exceptCommands', 'uri', 'asks'].includes(field);
       for (const outcome of isStrict ? ['deny', 'ask'] : ['deny', 'ask', 'allow'])
         expect(
           findRuleFaults(

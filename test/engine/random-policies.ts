@@ -19,7 +19,7 @@ const some = <T>(values: readonly T[]) => fc.uniqueArray(fc.constantFrom(...valu
 const fields = {
   tools: some(['git.get', 'git.put', 'mail.x.y', 'git.*', '*.get', 'mail.p*', '*.*t', 'git.x.*']),
   servers: some(SERVERS),
-  exceptServers: some(SERVERS),
+  exceptTools: some(['git.get', 'mail.*', '*.put', 'git.x.*']),
   verbs: some(VERBS),
   roles: some(['developer', 'guest']),
   groups: some(['staff', 'ops']),

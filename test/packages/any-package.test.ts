@@ -10,9 +10,10 @@ import { APP_MODULE } from '../../facade/main.ts';
 import { installPackage, pinPackage } from '../../facade/packages/package-source.ts';
 import { readPackageSpec } from '../../facade/packages/package-spec.ts';
 import type { PinnedPackage } from '../../facade/packages/pinned-package.ts';
-import { type Answer, dataOf } from '../cli/terminal.ts';
+import type { Answer } from '../cli/terminal.ts';
 import { holders, Place } from '../connect/place.ts';
 import { verifies } from '../verifies.ts';
+import { connectFully } from './connecting.ts';
 import { LocalRegistry, PROGRAM, writePackage } from './local-registry.ts';
 
 const NOTES = { name: '@local/notes-mcp', version: '1.2.0', bin: 'run.cjs' };
@@ -45,6 +46,12 @@ beforeAll(async () => {
   registry.npm({ name: 'library', version: '1.0.0' }, {});
   registry.pypi('local-notes', '1.0.0');
   registry.pypi('local-notes', '1.1.0', { yanked: 'it loses notes' });
+  registry.pypi('sources', '1.0.0', { isSource: true });
+  registry.pypi('other-bytes', '1.0.0', { hash: '0'.repeat(64) });
+  registry.pypi('two-tools', '1.0.0', {
+    programs: ['first', 'second'],
+    needs: ['Provides-Extra: fast', 'Requires-Dist: local-notes; extra == "fast"'],
+  });
 });
 afterAll(() => registry.close());
 beforeEach(() => {
@@ -62,31 +69,13 @@ const env = (): Record<string, string> => ({
 const connect = (...words: string[]): Promise<Answer> => place.run(['connect', ...words], { env: env() });
 const server = (name: string) => loadConfig(place.file, { env: {}, home: place.project.home }).servers.get(name);
 
-interface Data {
-  readonly data: { readonly start: { readonly hash: string }; readonly tools?: { readonly hash: string } };
-  readonly reach: { readonly asks: readonly string[] };
-}
-
-/** Connects as a script does, and returns the approved tools. */
-async function connectFully(words: readonly string[]): Promise<Data['reach']> {
-  const [service = '', ...rest] = words;
-  const json = async (...more: string[]): Promise<Data> => {
-    const { out, err } = await connect(service, '--yes', '--json', ...more, ...rest);
-    if (out === '') throw new Error(err);
-    return dataOf<Data>(out);
-  };
-  const { hash } = (await json()).data.start;
-  const tools = (await json('--approve', hash)).data.tools?.hash ?? '';
-  return (await json('--approve', hash, tools)).reach;
-}
-
 describe('a package of npm' + verifies('FH-10'), () => {
   it(
     'is pinned, installed and started with its arguments, variables, hosts and secrets',
     async () => {
       mkdirSync(path.join(place.project.folder, 'work', 'notes'));
       const folder = path.join(place.project.folder, 'work', 'notes');
-      const reach = await connectFully([
+      const reach = await connectFully(connect, [
         ...['npm:@local/notes-mcp', '--env', 'GREETING=hello $you', '--host', 'api.example.org'],
         ...['--credential', 'NOTES_KEY=env:THE_TOKEN', '--', '--folder', folder, '-x'],
       ]);
@@ -121,7 +110,7 @@ describe('a package of PyPI' + verifies('FH-11'), () => {
   it(
     'is installed from wheels with their hashes, and started with its arguments and variables',
     async () => {
-      const reach = await connectFully(['pypi:local-notes', '--env', 'GREETING=hello', '--', '--fast']);
+      const reach = await connectFully(connect, ['pypi:local-notes', '--env', 'GREETING=hello', '--', '--fast']);
       expect(reach.asks).toEqual(['say']);
       const folder = path.join(place.state, 'packages', 'local-notes', '1.0.0');
       expect(server('local-notes')).toMatchObject({
@@ -143,11 +132,11 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
     into: place.project.root,
     containerClient: APP_MODULE.containerClient,
   });
-  const pin = (text: string, bin?: string): Promise<PinnedPackage> => {
+  const pin = (text: string, bin?: string, run = world()): Promise<PinnedPackage> => {
     useHelpers({ programs: {}, writable: [] });
     const spec = readPackageSpec(text, { cwd: place.project.root, home: place.project.home });
     if (spec === undefined) throw new Error(`${text} names no package`);
-    return pinPackage(spec, { into: place.project.root, ...(bin !== undefined && { bin }) }, world());
+    return pinPackage(spec, { into: place.project.root, ...(bin !== undefined && { bin }) }, run);
   };
 
   it.each([
@@ -155,7 +144,6 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
     ['npm:library', 'library has no program (bin in its package.json)'],
     ['npm:not-there', 'Looking up not-there@latest: npm ended with 1 (404 Not Found'],
     ['npm:twins@9.9.9', 'npm ended with 1 (404 No match found for version 9.9.9)'],
-    ['pypi:local-notes@1.1.0', 'Its authors have withdrawn local-notes 1.1.0 (yanked): it loses notes.'],
     ['./nothing', 'nothing has no package.json, so npm cannot install it.'],
   ])(
     '%s is refused',
@@ -187,6 +175,44 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
         code: 'INSTALL_FAILED',
       });
       expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
+    },
+    REAL,
+  );
+
+  it(
+    'is refused if it is a package of PyPI that is withdrawn, without a wheel, of other bytes, or without the extra',
+    async () => {
+      const run = world();
+      const refusal = (text: string): Promise<unknown> =>
+        pin(text, undefined, run).catch(({ message }: Error) => message);
+      const names = ['local-notes@1.1.0', 'sources', 'other-bytes', 'two-tools[slow]'];
+      expect(await Promise.all(names.map((name) => refusal(`pypi:${name}`)))).toEqual([
+        'Its authors have withdrawn local-notes 1.1.0 (yanked): it loses notes.',
+        'The index has no sources with a wheel for this machine and its Python.',
+        expect.stringContaining('DO NOT MATCH THE HASHES'),
+        'two-tools 1.0.0 has no extra slow.',
+      ]);
+    },
+    REAL,
+  );
+
+  it(
+    'is installed from PyPI with the program that --bin names and with its extras, again if these are others',
+    async () => {
+      const folder = path.join(place.state, 'packages', 'two', '1.0.0');
+      const run = world();
+      const [fast, plain] = await Promise.all(
+        ['pypi:two-tools[fast]', 'pypi:two-tools'].map((name) => pin(name, 'second', run)),
+      );
+      if (fast === undefined || plain === undefined) throw new Error('two packages were pinned');
+      const install = (pinned: PinnedPackage) => installPackage(pinned, folder, run);
+      const names = () => readFileSync(path.join(folder, 'requirements.txt'), 'utf8').match(/^\S+/gm);
+      expect([await install(fast), names()]).toEqual([true, ['local-notes==1.0.0', 'two-tools==1.0.0']]);
+      expect([await install(plain), names()]).toEqual([true, ['two-tools==1.0.0']]);
+      expect(await install(plain)).toBe(false);
+      await expect(install({ ...plain, bin: 'two-tools' })).rejects.toMatchObject({
+        message: 'two-tools 1.0.0 has no program two-tools; it and what it needs have first, second.',
+      });
     },
     REAL,
   );

@@ -57,6 +57,19 @@ interface Stored {
   readonly type: string;
 }
 
+/** What a package of PyPI has besides its name. */
+export interface MadeWheel {
+  readonly programs?: readonly string[];
+  /** Lines of its metadata, such as `Provides-Extra: fast`. */
+  readonly needs?: readonly string[];
+  /** Why it was withdrawn. */
+  readonly yanked?: string;
+  /** Replaces the true digest of its file. */
+  readonly hash?: string;
+  /** Has sources only, no wheel. */
+  readonly isSource?: true;
+}
+
 /** Starts with no package. Close it after the tests. */
 export class LocalRegistry {
   readonly #folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-registry-')));
@@ -121,25 +134,17 @@ export class LocalRegistry {
     this.#answers.set(`/${name}`, { body: JSON.stringify(packument), type: 'application/json' });
   }
 
-  /** Adds a version of a package of PyPI with a program. `yanked`: why it was withdrawn. */
-  pypi(
-    name: string,
-    version: string,
-    {
-      program = name,
-      yanked,
-      hash,
-    }: { readonly program?: string; readonly yanked?: string; readonly hash?: string } = {},
-  ): void {
+  /** Adds a version of a package of PyPI. */
+  pypi(name: string, version: string, { programs = [name], needs = [], yanked, hash, isSource }: MadeWheel = {}): void {
     const module = name.replaceAll('-', '_');
     const info = `${module}-${version}.dist-info`;
-    const file = `${module}-${version}-py3-none-any.whl`;
+    const file = isSource === true ? `${module}-${version}.zip` : `${module}-${version}-py3-none-any.whl`;
     const wheel = path.join(this.#folder, file);
     const input = JSON.stringify({
       [`${module}.py`]: MODULE,
-      [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: ${name}\nVersion: ${version}\n`,
+      [`${info}/METADATA`]: [`Metadata-Version: 2.1\nName: ${name}\nVersion: ${version}`, ...needs, ''].join('\n'),
       [`${info}/WHEEL`]: 'Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n',
-      [`${info}/entry_points.txt`]: `[console_scripts]\n${program} = ${module}:main\n`,
+      [`${info}/entry_points.txt`]: `[console_scripts]\n${programs.map((one) => `${one} = ${module}:main\n`).join('')}`,
       [`${info}/RECORD`]: '',
     });
     spawnSync('python3', ['-c', ZIP, wheel], { input });

@@ -34,6 +34,7 @@ const COMMIT = '0123456789abcdef0123456789abcdef01234567';
 describe('the name of a package' + verifies('FH-10'), () => {
   it.each([
     ['npm:@scope/name@^1.2', { kind: 'npm', name: '@scope/name', version: '^1.2' }],
+    ['pypi:name[cli,dev]@1.0', { kind: 'pypi', name: 'name', version: '1.0', extras: 'cli,dev' }],
     ['pypi:name==1.0', { kind: 'pypi', name: 'name', version: '1.0' }],
     ['oci:ghcr.io/me/notes:1', { kind: 'oci', image: 'ghcr.io/me/notes:1' }],
     [`git:https://example.org/a.git#${COMMIT}`, { kind: 'git', url: 'https://example.org/a.git', commit: COMMIT }],
@@ -50,10 +51,12 @@ describe('the name of a package' + verifies('FH-10'), () => {
     ['npm:../a', 'is not the name of a package of npm'],
     ['npm:a@1;rm', 'is not a version of a package'],
     ['pypi:-r', 'is not the name of a package of pypi'],
+    ['pypi:name[a;b]', 'does not name extras of a package'],
     ['oci:--privileged', 'is not the name of an image'],
     ['git:https://example.org/a.git', 'without a complete commit'],
     ['git:https://example.org/a.git#main', 'without a complete commit'],
     [`git:https://user:secret@example.org/a#${COMMIT}`, 'contains a user'],
+    [`git:file:///tmp/a#${COMMIT}`, 'is not https, ssh or git@HOST:PATH'],
     [`git:ext::sh -c id#${COMMIT}`, 'is not https, ssh or git@HOST:PATH'],
   ])('%s is refused', (text, message) => {
     expect(() => readPackageSpec(text, { cwd: '/', home: '/' })).toThrow(message);

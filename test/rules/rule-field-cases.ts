@@ -82,8 +82,15 @@ export const FIELDS: readonly FieldCase[] = [
 
   { name: 'servers', when: { servers: ['mail'] }, fires: [{ server: 'mail' }], rests: [{}] },
   {
-    name: 'exceptServers',
-    when: { exceptServers: ['mail'], verbs: ['read'] },
+    name: 'one tool in exceptTools',
+    when: { exceptTools: ['git.push'] },
+    fires: [{ tool: 'get' }, { server: 'mail', tool: 'push' }],
+    rests: [{ tool: 'push' }],
+    outcomes: ['deny', 'ask'],
+  },
+  {
+    name: 'exceptTools',
+    when: { exceptTools: ['mail.*'], verbs: ['read'] },
     fires: [{}],
     rests: [{ server: 'mail' }, { verb: 'write' }],
     outcomes: ['deny', 'ask'],

@@ -118,7 +118,7 @@ describe('every field of a rule', () => {
     const known = [
       'tools',
       'servers',
-      'exceptServers',
+      'exceptTools',
       'verbs',
       'trust',
       'roles',

@@ -181,7 +181,7 @@ describe('undo' + verifies('FH-05'), () => {
     expect(code, text).toBe(0);
     expect(newcomer.read('vscode')).toBe(newcomer.before.vscode.replace('// mine', '// mine, too'));
     expect(newcomer.read('claude-desktop')).toBe(newcomer.before['claude-desktop']);
-    expect(readFileSync(path.join(configFolder(), 'policies', 'rules.yaml'), 'utf8')).not.toContain('exceptServers');
+    expect(readFileSync(path.join(configFolder(), 'policies', 'rules.yaml'), 'utf8')).not.toContain('exceptTools');
     expect([...config().servers.keys()].filter((name) => name !== 'workspace' && name !== 'tollgate')).toEqual([]);
   });
 });

@@ -90,7 +90,7 @@ export function planExceptions(
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;
       left.push(
-        `${file} still denies the folders of ${names.join(', ')}. Add exceptServers: [${names.join(', ')}] there.`,
+        `${file} still denies the folders of ${names.join(', ')}. Add exceptTools: [${patternsOf(names)}] there.`,
       );
       return { file, before: '', after: '' };
     }
@@ -109,19 +109,23 @@ export function planExceptions(
   };
 }
 
-/** Adds servers to `exceptServers` of each rule that closes all that is outside the workspace, and reads no more. */
+/** Adds all tools of servers to `exceptTools` of each rule that closes all that is outside the workspace, and reads no more. */
 function leavingOut(text: string, names: readonly string[]): string {
   const { rules } = (parse(text) ?? {}) as { readonly rules?: readonly { readonly when?: object }[] };
   const closing = (rules ?? []).flatMap((rule, index) => (closesOutside(rule) ? [String(index)] : []));
   if (names.length === 0) return text;
   return addTo(
     text,
-    closing.map((index) => ({ path: ['rules', index, 'when', 'exceptServers'], items: names })),
+    closing.map((index) => ({ path: ['rules', index, 'when', 'exceptTools'], items: patternsOf(names) })),
   );
 }
 
+function patternsOf(names: readonly string[]): readonly string[] {
+  return names.map((name) => `${name}.*`);
+}
+
 function closesOutside({ outcome, when }: { readonly outcome?: string; readonly when?: object }): boolean {
-  const { exceptServers: _, ...rest } = (when ?? {}) as Readonly<Record<string, unknown>>;
+  const { exceptTools: _, ...rest } = (when ?? {}) as Readonly<Record<string, unknown>>;
   return outcome === 'deny' && rest.insideWorkspace === false && Object.keys(rest).length === 1;
 }
 

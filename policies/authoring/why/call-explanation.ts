@@ -159,7 +159,7 @@ async function evaluateRules(
 }
 
 /** Conditions that make a rule be about other tools or kinds. */
-const TOOL_FIELDS: ReadonlySet<string> = new Set(['kind', 'tools', 'servers', 'exceptServers', 'trust']);
+const TOOL_FIELDS: ReadonlySet<string> = new Set(['kind', 'tools', 'servers', 'exceptTools', 'trust']);
 
 /**
  * Sorts by failed conditions, fewest first. Rules that cannot change the outcome, and rules about other tools, come

@@ -89,8 +89,8 @@ function split(when: When): readonly Part[] {
 const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = new Map([
   ['kind', ({ effect }) => [{ name: 'kind', value: effect.kind ?? 'tool' }]],
   ['tools', ({ effect }) => [{ name: 'tool', value: `${effect.server}.${effect.tool}` }]],
+  ['exceptTools', ({ effect }) => [{ name: 'tool', value: `${effect.server}.${effect.tool}` }]],
   ['servers', ({ effect }) => [{ name: 'server', value: effect.server }]],
-  ['exceptServers', ({ effect }) => [{ name: 'server', value: effect.server }]],
   ['trust', ({ effect }) => [{ name: 'server', value: effect.server }]],
   ['verbs', ({ effect }) => [{ name: 'verb', value: effect.verb }]],
   ['roles', ({ principal }) => [{ name: 'principal.role', value: principal.role }]],
