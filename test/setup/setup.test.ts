@@ -25,6 +25,7 @@ interface Shown {
   readonly approved?: readonly string[];
   readonly bypasses?: readonly { readonly name: string; readonly why: string }[];
   readonly next?: string;
+  readonly trials?: readonly { readonly server: string; readonly verdict?: string; readonly ok?: boolean }[];
 }
 
 const entry = (...more: string[]) => ({ command: process.execPath, args: [SERVER, ...more], env: { API_KEY: KEY } });
@@ -69,43 +70,51 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
     });
   });
 
-  it('needs the hash of the plan, then the hash of each server, and continues with every run', async () => {
-    await atClients(async (home) => {
-      const before = home.snapshot();
-      const planned = await setup(home);
-      expect([planned.code, planned.shown.next]).toEqual([
-        EXIT.approval,
-        `tollgate setup --yes-to ${planned.shown.plan}`,
-      ]);
-      expect(home.snapshot()).toEqual(before);
-      expect((await home.run(['setup', '--yes-to', 'f'.repeat(64)])).code).toBe(EXIT.refused);
-      expect(home.snapshot()).toEqual(before);
+  it(
+    'needs the hash of the plan, then the hash of each server, and continues with every run' + verifies('FH-08'),
+    async () => {
+      await atClients(async (home) => {
+        const before = home.snapshot();
+        const planned = await setup(home);
+        expect([planned.code, planned.shown.next]).toEqual([
+          EXIT.approval,
+          `tollgate setup --yes-to ${planned.shown.plan}`,
+        ]);
+        expect(home.snapshot()).toEqual(before);
+        expect((await home.run(['setup', '--yes-to', 'f'.repeat(64)])).code).toBe(EXIT.refused);
+        expect(home.snapshot()).toEqual(before);
 
-      const started = await setup(home, ...wordsOf(planned.shown.next));
-      expect(started.code).toBe(EXIT.approval);
-      expect(started.shown.open?.map(({ name }) => name)).toEqual(['notes', 'other', 'other-2']);
-      expect(home.read(CURSOR)).toBe(JSON.stringify({ mcpServers: { notes: entry(), other: entry('one') } }));
+        const started = await setup(home, ...wordsOf(planned.shown.next));
+        expect(started.code).toBe(EXIT.approval);
+        expect(started.shown.open?.map(({ name }) => name)).toEqual(['notes', 'other', 'other-2']);
+        expect(home.read(CURSOR)).toBe(JSON.stringify({ mcpServers: { notes: entry(), other: entry('one') } }));
 
-      const [, plan = '', one = '', ...rest] = wordsOf(started.shown.next);
-      const partly = await setup(home, '--yes-to', plan, one);
-      expect([partly.code, partly.shown.approved]).toEqual([EXIT.approval, ['notes']]);
-      expect(home.read(CURSOR)).toContain('"other"');
-      expect(partly.shown.bypasses?.map(({ name }) => name).sort()).toEqual(['other', 'other']);
+        const [, plan = '', one = '', ...rest] = wordsOf(started.shown.next);
+        const partly = await setup(home, '--yes-to', plan, one);
+        expect([partly.code, partly.shown.approved]).toEqual([EXIT.approval, ['notes']]);
+        expect(home.read(CURSOR)).toContain('"other"');
+        expect(partly.shown.bypasses?.map(({ name }) => name).sort()).toEqual(['other', 'other']);
 
-      const done = await setup(home, ...wordsOf((await setup(home)).shown.next));
-      const last = await setup(home, ...wordsOf(done.shown.next));
-      expect([last.code, last.shown.bypasses]).toEqual([EXIT.ok, []]);
-      expect(rest).toHaveLength(2);
-      expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain('notes-server');
-      expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain(KEY);
+        const done = await setup(home, ...wordsOf((await setup(home)).shown.next));
+        const last = await setup(home, '--test', ...wordsOf(done.shown.next));
+        expect([last.code, last.shown.bypasses]).toEqual([EXIT.ok, []]);
+        // A call is made without a terminal only if it was asked for.
+        expect([done.shown.trials, last.shown.trials?.find(({ server }) => server === 'other-2')]).toEqual([
+          undefined,
+          expect.objectContaining({ verdict: 'allow', ok: true }) as object,
+        ]);
+        expect(rest).toHaveLength(2);
+        expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain('notes-server');
+        expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain(KEY);
 
-      expect((await home.run(['setup', '--undo'])).code).toBe(EXIT.ok);
-      const after = home.snapshot();
-      for (const name of [CURSOR, DESKTOP]) expect(after[name]).toBe(before[name]);
-      expect(existsSync(home.file('project/servers'))).toBe(false);
-      expect(home.read('project/tollgate.yaml')).toBe('# mine\nversion: 1\n\nlimits: {servers: 40} # enough\n');
-    });
-  });
+        expect((await home.run(['setup', '--undo'])).code).toBe(EXIT.ok);
+        const after = home.snapshot();
+        for (const name of [CURSOR, DESKTOP]) expect(after[name]).toBe(before[name]);
+        expect(existsSync(home.file('project/servers'))).toBe(false);
+        expect(home.read('project/tollgate.yaml')).toBe('# mine\nversion: 1\n\nlimits: {servers: 40} # enough\n');
+      });
+    },
+  );
 
   it('leaves files alone that are links or no JSON, and says so', async () => {
     await atClients(async (home) => {
