@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { installPrograms } from './system.ts';
@@ -106,7 +106,7 @@ function librariesOf(program: string): readonly string[] {
 
 function copy(from: string, to: string): void {
   mkdirSync(path.dirname(to), { recursive: true });
-  cpSync(from, to, { dereference: true });
+  copyFileSync(from, to);
 }
 
 function must(program: string, args: readonly string[]): void {
