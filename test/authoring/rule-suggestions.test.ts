@@ -191,6 +191,30 @@ describe('a suggestion', () => {
     expect(await outcomes(suggestions, calls)).toEqual(['allow', 'allow', 'ask', 'ask']);
   });
 
+  it(
+    'for a tool without paths is an exception of all rules that ask about such tools' + verifies('FH-70'),
+    async () => {
+      const tag = (name: string, over: CallOf = {}): CallInput =>
+        callOf({ server: 'git', tool: 'tag', verb: 'write', args: { name }, ...over });
+      const names = ['a', 'b', 'c'].map((name) => [tag(name), 'approved'] as const);
+      const { suggestions } = await suggest(names);
+      expect(suggestions).toMatchObject([
+        { what: 'git.tag', exceptions: [{ id: 'ask-other-servers', field: 'exceptTools', add: ['git.tag'] }] },
+      ]);
+      expect(
+        await outcomes(suggestions, [
+          tag('d'),
+          tag('d', { tool: 'push' }),
+          tag('d', { verb: 'destructive' }),
+          tag('d', { labels: ['secret'] }),
+          tag('d', { principal: { id: 'bob' } }),
+        ]),
+      ).toEqual(['allow', 'ask', 'ask', 'ask', 'deny']);
+      expect((await suggest([...names, [tag('d'), 'refused']])).suggestions).toEqual([]);
+      expect((await suggest(names.slice(1))).suggestions).toEqual([]);
+    },
+  );
+
   it('names a folder if enough different files in it were approved and none was refused', async () => {
     const files = ['a', 'b', 'c'].map((name) => [writing(`.vscode/${name}.json`), 'approved'] as const);
     expect((await suggest(files)).suggestions.map(({ exceptions }) => exceptions[0]?.add)).toEqual([['.vscode/*']]);
@@ -256,9 +280,19 @@ describe('nothing is suggested', () => {
       'a file that decides what is allowed',
     ],
     [
-      'a tool without paths',
-      callOf({ server: 'git', tool: 'tag', verb: 'write', args: { name: 'v1' } }),
+      'a tool that names a URL',
+      callOf({ server: 'git', tool: 'fetch', verb: 'write', hosts: ['a.example'] }),
       'a grant can answer',
+    ],
+    [
+      'input of a running program',
+      callOf({ server: 'workspace', tool: 'bash', verb: 'execute', args: { action: 'send', input: 'x' } }),
+      'a rule cannot tell it',
+    ],
+    [
+      'a tool after secrets',
+      callOf({ server: 'git', tool: 'tag', verb: 'write', labels: ['secret'] }),
+      'asks about `labels` too',
     ],
   ])('for %s' + verifies('FH-71'), async (_name, call, why) => {
     const found = await reasons(times(5, call));

@@ -1,6 +1,6 @@
 /**
  * Sorts calls that owners approved one by one into groups that one rule could allow: the same tool and verb, and the
- * same paths or the same command.
+ * same paths or the same command. A call with neither belongs to its tool.
  */
 import path from 'node:path';
 import { globProblem, matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
@@ -21,8 +21,9 @@ export interface JudgedRecording extends RecordedCall {
   readonly verdict?: OwnerVerdict;
 }
 
-/** What calls have in common. `globs`: paths of the workspace, or one `folder/*`. */
+/** What calls have in common. `globs`: paths of the workspace, or one `folder/*`. `tool`: `server.tool`. */
 export type CallShape =
+  | { readonly kind: 'tool'; readonly tool: string }
   | { readonly kind: 'paths'; readonly globs: readonly string[] }
   | {
       readonly kind: 'command';
@@ -241,8 +242,9 @@ export function callShape({ effect, argsText }: CallInput, control: readonly str
   if (kind !== 'tool') return 'it is not a call of a tool';
   if (command !== undefined)
     return commandShape(effect, JSON.parse(argsText) as Readonly<Record<string, unknown>>, control);
-  if (paths.length === 0 || urls.length > 0)
-    return 'only paths and commands have exceptions; a grant can answer the question for a tool (docs/grants.md)';
+  if (urls.length > 0) return 'it names a URL; a grant can answer the question (docs/grants.md)';
+  if (paths.length === 0 && effect.server === 'workspace') return 'a rule cannot tell it from other calls of this tool';
+  if (paths.length === 0) return { kind: 'tool', tool: `${effect.server}.${effect.tool}` };
   if (paths.some(({ inside }) => !inside)) return 'it uses a path outside the workspace';
   const globs = [...new Set(paths.map((fact) => fact.path))].sort();
   if (globs.some((one) => one.includes('*') || globProblem(one) !== undefined || printable(one) !== one))

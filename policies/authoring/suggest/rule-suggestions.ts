@@ -307,7 +307,8 @@ function withoutCovered(candidates: readonly Candidate[]): readonly Candidate[] 
 }
 
 function describeGroup({ shape, samples }: ApprovedGroup): string {
-  return `${toolIds(samples).join(', ')} ${shape.kind === 'paths' ? shape.globs.join(', ') : shape.text}`;
+  const subject = shape.kind === 'paths' ? shape.globs.join(', ') : shape.kind === 'command' ? shape.text : '';
+  return `${toolIds(samples).join(', ')} ${subject}`.trim();
 }
 
 function describeCall({ effect }: Pick<CallInput, 'effect'>): string {

@@ -11,13 +11,16 @@ import type { When } from '../../rules/rule-conditions.ts';
 import type { YamlRule } from '../../rules/rule-schema.ts';
 import type { ApprovedGroup, CallShape } from './approved-calls.ts';
 
+/** The condition that has exceptions for each kind of calls. */
+const EXCEPTION_FIELDS = { paths: 'except', command: 'exceptCommands', tool: 'exceptTools' } as const;
+
 /** Values to add to a list of a rule, with the place of the list, or of `when` if the rule has no such list. */
 export interface RuleException {
   readonly id: string;
   readonly file: string;
   readonly line: number;
   readonly column: number;
-  readonly field: 'except' | 'exceptCommands';
+  readonly field: (typeof EXCEPTION_FIELDS)[CallShape['kind']];
   readonly add: readonly string[];
 }
 
@@ -80,6 +83,7 @@ export function controlGlobs(rules: ReadonlyMap<string, LocatedRule>): readonly 
 
 /** Whether the changes for this shape can concern a call at all. */
 export function concerns(shape: CallShape, { effect }: Pick<CallInput, 'effect'>): boolean {
+  if (shape.kind === 'tool') return `${effect.server}.${effect.tool}` === shape.tool;
   if (shape.kind === 'paths') return effect.paths.some(({ path, inside }) => inside && matchesGlobs(shape.globs, path));
   return (effect.command?.words ?? []).some((words) => shape.words.every((word, at) => words[at] === word));
 }
@@ -154,7 +158,7 @@ function editRules(value: unknown, added: ReadonlyMap<string, readonly RuleExcep
     };
     return more.length === 0
       ? rule
-      : { ...rule, when: { ...rule.when, ...listOf('except'), ...listOf('exceptCommands') } };
+      : { ...rule, when: { ...rule.when, ...Object.assign({}, ...Object.values(EXCEPTION_FIELDS).map(listOf)) } };
   };
   return { ...(value as object), rules: (rules as readonly YamlRule[]).map(edit) };
 }
@@ -164,6 +168,13 @@ function obstacleOf({ rule, at }: LocatedRule, shape: CallShape): string | undef
   const { file, line, column } = at([]);
   const name = `${rule.id} (${file}:${line}:${column})`;
   const { paths, insideWorkspace, commands, exceptCommands, opaque, readable } = rule.when;
+  if (rule.obligations !== undefined) return `the rule ${name} also sets obligations, which an exception would end`;
+  if (shape.kind === 'tool') {
+    const field = Object.keys(rule.when).find((one) => !ABOUT_TOOLS.has(one));
+    return field === undefined
+      ? undefined
+      : `the rule ${name} asks about \`${field}\` too, so it can have no exception for a whole tool`;
+  }
   const canExcept =
     shape.kind === 'paths'
       ? (paths ?? insideWorkspace) !== undefined
@@ -172,7 +183,6 @@ function obstacleOf({ rule, at }: LocatedRule, shape: CallShape): string | undef
     const [fact, field] = shape.kind === 'paths' ? ['a path', 'paths'] : ['a command', 'commands'];
     return `the rule ${name} asks without a condition on ${field}, so it can have no exception for ${fact}`;
   }
-  if (rule.obligations !== undefined) return `the rule ${name} also sets obligations, which an exception would end`;
   if (shape.kind === 'command' && rule.when.args?.[shape.argument] !== undefined)
     return `the rule ${name} tests the text of the command, so an exception cannot be kept exact`;
   return undefined;
@@ -183,7 +193,7 @@ export function exceptionFor(located: LocatedRule, shape: CallShape): RuleExcept
   const why = obstacleOf(located, shape);
   if (why !== undefined) return why;
   const { rule, at } = located;
-  const field = shape.kind === 'paths' ? 'except' : 'exceptCommands';
+  const field = EXCEPTION_FIELDS[shape.kind];
   const { file, line, column } = at(rule.when[field] === undefined ? ['when'] : ['when', field]);
   return {
     id: rule.id,
@@ -191,9 +201,29 @@ export function exceptionFor(located: LocatedRule, shape: CallShape): RuleExcept
     line,
     column,
     field,
-    add: shape.kind === 'paths' ? shape.globs : [shape.words.join(' ')],
+    add: addedBy(shape),
   };
 }
+
+function addedBy(shape: CallShape): readonly string[] {
+  if (shape.kind === 'tool') return [shape.tool];
+  return shape.kind === 'paths' ? shape.globs : [shape.words.join(' ')];
+}
+
+/** Conditions that are about tools and callers only. A rule with others asks because of one call, such as its labels. */
+const ABOUT_TOOLS: ReadonlySet<string> = new Set([
+  'tools',
+  'exceptTools',
+  'servers',
+  'trust',
+  'verbs',
+  'roles',
+  'groups',
+  'principals',
+  'origins',
+  'profiles',
+  'owner',
+]);
 
 /** Conditions of a rule that asks which its guards replace by the approved paths or words. */
 const REPLACED: ReadonlySet<string> = new Set([
@@ -213,18 +243,30 @@ type Guard = Pick<YamlRule, 'message' | 'when'>;
  */
 function guardsOf(rule: YamlRule, group: ApprovedGroup, context: SuggestionContext): readonly Guard[] {
   const { shape, principals } = group;
-  const rest: When = Object.fromEntries(Object.entries(rule.when).filter(([name]) => !REPLACED.has(name)));
-  const when: When =
-    shape.kind === 'paths'
-      ? { ...rest, paths: shape.globs }
-      : { ...rest, commands: [shape.words.join(' ')], readable: true };
+  const isKept = (name: string): boolean => !REPLACED.has(name) && (shape.kind !== 'tool' || name !== 'exceptTools');
+  const rest: When = Object.fromEntries(Object.entries(rule.when).filter(([name]) => isKept(name)));
+  const when: When = { ...rest, ...subjectOf(shape) };
   const others = (context.settings.principals ?? []).map(({ id }) => id).filter((id) => !principals.has(id));
   const callers = others.filter((id) => when.principals?.includes(id) !== false);
   const narrowed = [
     ...(callers.length === 0 ? [] : [{ ...when, principals: callers }]),
-    ...(shape.kind === 'paths' ? pathGuards(when, group, context) : commandGuards(when, shape)),
+    ...narrowerGuards(when, group, context),
   ];
   return narrowed.map((one) => ({ ...(rule.message === undefined ? {} : { message: rule.message }), when: one }));
+}
+
+/** Returns the conditions that name the approved calls. */
+function subjectOf(shape: CallShape): When {
+  if (shape.kind === 'tool') return { tools: [shape.tool] };
+  return shape.kind === 'paths' ? { paths: shape.globs } : { commands: [shape.words.join(' ')], readable: true };
+}
+
+function narrowerGuards(when: When, group: ApprovedGroup, context: SuggestionContext): readonly When[] {
+  const { shape, samples } = group;
+  if (shape.kind === 'paths') return pathGuards(when, group, context);
+  if (shape.kind === 'command') return commandGuards(when, shape);
+  const rest = (when.verbs ?? VERBS).filter((verb) => verb !== samples[0].effect.verb);
+  return rest.length === 0 ? [] : [{ ...when, verbs: rest }];
 }
 
 function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: SuggestionContext): readonly When[] {
@@ -285,6 +327,7 @@ function commandGuards(when: When, { text, argument }: CallShape & { readonly ki
 function allowing({ shape, samples, principals }: ApprovedGroup): When {
   const { server, verb, command } = samples[0].effect;
   const base: When = { tools: toolIds(samples), verbs: [verb], principals: [...principals].sort() };
+  if (shape.kind === 'tool') return base;
   if (shape.kind === 'paths') return { ...base, paths: shape.globs };
   const places = server === 'workspace' ? ['action', 'cwd'] : [];
   const absent = places.filter((name) => !Object.hasOwn(shape.others, name));
@@ -310,7 +353,7 @@ function distinct(guards: readonly Guard[]): readonly Guard[] {
 }
 
 function slugOf(shape: CallShape): string {
-  const text = shape.kind === 'paths' ? shape.globs.join('-') : shape.words.join('-');
+  const text = addedBy(shape).join('-');
   const plain = text
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, '-')
