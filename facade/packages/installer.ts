@@ -134,7 +134,7 @@ function reasonOf(errors: string): string {
   const lines = errors
     .split('\n')
     .map((one) => one.replace(/^(?:npm (?:error|ERR!)|ERROR:|Error:)\s*/, '').trim())
-    .filter((one) => one !== '' && !/^(?:npm warn|WARNING)/.test(one));
+    .filter((one) => one !== '' && !/^(?:npm warn|WARNING|time="\S+" level=warn)/.test(one));
   const first = lines.find((one) => !/^code E\w+$/.test(one)) ?? lines[0];
   return first === undefined ? '' : ` (${first.slice(0, 200)})`;
 }

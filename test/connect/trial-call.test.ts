@@ -1,4 +1,4 @@
-/** Tests which call `connect` offers: one that only reads, that is always allowed, and without made-up values. */
+/** Tests which call `connect` offers: one that only reads, that the policy may allow, and without made-up values. */
 import { describe, expect, it } from 'vitest';
 import { chooseTrial } from '../../facade/cli/connect/trial-call.ts';
 import { verifies } from '../verifies.ts';
@@ -26,12 +26,14 @@ describe('the test call of connect' + verifies('PF-18', 'FH-56'), () => {
     const optional = tool('optional', { type: 'object', properties: { a: { default: 1 } } });
     expect(chooseTrial([some, optional], 's')).toEqual({ name: 'optional', args: {} });
     expect(chooseTrial([tool('bare', {})], 's')).toEqual({ name: 'bare', args: {} });
+    // Rules about labels make it depend on the run; it is decided before it is made.
+    expect(chooseTrial([tool('bare', {}, { verdict: 'maybe' })], 's')).toEqual({ name: 'bare', args: {} });
   });
 
   it.each([
     ['writes', tool('t', {}, { verb: 'write' })],
     ['is not classified', tool('t', {}, { verb: 'destructive' })],
-    ['is decided at each call', tool('t', {}, { verdict: 'maybe' })],
+    ['asks a person', tool('t', {}, { verdict: 'ask' })],
     ['belongs to another server', tool('t', {}, { server: 'other' })],
     ['needs a value that only a person has', tool('t', needs({ id: { type: 'string', examples: ['1'] } }))],
     ['may need more than it says', tool('t', { type: 'object', anyOf: [{ required: ['a'] }, { required: ['b'] }] })],

@@ -5,13 +5,15 @@
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
 import { joinText } from '../../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
-import type { Principal } from '../../../policies/port.ts';
+import type { CallDecision, Principal } from '../../../policies/port.ts';
+import { ownerForStdio } from '../../config/stdio-identity.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import type { Operator, Reply } from '../../serve/facade-port.ts';
 import { readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { MAX_COLUMNS, printable } from '../print.ts';
+import { decideOnly } from '../serving/try-command.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 import type { ConnectOptions } from './connect-consent.ts';
@@ -29,6 +31,8 @@ export interface Trial {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
+/** Rules about the labels of a run make a call that is allowed now one that may be asked about later. */
+const MAY_ALLOW: ReadonlySet<string> = new Set(['always', 'maybe']);
 /** Lines of a result that are shown. */
 const SHOWN = 5;
 /** A server that answers nothing must not keep the terminal. */
@@ -50,33 +54,45 @@ export async function offerTrial(
   await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async (assembled) => {
     const { listed } = await assembled.deps.nameTables.tableFor(principal);
     const call = chooseTrial(listed, server);
-    if (call === undefined) trial = isAsked ? none(io, principal, server) : undefined;
-    else if (isAsked || (await askYes(io, `Make one harmless call now: ${callText(call)}?`)))
-      trial = await makeCall(assembled, { principal, call }, io);
+    const isAllowed = call !== undefined && (await decideTrial(assembled, { principal, call })).outcome === 'allow';
+    if (!isAllowed) trial = isAsked ? none(io, principal, server) : undefined;
+    else if (isAsked || (await askYes(io, `Make one harmless call now: ${callText(call)}?`))) {
+      const by: Operator = { by: ownerForStdio(config, { by: options.as, user: io.user }).id, user: io.user };
+      trial = await makeCall(assembled, { principal, call, by }, io);
+    }
     return EXIT.ok;
   });
   return trial;
 }
 
 /**
- * Returns a call of a tool that only reads, that has one of these verdicts in the list, and whose required arguments
- * have a default or a list of values in the schema. A tool without required arguments comes first.
+ * Returns a call of a tool that only reads, that the policy may allow, and whose required arguments have a default or a
+ * list of values in the schema. A tool without required arguments comes first.
  */
 export function chooseTrial(
   listed: readonly Pick<ExposedTool, 'name' | 'text' | 'entry' | 'server' | 'decision'>[],
   server: string,
-  verdicts: readonly string[] = ['always'],
 ): TrialCall | undefined {
   const calls = listed
     .filter(
       ({ entry, server: { name }, decision }) =>
-        name === server && entry?.semantics.verb === 'read' && verdicts.includes(decision?.verdict ?? 'never'),
+        name === server && entry?.semantics.verb === 'read' && MAY_ALLOW.has(decision?.verdict ?? 'never'),
     )
     .flatMap(({ name, text }) => {
       const args = argumentsFor((JSON.parse(text) as { readonly inputSchema?: unknown }).inputSchema);
       return args === undefined ? [] : [{ name, args }];
     });
   return calls.sort((one, other) => Object.keys(one.args).length - Object.keys(other.args).length)[0];
+}
+
+/** Decides the call without making it. A call that the policy would ask about or deny is not made. */
+export async function decideTrial(
+  assembled: AssembledFacade,
+  { principal, call }: { readonly principal: Principal; readonly call: TrialCall },
+): Promise<CallDecision> {
+  const { exposed } = await assembled.deps.nameTables.resolve(principal, call.name);
+  const args = parseJsonDoc(JSON.stringify(call.args));
+  return (await decideOnly(assembled, { principal, exposed, args })).decision;
 }
 
 /** Returns the required arguments with values that the schema itself names; undefined if it names none for one. */
@@ -104,7 +120,7 @@ function argumentsFor(schema: unknown): TrialCall['args'] | undefined {
 
 function none(io: Io, principal: Principal, server: string): Trial {
   const why =
-    `No test call: ${server} has no tool that only reads, that the policy always allows ${principal.id}, ` +
+    `No test call: ${server} has no tool that only reads, that the policy allows ${principal.id} without a question, ` +
     'and whose arguments are known.';
   io.stderr(`${printable(why)}\nSee what its agent can call: tollgate tools --as ${principal.id}\n`);
   return { code: EXIT.ok, data: { tool: null, reason: why } };
@@ -113,10 +129,11 @@ function none(io: Io, principal: Principal, server: string): Trial {
 /** Exit code 6 if the call fails: the service is connected, and does not answer as it should. */
 async function makeCall(
   { gateway }: AssembledFacade,
-  { principal, call }: { readonly principal: Principal; readonly call: TrialCall },
+  trial: { readonly principal: Principal; readonly call: TrialCall; readonly by: Operator },
   io: Io,
 ): Promise<Trial> {
-  const { ok, text } = await performTrial(gateway, { principal, call });
+  const { call } = trial;
+  const { ok, text } = await performTrial(gateway, trial);
   const all = text.split('\n').filter((line) => line.trim() !== '');
   const lines = all.slice(0, SHOWN).map((line) => printable(line.slice(0, MAX_COLUMNS - 4)));
   const end = all.length > SHOWN ? [`(${all.length - SHOWN} more lines)`] : [];
@@ -134,9 +151,9 @@ export interface TrialReply {
 /** Makes one call in a session of its own. `by`: the owner who makes it by hand; its records name both. */
 export async function performTrial(
   gateway: AssembledFacade['gateway'],
-  { principal, call, by }: { readonly principal: Principal; readonly call: TrialCall; readonly by?: Operator },
+  { principal, call, by }: { readonly principal: Principal; readonly call: TrialCall; readonly by: Operator },
 ): Promise<TrialReply> {
-  const session = gateway.openSession(principal, 'stdio', by === undefined ? {} : { operator: by });
+  const session = gateway.openSession(principal, 'stdio', { operator: by });
   try {
     const signal = AbortSignal.any([session.closed as AbortSignal, AbortSignal.timeout(TRIAL_MS)]);
     const args = parseJsonDoc(JSON.stringify(call.args));

@@ -1,13 +1,10 @@
 /** One harmless read call of each connected server, so that the owner sees which of them answer. */
-
-import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
 import { ownerForStdio } from '../../config/stdio-identity.ts';
 import type { Operator } from '../../serve/facade-port.ts';
 import { askFacade, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
-import { chooseTrial, performTrial, type TrialCall } from '../connect/trial-call.ts';
+import { chooseTrial, decideTrial, performTrial, type TrialCall } from '../connect/trial-call.ts';
 import { plural, printable, table } from '../print.ts';
-import { decideOnly } from '../serving/try-command.ts';
 import { askKey } from '../terminal-prompt.ts';
 import { mayAsk, type SetupRun } from './setup-run.ts';
 
@@ -25,8 +22,6 @@ export interface ServerTrial {
 
 /** Letters of a failure that a row shows. */
 const MAX_WHY = 80;
-/** Rules about the labels of a run make a call that is allowed now one that may be asked about later. */
-const VERDICTS = ['always', 'maybe'];
 
 /**
  * Asks once for all servers, or with `--test` makes the calls without a question. Each is a call by hand: decided,
@@ -46,7 +41,7 @@ export async function tryServers(
   await askFacade(opening, async (assembled) => {
     const { gateway, deps } = assembled;
     const { listed } = await deps.nameTables.tableFor(principal);
-    const calls = servers.map((server) => ({ server, call: chooseTrial(listed, server, VERDICTS) }));
+    const calls = servers.map((server) => ({ server, call: chooseTrial(listed, server) }));
     const count = calls.filter(({ call }) => call !== undefined).length;
     const question = `Make one harmless read call of each of ${plural(count, 'server')}?`;
     if (count > 0 && (isAsked || (await askKey(io, question, 'yn')) === 'y')) {
@@ -59,9 +54,7 @@ export async function tryServers(
 
     async function tryOne(server: string, call: TrialCall): Promise<ServerTrial> {
       const since = performance.now();
-      const { exposed } = await deps.nameTables.resolve(principal, call.name);
-      const args = parseJsonDoc(JSON.stringify(call.args));
-      const { outcome: verdict, reasons } = (await decideOnly(assembled, { principal, exposed, args })).decision;
+      const { outcome: verdict, reasons } = await decideTrial(assembled, { principal, call });
       // The call would wait for a person, or be refused.
       if (verdict !== 'allow') return { server, tool: call.name, verdict, why: `not made: ${reasons[0]?.id ?? ''}` };
       const { ok, text } = await performTrial(gateway, { principal, call, by });
