@@ -7,6 +7,9 @@ import type { Config, PrincipalConfig } from './config.ts';
 import { listNames, quote } from './config-problems.ts';
 import { isSubject } from './settings/jwt-settings.ts';
 
+/** A second principal in the configuration ends the start of a client that names none. */
+const IN_A_CLIENT = ' In the file of a client, add it to `args`.';
+
 /** What the operating system and the command line say about the caller. */
 export interface StdioCaller {
   /** The value of `--as`. */
@@ -30,7 +33,7 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
   const next =
     allowed.length === 0
       ? 'Add a principal with `stdio: true` to tollgate.yaml.'
-      : `Use --as with one of: ${listNames(allowed.map(({ id }) => id))}.`;
+      : `Use --as with one of: ${listNames(allowed.map(({ id }) => id))}.${as === undefined ? IN_A_CLIENT : ''}`;
   throw new TollgateError('IDENTITY', {
     detail:
       as === undefined

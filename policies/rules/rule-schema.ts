@@ -134,7 +134,8 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
 /** The two frequent mistakes in YAML: one value instead of a list, and wrong quotes. */
 function howToWrite(data: unknown, type: string): string {
   if (type === 'array' && typeof data !== 'object') return `; write a list: [${String(data).slice(0, 60)}]`;
-  if (typeof data === 'string' && ['number', 'integer', 'boolean'].includes(type)) return '; write it without quotes';
+  if (type === 'boolean' && typeof data !== 'object') return '; write true or false';
+  if (typeof data === 'string' && ['number', 'integer'].includes(type)) return '; write it without quotes';
   return type === 'string' && typeof data !== 'object' ? '; write it in quotes' : '';
 }
 

@@ -80,6 +80,11 @@ No rule in warn or shadow has fired in the last 7 days.
       lines: [{ file: 'tollgate.yaml', line: 8, text: 'mode: off' }],
     });
     expect((await cli(project, ['policy', 'mode', 'soon.yaml', 'off'])).err).toContain('is already in off');
+    project.write('own.yaml', 'rules:\n  - {id: tried, outcome: deny, mode: shadow, when: {}}\n');
+    project.write('tollgate.yaml', readFileSync(project.file, 'utf8').replace('policies:', 'policies:\n  - own.yaml'));
+    expect((await cli(project, ['policy', 'mode', 'own.yaml', 'enforce'])).err).toContain(
+      'of their own, which wins: tried.',
+    );
   });
 
   it('counts how often rules that are not enforced would have decided', async () => {

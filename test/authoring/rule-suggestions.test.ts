@@ -209,7 +209,9 @@ describe('a suggestion', () => {
           tag('d', { labels: ['secret'] }),
           tag('d', { principal: { id: 'bob' } }),
         ]),
-      ).toEqual(['allow', 'ask', 'ask', 'ask', 'deny']);
+      ).toEqual(['allow', 'ask', 'deny', 'ask', 'deny']);
+      // The rules load also where it is known that a tag only writes.
+      expect(suggestions[0]?.rules.map(({ outcome }) => outcome)).toEqual(['allow']);
       expect((await suggest([...names, [tag('d'), 'refused']])).suggestions).toEqual([]);
       expect((await suggest(names.slice(1))).suggestions).toEqual([]);
     },
@@ -342,6 +344,17 @@ describe('nothing is suggested', () => {
     ];
     expect(await reasons(times(3, running('git push')), { rules })).toEqual([
       'another rule would then allow longer forms of the command without a question',
+    ]);
+  });
+
+  it('if another rule would allow other kinds of calls of a tool' + verifies('FH-72'), async () => {
+    const rules = [
+      { id: 'all', outcome: 'allow', when: { servers: ['git'] } },
+      { id: 'ask-changes', outcome: 'ask', when: { verbs: ['write', 'destructive'] } },
+    ];
+    const tag = callOf({ server: 'git', tool: 'tag', verb: 'write', args: { name: 'a' } });
+    expect(await reasons(times(3, tag), { rules })).toEqual([
+      'another rule would then allow calls of the tool that are destructive without a question',
     ]);
   });
 

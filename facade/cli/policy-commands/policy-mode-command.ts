@@ -1,6 +1,7 @@
 /** Runs `policy mode`: shows the mode of each source, counts what rules in trial would have decided, or sets a mode. */
 import { readFileSync, realpathSync } from 'node:fs';
 import path from 'node:path';
+import { parse } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { MODE_NAMES, type Mode, type ModeFor } from '../../../policies/port.ts';
 import { openAuditReader } from '../../audit/audit-reader.ts';
@@ -97,9 +98,21 @@ function change(
       ? `${printable(name)} is already in ${mode}.\n`
       : `${printable(name)}: ${source.mode} → ${mode}. A running Tollgate applies it without a restart.\n`,
   );
+  const own = rulesWithModes(source, mode);
+  if (own.length > 0)
+    io.stderr(`These rules have a \`mode\` of their own, which wins: ${printable(own.join(', '))}.\n`);
   if (source.modes !== undefined && source.modes.length > 0)
     io.stderr(`Its modes for some callers stay: ${printable(source.modes.map(exceptionText).join('; '))}.\n`);
   return EXIT.ok;
+}
+
+/** Returns the ids of the rules of a YAML source that name another mode, which counts instead of that of the source. */
+function rulesWithModes({ kind, path: file }: PolicySource, mode: Mode): readonly string[] {
+  if (kind !== 'yaml') return [];
+  const { rules = [] } = (parse(readFileSync(file, 'utf8')) ?? {}) as {
+    readonly rules?: readonly { readonly id: string; readonly mode?: string }[];
+  };
+  return rules.flatMap((rule) => (rule.mode === undefined || rule.mode === mode ? [] : [rule.id]));
 }
 
 function changedLines(before: string, after: string): readonly { readonly line: number; readonly text: string }[] {

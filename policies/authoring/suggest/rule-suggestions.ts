@@ -18,6 +18,7 @@ import {
   nextTo,
   type RuleException,
   toolIds,
+  VERBS,
   withChanges,
 } from './suggested-changes.ts';
 
@@ -104,7 +105,7 @@ class SuggestionSearch {
       const context = { settings: this.#parts.settings, rules, taken: new Set(rules.keys()) };
       for (const group of groups) {
         const draft = draftChanges(group, context);
-        const found = typeof draft === 'string' ? draft : await this.#candidate(draft);
+        const found = typeof draft === 'string' ? draft : await this.#candidate(draft, base);
         if (typeof found === 'string') this.#refuse(group, found);
         else candidates.push(found);
       }
@@ -152,7 +153,7 @@ class SuggestionSearch {
   }
 
   /** Returns the draft with as few rules as allow its sample, or why it does not allow it. */
-  async #candidate(draft: ChangeDraft): Promise<Candidate | string> {
+  async #candidate(draft: ChangeDraft, base: Policy): Promise<Candidate | string> {
     const { samples } = draft.group;
     for (const allows of [[], [draft.allow]]) {
       const policy = await this.#load(draft, allows);
@@ -160,10 +161,10 @@ class SuggestionSearch {
       const outcomes = new Set<string>();
       for (const sample of samples) outcomes.add((await policy.call(sample)).outcome);
       const isAllowed = outcomes.size === 1 && outcomes.has('allow');
-      const isWide = isAllowed && (await allowsLonger(policy, draft.group));
-      if (isAllowed && !isWide) return { draft, allows, policy, also: new Map(), fault: undefined };
+      const wide = isAllowed ? await widerThan(draft.group, { base, policy }) : undefined;
+      if (isAllowed && wide === undefined) return { draft, allows, policy, also: new Map(), fault: undefined };
       policy.close();
-      if (isWide) return 'another rule would then allow longer forms of the command without a question';
+      if (wide !== undefined) return `another rule would then allow ${wide} without a question`;
     }
     return 'the calls would not be allowed by an exception and a rule';
   }
@@ -270,6 +271,23 @@ function suggestionOf({ draft, allows, also }: Candidate): Suggestion {
 /** A decision that failed denies. Undefined if the call cannot be decided. */
 function outcomeOf({ class: found, after }: Replayed): 'allow' | 'ask' | 'deny' | undefined {
   return found === 'not-replayable' ? undefined : (after?.outcome ?? 'deny');
+}
+
+/** Returns what the changed policy would allow besides the approved calls, and the present one does not. */
+async function widerThan(
+  group: ApprovedGroup,
+  { base, policy }: { readonly base: Policy; readonly policy: Policy },
+): Promise<string | undefined> {
+  if (await allowsLonger(policy, group)) return 'longer forms of the command';
+  const [sample] = group.samples;
+  // The verb of a tool can depend on its arguments. What the primitives do is told apart by rules.
+  if (group.shape.kind === 'command' || sample.effect.server === 'workspace') return undefined;
+  for (const verb of VERBS.filter((one) => one !== sample.effect.verb)) {
+    const other: CallInput = { ...sample, effect: { ...sample.effect, verb } };
+    if ((await policy.call(other)).outcome === 'allow' && (await base.call(other)).outcome !== 'allow')
+      return `calls of the tool that are ${verb}`;
+  }
+  return undefined;
 }
 
 /** Whether the changed policy allows a line that only begins with the approved words. */

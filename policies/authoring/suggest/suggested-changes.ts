@@ -43,7 +43,8 @@ export interface SuggestionContext {
   readonly taken: Set<string>;
 }
 
-const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
+/** All verbs. */
+export const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
 const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 /** Name of the document of new rules in messages. */
 const NEW_RULES = 'suggested rules';
@@ -262,15 +263,13 @@ function subjectOf(shape: CallShape): When {
 }
 
 function narrowerGuards(when: When, group: ApprovedGroup, context: SuggestionContext): readonly When[] {
-  const { shape, samples } = group;
+  const { shape } = group;
   if (shape.kind === 'paths') return pathGuards(when, group, context);
-  if (shape.kind === 'command') return commandGuards(when, shape);
-  const rest = (when.verbs ?? VERBS).filter((verb) => verb !== samples[0].effect.verb);
-  return rest.length === 0 ? [] : [{ ...when, verbs: rest }];
+  return shape.kind === 'command' ? commandGuards(when, shape) : [];
 }
 
 function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: SuggestionContext): readonly When[] {
-  const { server, verb } = samples[0].effect;
+  const { server } = samples[0].effect;
   const ids = toolIds(samples);
   const verbs = when.verbs ?? VERBS;
   const about = (more: When): When => ({ ...when, ...more });
@@ -285,10 +284,8 @@ function pathGuards(when: When, { samples }: ApprovedGroup, { settings }: Sugges
   const elsewhere = otherServers(when, server, settings);
   const siblings =
     server === 'workspace' ? PRIMITIVES.filter((name) => !ids.includes(`workspace.${name}`) && canDo(name, verbs)) : [];
-  const rest = verbs.filter((one) => one !== verb);
   return [
     ...(siblings.length === 0 ? [] : [about({ tools: siblings.map((name) => `workspace.${name}`) })]),
-    ...(server === 'workspace' || rest.length === 0 ? [] : [about({ tools: ids, verbs: rest })]),
     ...elsewhere.map(about),
     ...kinds,
   ];

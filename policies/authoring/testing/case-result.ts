@@ -69,8 +69,18 @@ function agree(wasm: CaseAnswer, opa: CaseAnswer): boolean {
   return (
     ('failed' in wasm && wasm.failed.startsWith(FAILED_BUILTIN)) ||
     ('failed' in wasm && 'failed' in opa) ||
-    isDeepStrictEqual(wasm, opa)
+    isDeepStrictEqual(inOrder(wasm), inOrder(opa))
   );
+}
+
+/** The engines list the reasons of one decision in different orders. */
+function inOrder(answer: CaseAnswer): CaseAnswer {
+  const sorted = <T extends { readonly reasons: readonly Reason[] }>(one: T): T => ({
+    ...one,
+    reasons: [...one.reasons].sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)),
+  });
+  if ('decision' in answer) return { decision: sorted(answer.decision) };
+  return 'list' in answer ? { list: answer.list.map(sorted) } : answer;
 }
 
 function findFaults(written: DraftedCase['written'], answer: CaseAnswer): readonly string[] {
