@@ -2,7 +2,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { removeAdditions } from '../../facade/config/reading/addition-removal.ts';
 import { type Addition, addTo } from '../../facade/config/reading/config-edit.ts';
+import { verifies } from '../verifies.ts';
 
 const server: Addition = {
   path: ['servers'],
@@ -124,6 +126,104 @@ expose:
           const changed = addTo(text, [{ path: ['servers'], key: 'new', value }]);
           expect((parse(changed) as { servers: { new: unknown } }).servers.new).toEqual(value);
           for (const line of text.split('\n')) if (line !== 'servers: {}') expect(changed).toContain(line);
+        },
+      ),
+    );
+  });
+});
+
+describe('removeAdditions' + verifies('FH-05'), () => {
+  it.each([
+    {
+      of: 'a list in a block, with the comments of others',
+      before: 'a:\n  - x # X\n',
+      after: 'a:\n  - x # X\n  - o\n',
+      current: 'a:\n  - x # X\n  # mine\n  - o\n  - m\n',
+      left: 'a:\n  - x # X\n  # mine\n  - m\n',
+    },
+    {
+      of: 'a list in one line',
+      before: 'a: [x]\n',
+      after: 'a: [x, "o"]\n',
+      current: 'a: [m, x, "o", n] # mine\n',
+      left: 'a: [m, x, n] # mine\n',
+    },
+    {
+      of: 'a map that goes too',
+      before: 'v: 1\n',
+      after: 'v: 1\na:\n  b:\n    - o\n',
+      current: 'v: 1\na: # mine\n  b:\n    - o\n',
+      left: 'v: 1\n',
+    },
+    {
+      of: 'a map that others use',
+      before: 'v: 1\n',
+      after: 'v: 1\na:\n  b: [o]\n',
+      current: 'v: 1\na:\n  b: [o]\n  c: 1\n',
+      left: 'v: 1\na:\n  c: 1\n',
+    },
+    {
+      of: 'an empty list that was there',
+      before: 'a: {b: []}\n',
+      after: 'a: {b: [o]}\n',
+      current: '# mine\na: {b: [o]}\n',
+      left: '# mine\na: {b: []}\n',
+    },
+    {
+      of: 'a rule that others moved and changed',
+      before: 'r:\n  - {id: p, w: {i: 1}}\n',
+      after: 'r:\n  - {id: p, w: {i: 1, "e": ["o"]}}\n',
+      current: 'r:\n  - id: q\n  - {id: p, m: 2, w: {i: 1, "e": ["o", m]}}\n',
+      left: 'r:\n  - id: q\n  - {id: p, m: 2, w: {i: 1, "e": [m]}}\n',
+    },
+    {
+      of: 'a list, except what others have changed',
+      before: '',
+      after: 'r:\n  - {id: a, o: 1}\n  - {id: b}\n',
+      current: 'r:\n  - {id: a, o: 2}\n  - {id: b}\n',
+      left: 'r:\n  - {id: a, o: 2}\n',
+    },
+  ])('takes additions out of $of', ({ left, ...texts }) => {
+    expect(removeAdditions(texts)).toBe(left);
+  });
+
+  it.each([
+    ['if more than additions was done', { before: 'a: 1\n', after: 'a: 2\n', current: 'a: 2\nb: 1\n' }],
+    ['if it would take a comment along', { before: '', after: 'a: [o, p]\n', current: 'a: [o, # mine\n  m]\n' }],
+    ['from a text with an error', { before: '', after: 'a: 1\n', current: 'a: 1\na: [\n' }],
+  ])('takes nothing %s', (_name, texts) => {
+    expect(removeAdditions(texts)).toBeUndefined();
+  });
+
+  it('leaves what others have added, whatever it is', () => {
+    const additions = (word: fc.Arbitrary<string>): fc.Arbitrary<readonly Addition[]> =>
+      fc.array(
+        fc.oneof(
+          fc.record({ path: fc.constantFrom(['x'], ['x', 'y'], ['z']), items: fc.uniqueArray(word, { minLength: 1 }) }),
+          fc.record({ path: fc.constantFrom(['k'], ['k', 'l']), key: word, value: fc.constantFrom(1, { m: [2] }) }),
+        ),
+        { maxLength: 4 },
+      );
+    const text = fc.constantFrom('', 'v: 1\n', 'x: {y: [s]}\nk:\n  n: 1 # N\n', 'z: [s, t]\r\nk: {}\r\n');
+    const added = (start: string, all: readonly Addition[]): string => {
+      try {
+        return addTo(start, all);
+      } catch {
+        // Some of the additions contradict each other.
+        return '';
+      }
+    };
+    fc.assert(
+      fc.property(
+        text,
+        additions(fc.constantFrom('a', 'b')),
+        additions(fc.constantFrom('c', 'd')),
+        (before, ours, others) => {
+          const after = added(before, ours);
+          const current = added(after, others);
+          const wanted = added(before, others);
+          fc.pre((after !== '' || ours.length === 0) && (current !== '' || others.length === 0) && wanted !== '');
+          expect(parse(removeAdditions({ before, after, current }) ?? '')).toEqual(parse(wanted));
         },
       ),
     );

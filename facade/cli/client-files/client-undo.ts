@@ -1,14 +1,13 @@
 /**
- * Runs `import --undo` and `export --undo`: restores files, secrets and consent. No server is lost by it, and the
- * configuration need not load.
+ * Runs `import --undo` and `export --undo`: restores files, secrets and consent. No server is lost by it. A
+ * configuration that loads still loads afterwards; one that is refused does not hinder it.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Changer } from '../../clients/changes/backups.ts';
-import { openUndo } from '../../clients/changes/undo-plan.ts';
-import type { ClientId } from '../../clients/client-formats.ts';
+import { openUndo, type UndoPlan, type UndoRequest } from '../../clients/changes/undo-plan.ts';
 import { shownPath } from '../../clients/client-places.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { type GuessedFolders, guessFolders } from '../../config/state-folder-guess.ts';
@@ -18,54 +17,89 @@ import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { ROTATE_BYTES, recordActs, recordSetup, signed, withState } from '../command-state.ts';
-import { configFile } from '../config-file.ts';
+import { configFile, DEFAULT_CONFIG } from '../config-file.ts';
+import { type PreviewContext, refuseBroken } from '../configuration/configuration-preview.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
-import { printable, printResult } from '../print.ts';
+import { commandLine, printable, printResult } from '../print.ts';
 import type { ConfirmOptions } from './client-files.ts';
 
-/** How a command is undone. `client`: all changes of this client's files; absent: the last changes. */
-interface UndoWish {
+/** How a command is undone. */
+export interface UndoWish {
   readonly options: ConfirmOptions & Pick<CommonOptions, 'config'>;
   readonly io: Io;
-  readonly client?: ClientId;
+}
+
+/** Which changes are undone: all of a client's files, or all; else the last ones. */
+type UndoScope = Pick<UndoRequest, 'client' | 'all'>;
+
+/** What was undone, for people and `--json`. */
+export interface Undone {
+  /** The files, as people write them. */
+  readonly restored: readonly string[];
+  readonly removedSecrets: readonly string[];
+  /** Servers that are no longer approved. */
+  readonly revoked: readonly string[];
+}
+
+/** An undo that is planned. */
+export interface PlannedUndo {
+  /** The files with their texts afterwards; undefined: the file is removed. */
+  readonly files: UndoPlan['files'];
+  /** Throws AUDIT_FAILED, VAULT_FAILED. */
+  readonly carryOut: () => Promise<Undone>;
+}
+
+/** Undoes changes of a command. `again`: its words. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED. */
+export async function undo(
+  changer: Exclude<Changer, 'setup'>,
+  { options, io, wiring, ...scope }: UndoWish & UndoScope & Pick<PreviewContext, 'wiring'>,
+): Promise<number> {
+  const { files, carryOut } = await planUndo(changer, { options, io }, scope);
+  const config = options.config === DEFAULT_CONFIG ? [] : ['--config', options.config];
+  const client = scope.client === undefined ? [] : ['--client', scope.client];
+  const again = commandLine([...io.self, changer, '--undo', ...config, ...client]);
+  await refuseBroken(files, { options, io, wiring, again });
+  const undone = await carryOut();
+  printResult({ io, options }, undone, printable(undoneText(undone)));
+  return EXIT.ok;
+}
+
+function undoneText({ restored, removedSecrets, revoked }: Undone): string {
+  return [
+    `Restored: ${restored.join(', ')}.`,
+    ...(removedSecrets.length === 0 ? [] : [`Removed from the vault: ${removedSecrets.join(', ')}.`]),
+    ...(revoked.length === 0 ? [] : [`No longer approved: ${revoked.join(', ')}.`]),
+  ].join(' ');
 }
 
 /**
- * Undoes changes of a command, with their secrets and the consent to servers that no longer exist. It needs
- * only the backups, because the configuration may be broken. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
+ * Plans to undo changes of a command, with their secrets and the consent to servers that no longer exist. It needs
+ * only the backups, because the configuration may be broken. Changes nothing. Throws USAGE, VAULT_FAILED.
  */
-export async function undo(changer: Changer, { options, io, client }: UndoWish): Promise<number> {
+export async function planUndo(changer: Changer, { options, io }: UndoWish, scope: UndoScope): Promise<PlannedUndo> {
   const file = configFile(options.config, io);
   const { state, auditFolder } = foldersOf(file, io);
   const { vault } = openPlacesFor({ state }, io);
-  const { files, secrets, of, restore } = await openUndo({
-    state,
-    changer,
-    vault,
-    ...(client !== undefined && { client }),
-  });
+  const { files, secrets, of, restore } = await openUndo({ state, changer, vault, ...scope });
   const audit = { folder: auditFolder, rotateBytes: ROTATE_BYTES };
-  await recordSetup({ event: `${changer}-undone`, ...of, secrets }, { audit, user: io.user });
-  restore();
-  for (const name of secrets) await vault.remove(name);
-  const revoked = await forget(of.servers, { file, state, io });
-  const existing = serversOf(file, io);
-  for (const server of of.servers) if (!existing.has(server)) removePackages(state, server);
-  if (revoked.length > 0)
-    await recordActs(
-      audit,
-      revoked.map((server) =>
-        signed({ type: 'consent', event: 'revoked', server, outcome: 'deny', by: io.user } as const, io),
-      ),
-    );
-  const restored = files.map((one) => shownPath(one, { cwd: path.dirname(file), home: io.home }));
-  const sentences = [
-    `Restored: ${restored.join(', ')}.`,
-    ...(secrets.length === 0 ? [] : [`Removed from the vault: ${secrets.join(', ')}.`]),
-    ...(revoked.length === 0 ? [] : [`No longer approved: ${revoked.join(', ')}.`]),
-  ];
-  printResult({ io, options }, { restored, removedSecrets: secrets, revoked }, printable(sentences.join(' ')));
-  return EXIT.ok;
+  const carryOut = async (): Promise<Undone> => {
+    await recordSetup({ event: `${changer}-undone`, ...of, secrets }, { audit, user: io.user });
+    restore();
+    for (const name of secrets) await vault.remove(name);
+    const revoked = await forget(of.servers, { file, state, io });
+    const existing = serversOf(file, io);
+    for (const server of of.servers) if (!existing.has(server)) removePackages(state, server);
+    if (revoked.length > 0)
+      await recordActs(
+        audit,
+        revoked.map((server) =>
+          signed({ type: 'consent', event: 'revoked', server, outcome: 'deny', by: io.user } as const, io),
+        ),
+      );
+    const restored = [...files.keys()].map((one) => shownPath(one, { cwd: path.dirname(file), home: io.home }));
+    return { restored, removedSecrets: secrets, revoked };
+  };
+  return { files, carryOut };
 }
 
 /** Throws USAGE if a broken file may name another state folder. */

@@ -43,6 +43,7 @@ export async function runExport(options: ExportOptions, io: Io, wiring: Wiring):
     return undo('export', {
       options,
       io,
+      wiring,
       ...(options.client !== undefined && { client: readClient(options.client).id }),
     });
   return withArchives((into) => exportTo(options, io, { ...installWorldOf(io, wiring), into }));

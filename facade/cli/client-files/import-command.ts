@@ -33,7 +33,7 @@ import { importReport, listOf, planData } from './import-view.ts';
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runImport(options: ImportOptions, io: Io, wiring: Wiring): Promise<number> {
-  if (options.undo === true) return undo('import', { options, io });
+  if (options.undo === true) return undo('import', { options, io, wiring });
   const config = readConfig(options, io);
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
   if (options.file !== undefined && text !== undefined)

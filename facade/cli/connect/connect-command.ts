@@ -10,7 +10,7 @@ import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrites } from '../../config/reading/file-replacement.ts';
-import { SERVER_FOLDER } from '../../config/servers/server-files.ts';
+import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 import { withArchives } from '../../packages/package-source.ts';
 import { removePackages } from '../../packages/pinned-package.ts';
 import { confirmWrite } from '../client-files/client-files.ts';
@@ -19,6 +19,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { DEFAULT_CONFIG } from '../config-file.ts';
 import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
+import { refuseBroken } from '../configuration/configuration-preview.ts';
 import { commandLine, json, printable, printResult } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import {
@@ -39,7 +40,7 @@ import {
 } from './connect-credentials.ts';
 import { findTarget } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
-import { connectedNames, readJournal, readServerFile } from './connection-journal.ts';
+import { checkUntouched, connectedNames, type Journal, readJournal, readServerFile } from './connection-journal.ts';
 import { carryOut, type Done, installWorldOf, serverFileText, takeBack, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
 import { offerTrial } from './trial-call.ts';
@@ -68,7 +69,7 @@ export async function runConnect(
   io: Io,
   wiring: Wiring,
 ): Promise<number> {
-  if (options.undo === true) return accepting(options, io, () => undoConnection(options, io, wiring));
+  if (options.undo === true) return accepting(options, io, () => undoOne(options, io, wiring));
   return withArchives((into) => connect(options, { io, wiring, packages: { ...installWorldOf(io, wiring), into } }));
 }
 
@@ -243,19 +244,10 @@ function previewOf(before: string | undefined, after: string): readonly string[]
   ];
 }
 
-const REVOKE = 'Revoke them at the provider too if no one else uses them.';
-
-/**
- * Removes consent, file, secrets and package of a connected server, in this order. Throws USAGE, IDENTITY,
- * VAULT_FAILED, STATE_FAILED.
- */
-export async function undoConnection(
-  options: CommonOptions & Pick<ConnectOptions, 'as' | 'name' | 'service'>,
-  io: Io,
-  wiring: Wiring,
-): Promise<number> {
+/** Undoes one connection. Throws USAGE, IDENTITY, CONFIG_INVALID, POLICY_INVALID, VAULT_FAILED, STATE_FAILED. */
+async function undoOne(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
-  const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
+  readOwner(config, { as: options.as, act: 'connects servers' }, io);
   const name = options.name ?? options.service;
   const places = { state: config.state, folder: config.folder };
   const journal = /^[a-z][a-z0-9-]*$/.test(name) ? readJournal(places, name) : undefined;
@@ -269,21 +261,55 @@ export async function undoConnection(
           : `Connected servers: ${names.join(', ')}.`,
     });
   }
-  // The consent goes first, so that no call reaches the server even if a later step fails.
-  await withdraw(options, name, { io, wiring });
-  const { places: secrets } = await openConnectVault(config, io);
-  await takeBack(journal, { ...places, vault: secrets.vault });
-  // The server that was there before may be a copy that runs an installed package.
-  const isUsed = journal.before?.includes(`/packages/${name}/`) === true;
-  const removed = !isUsed && removePackages(config.state, name);
-  await recordActs(config.audit, [
-    signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
-  ]);
-  const deleted = journal.secrets.length === 0 ? '' : ` Deleted: ${journal.secrets.join(', ')}. ${REVOKE}`;
+  const given = options.config === DEFAULT_CONFIG ? [] : ['--config', options.config];
+  const owner = options.as === undefined ? [] : ['--as', options.as];
+  const again = commandLine([...io.self, 'connect', '--undo', name, ...given, ...owner]);
+  const all = commandLine([...io.self, 'setup', '--undo', ...given, ...owner]);
+  const file = serverFileOf(config.folder, name);
+  await refuseBroken(new Map([[file, journal.before ?? undefined]]), {
+    options,
+    io,
+    wiring,
+    again: journal.bySetup === true ? `${again}\nTo take back all that setup added:\n  ${all}` : again,
+  });
+  checkUntouched(places, journal);
+  const { secrets, hadPackage } = await undoConnection(journal, { options, io, wiring });
+  const deleted = secrets.length === 0 ? '' : ` Deleted: ${secrets.join(', ')}. ${REVOKE}`;
   printResult(
     { io, options },
-    { undone: name, secrets: journal.secrets, package: removed },
+    { undone: name, secrets, package: hadPackage },
     `Undone: ${name} is no longer connected.${deleted}`,
   );
   return EXIT.ok;
+}
+
+/** Secrets that the undo of a connection deletes may still be valid at their provider. */
+export const REVOKE = 'Revoke them at the provider too if no one else uses them.';
+
+/**
+ * Removes consent, file, secrets and package of a connected server, in this order. `secrets`: the deleted ones. Check
+ * before that the configuration loads without the server. Throws USAGE, IDENTITY, VAULT_FAILED, STATE_FAILED.
+ */
+export async function undoConnection(
+  journal: Journal,
+  {
+    options,
+    io,
+    wiring,
+  }: { readonly options: CommonOptions & Pick<ConnectOptions, 'as'>; readonly io: Io; readonly wiring: Wiring },
+): Promise<{ readonly secrets: readonly string[]; readonly hadPackage: boolean }> {
+  const config = readConfig(options, io);
+  const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
+  const { server: name, secrets } = journal;
+  // The consent goes first, so that no call reaches the server even if a later step fails.
+  await withdraw(options, name, { io, wiring });
+  const { places } = await openConnectVault(config, io);
+  await takeBack(journal, { state: config.state, folder: config.folder, vault: places.vault });
+  // The server that was there before may be a copy that runs an installed package.
+  const isUsed = journal.before?.includes(`/packages/${name}/`) === true;
+  const hadPackage = !isUsed && removePackages(config.state, name);
+  await recordActs(config.audit, [
+    signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
+  ]);
+  return { secrets, hadPackage };
 }

@@ -95,15 +95,24 @@ export function writeServerFile(places: Places, { server, text }: Pick<Connectio
   replaceFile(serverFileOf(places.folder, server), text);
 }
 
+/** Throws USAGE if someone has edited the file since it was written. */
+export function checkUntouched(places: Places, journal: Journal): void {
+  if (!isEdited(places, journal)) return;
+  throw new TollgateError('USAGE', {
+    detail: `servers/${journal.server}.yaml was edited after connect wrote it, so nothing was undone.`,
+    next: `Remove the file, then call \`tollgate connect --undo ${journal.server}\` again.`,
+  });
+}
+
+/** Returns true if someone has edited the file since it was written. */
+export function isEdited(places: Places, journal: Journal): boolean {
+  const text = readServerFile(places, journal.server);
+  return text !== undefined && text !== journal.before && !isUntouched(journal, text);
+}
+
 /** Restores the file. Throws USAGE if someone has edited it since. */
 export function restoreServerFile(places: Places, journal: Journal): void {
-  const text = readServerFile(places, journal.server);
-  if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
-    throw new TollgateError('USAGE', {
-      detail: `servers/${journal.server}.yaml was edited after connect wrote it, so nothing was undone.`,
-      next: `Remove the file, then call \`tollgate connect --undo ${journal.server}\` again.`,
-    });
-  }
+  checkUntouched(places, journal);
   checkFolder(places);
   const target = serverFileOf(places.folder, journal.server);
   if (journal.before !== null) return replaceFile(target, journal.before);

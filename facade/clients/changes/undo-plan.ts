@@ -3,8 +3,11 @@
  * and everything else stays.
  */
 import { unlinkSync } from 'node:fs';
-import { parseDocument } from 'yaml';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { removeAdditions } from '../../config/reading/addition-removal.ts';
+import { valueOf } from '../../config/reading/config-edit.ts';
 import { captureWrite, removeIfEmpty } from '../../config/reading/file-replacement.ts';
 import type { Vault } from '../../secrets/vault.ts';
 import { type ClientId, clientOf } from '../client-formats.ts';
@@ -24,18 +27,20 @@ import {
 import { changeRefusal, placeText, readTarget } from './client-file-changes.ts';
 import { mergeLines, restoreText } from './three-way-restore.ts';
 
-/** What is undone: the last changes of a command, or all changes of one client's files. */
+/** What is undone: the last changes of a command, all of one client's files, or all. */
 export interface UndoRequest {
   readonly state: string;
   readonly changer: Changer;
   readonly client?: ClientId;
+  readonly all?: true;
   /** Its key opens the backups. */
   readonly vault: Vault;
 }
 
 /** What can be restored. `secrets` are still in the vault. */
 export interface UndoPlan {
-  readonly files: readonly string[];
+  /** The files with the texts that they get; undefined: the file is removed. */
+  readonly files: ReadonlyMap<string, string | undefined>;
   readonly secrets: readonly string[];
   readonly of: ChangeNames;
   readonly restore: () => void;
@@ -52,13 +57,14 @@ interface Restored {
  * Plans to undo. Throws USAGE if there is nothing to undo, if only a person can restore one of the files, or if a later
  * export removed servers from a client's file that would be lost then. Throws VAULT_FAILED.
  */
-export async function openUndo({ state, changer, client, vault }: UndoRequest): Promise<UndoPlan> {
+export async function openUndo({ state, changer, client, all, vault }: UndoRequest): Promise<UndoPlan> {
   const backups = listBackups(state);
   const own = backups.filter((backup) => isOf(backup, changer));
-  const sets =
+  const chosen =
     client === undefined
-      ? own.slice(-1)
-      : own.filter((backup) => readManifest(backup).of.clients.includes(client)).reverse();
+      ? own.slice(all === true ? 0 : -1)
+      : own.filter((backup) => readManifest(backup).of.clients.includes(client));
+  const sets = chosen.reverse();
   const [last] = sets;
   if (last === undefined)
     throw new TollgateError('USAGE', {
@@ -73,22 +79,28 @@ export async function openUndo({ state, changer, client, vault }: UndoRequest): 
   const restored = new Map<string, Restored>();
   for (const backup of sets) {
     const texts = await readTexts(backup, vault);
-    readManifest(backup).files.forEach((changed, index) => {
-      const { file } = changed;
+    const changes = readManifest(backup).files.map((changed, index) => ({
+      changed,
+      texts: texts[index] ?? { after: '' },
+    }));
+    const isNew = ({ changed }: { readonly changed: ChangedFile }): boolean => changed.mode === undefined;
+    const staying: string[] = [];
+    // Whether a new file stays decides whether the lines that name it stay.
+    for (const change of [...changes.filter(isNew), ...changes.filter((one) => !isNew(one))]) {
+      const { file } = change.changed;
       const earlier = restored.get(file);
       const current = earlier === undefined ? readTarget(file) : earlier.text;
-      restored.set(file, {
-        current: earlier === undefined ? current : earlier.current,
-        ...restore(changed, texts[index] ?? { after: '' }, current),
-      });
-    });
+      const result = restore(change, current, { changer, staying });
+      if (isNew(change) && result.text !== undefined) staying.push(file);
+      restored.set(file, { current: earlier === undefined ? current : earlier.current, ...result });
+    }
   }
   const manifests = sets.map(readManifest);
   const collect = (select: (names: ChangeNames) => readonly string[]): readonly string[] => [
     ...new Set(manifests.flatMap(({ of }) => select(of))),
   ];
   return {
-    files: [...restored.keys()],
+    files: new Map([...restored].map(([file, { text }]) => [file, text])),
     secrets: [...new Set(manifests.flatMap(({ secrets }) => secrets))],
     of: { clients: collect(({ clients }) => clients), servers: collect(({ servers }) => servers) },
     restore: () => {
@@ -103,28 +115,48 @@ export async function openUndo({ state, changer, client, vault }: UndoRequest): 
 
 /** Returns the text without the change. A run that was killed may have restored the file already. */
 function restore(
-  { file, client, mode, afterHash }: ChangedFile,
-  { before, after }: FileTexts,
+  { changed, texts }: { readonly changed: ChangedFile; readonly texts: FileTexts },
   current: string | undefined,
+  others: Pick<UndoRequest, 'changer'> & { readonly staying: readonly string[] },
 ): Pick<Restored, 'text' | 'mode'> {
+  const { file, client, mode, afterHash } = changed;
+  const { before } = texts;
   if (current === before || (current !== undefined && textHash(current) === afterHash))
     return { text: before, ...(mode !== undefined && { mode }) };
   const format = client === undefined ? undefined : clientOf(client);
-  const texts = current === undefined ? undefined : { after, current, ...(before !== undefined && { before }) };
-  const text = texts === undefined ? undefined : format === undefined ? restoreYaml(texts) : restoreText(texts, format);
+  const edited = current === undefined ? undefined : { ...texts, current };
+  const kept = new Set(others.staying.map((one) => path.relative(path.dirname(file), one)));
+  // A new file with the definition of a server belongs to the person who has edited it.
+  const isOurs = before !== undefined || others.changer === 'setup';
+  if (edited !== undefined && format === undefined && isOurs) {
+    const text = restoreYaml(edited, kept);
+    if (text !== undefined) return { text: before === undefined && isEmpty(valueOf(text)) ? undefined : text };
+  }
+  const text = edited === undefined || format === undefined ? undefined : restoreText(edited, format);
   if (text === undefined)
     throw changeRefusal(
       file,
-      'was changed since, and undoing would lose that change',
+      'was changed since, and undoing would lose that change. Nothing was undone',
       'If `tollgate connect` replaced a server, undo that first. Otherwise restore it by hand.',
     );
   return { text };
 }
 
-/** Merges the lines of a file of Tollgate. A new file that a person has edited is theirs. */
-function restoreYaml({ before, after, current }: FileTexts & { readonly current: string }): string | undefined {
-  const merged = before === undefined ? undefined : mergeLines({ before, after, current });
-  return merged !== undefined && parseDocument(merged).errors.length === 0 ? merged : undefined;
+/** Takes additions out of a file of Tollgate. Lines that no one else has touched come back byte for byte. */
+function restoreYaml(
+  { before = '', after, current }: FileTexts & { readonly current: string },
+  kept: ReadonlySet<string>,
+): string | undefined {
+  const wanted = removeAdditions({ before, after, current }, kept);
+  const merged = mergeLines({ before, after, current });
+  const value = merged === undefined ? undefined : valueOf(merged);
+  const isRight = value !== undefined && (wanted === undefined || isDeepStrictEqual(value, valueOf(wanted)));
+  return isRight ? merged : wanted;
+}
+
+/** Whether nothing is left but comments and empty sections. */
+function isEmpty(value: unknown): boolean {
+  return typeof value === 'object' && Object.values(value ?? {}).every((one) => one == null || isEmpty(one));
 }
 
 /** The names of backups begin with it. */

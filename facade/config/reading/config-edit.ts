@@ -44,8 +44,8 @@ function addOne(text: string, addition: Addition): string {
   });
 }
 
-/** Parses the text into new values; undefined if it has errors. */
-function valueOf(text: string): unknown {
+/** Parses the text into new values, an empty text into an empty map; undefined if it has errors. */
+export function valueOf(text: string): unknown {
   const document = parseDocument(text);
   return document.errors.length > 0 ? undefined : (document.toJS() ?? {});
 }
@@ -169,8 +169,8 @@ function afterLine(
   return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
 }
 
-/** Returns the offset at which a node ends, without comments and blank lines after it. */
-function endOf(node: unknown): number | undefined {
+/** Returns the offset at which a node ends, without comments and blank lines after it; undefined for none. */
+export function endOf(node: unknown): number | undefined {
   if (isPair(node)) return endOf(node.value) ?? (node.key as Node).range?.[1];
   if (isCollection(node) && node.flow !== true && node.items.length > 0) return endOf(node.items.at(-1));
   const range = (node as Node | null)?.range;
