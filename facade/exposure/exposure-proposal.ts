@@ -86,14 +86,17 @@ function candidatesOf({ name: server, tools }: ServerOffer): readonly Candidate[
   });
 }
 
-/** Returns the tools in the order of their server, because servers list their main tools first. */
+/**
+ * Returns the tools of a server in the order in which they are shown: in turn one that reads and one that does not,
+ * because few servers are of use without both. Each kind keeps the server's order, because servers list their main
+ * tools first; those that can destroy or execute come after those that write.
+ */
 function mainFirst(tools: readonly Candidate[]): Candidate[] {
-  return [...tools.filter(isHarmless), ...tools.filter((one) => !isHarmless(one))];
-}
-
-/** Returns false also for a tool that no one has classified. */
-function isHarmless({ verb }: Candidate): boolean {
-  return verb === 'read' || verb === 'write';
+  const reads = tools.filter(({ verb }) => verb === 'read');
+  const writes = tools.filter(({ verb }) => verb === 'write');
+  const others = [...writes, ...tools.filter((one) => !reads.includes(one) && !writes.includes(one))];
+  const kinds = tools[0]?.verb === 'read' ? [reads, others] : [others, reads];
+  return tools.flatMap((_, turn) => kinds.flatMap((kind) => kind[turn] ?? []));
 }
 
 function sizeOf(tools: readonly Candidate[]): ToolListSize {

@@ -48,7 +48,6 @@ function nameable(offers: readonly ServerOffer[]) {
       })),
   );
 }
-const isHarmless = (one: { readonly verb: string }): boolean => one.verb === 'read' || one.verb === 'write';
 const listBytes = (texts: readonly string[]): number => Buffer.byteLength(`{"tools":[${texts.join(',')}]}`);
 
 describe('a proposal of tools to show', () => {
@@ -76,19 +75,30 @@ describe('a proposal of tools to show', () => {
     }),
   );
 
-  it('keeps the order of each server, with tools that no one calls harmless at the end' + verifies('FH-38'), () =>
+  it('keeps the order of each server, of what reads and of what writes' + verifies('FH-38'), () =>
     holds((offers, limits) => {
       const { expose, after } = proposeExposures(offers, limits);
-      for (const { name } of offers) {
-        const own = nameable(offers).filter(({ server }) => server === name);
-        const order = [...own.filter(isHarmless), ...own.filter((one) => !isHarmless(one))];
-        const last = order.findLastIndex(({ id }) => expose.includes(id));
-        // Only a tool that did not fit is left out before another one.
-        for (const one of order.slice(0, Math.max(0, last)))
-          if (!expose.includes(one.id)) expect(after.bytes + one.text.length + 1).toBeGreaterThan(limits.bytes);
-      }
+      for (const { name } of offers)
+        for (const verbs of [['read'], ['write'], ['destructive', 'execute']]) {
+          const own = nameable(offers).filter(({ server, verb }) => server === name && verbs.includes(verb));
+          const last = own.findLastIndex(({ id }) => expose.includes(id));
+          // Only a tool that did not fit is left out before another one.
+          for (const { id, text } of own.slice(0, Math.max(0, last)))
+            if (!expose.includes(id)) expect(after.bytes + text.length + 1).toBeGreaterThan(limits.bytes);
+        }
     }),
   );
+
+  it('shows reads and others of a server in turn, those that destroy or execute last' + verifies('FH-38'), () => {
+    const verbs = ['destructive', 'write', 'execute', 'read', 'write', 'read', 'read'] as const;
+    const tools = verbs.map((verb, at) => tool(`${verb}${at}`, verb));
+    const shownOf = (count: number): readonly string[] =>
+      proposeExposures([{ name: 's', tools }], { ...EXPOSURE_BUDGET, tools: count }).expose;
+    const added = [1, 2, 3, 4, 5, 6, 7].map((count) => shownOf(count).find((id) => !shownOf(count - 1).includes(id)));
+    expect(added).toEqual(
+      ['write1', 'read3', 'write4', 'read5', 'destructive0', 'read6', 'execute2'].map((name) => `s.${name}`),
+    );
+  });
 
   it('gives each server its share before another one gets more' + verifies('FH-38'), () =>
     holds((offers, limits) => {
@@ -125,7 +135,7 @@ describe('a proposal of tools to show', () => {
       { name: 'files', tools: Array.from({ length: 14 }, (_, at) => tool(`file${at}`, 'read', 500)) },
       { name: 'thinking', tools: [tool('think', 'destructive', 3000)] },
     ]);
-    for (const name of ['create_entities', 'create_relations', 'add_observations', 'read_graph'])
+    for (const name of ['create_entities', 'create_relations', 'read_graph', 'search_nodes'])
       expect(expose).toContain(`memory.${name}`);
     expect(expose).toContain('tavily.tavily_search');
     expect(expose).toContain('thinking.think');
