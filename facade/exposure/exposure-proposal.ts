@@ -35,7 +35,7 @@ export interface ExposureProposal {
 }
 
 /** See docs/decisions/0089-a-small-list-of-tools.md. */
-export const EXPOSURE_BUDGET: ExposureBudget = { bytes: 16_384, tools: 20, perServer: 8 };
+export const EXPOSURE_BUDGET: ExposureBudget = { bytes: 20_000, tools: 20, perServer: 8 };
 
 /** Bytes of `{"tools":[]}`. */
 const EMPTY_BYTES = 12;

@@ -104,7 +104,7 @@ describe('the tools of the agent', () => {
     const { expose } = parse(readFileSync(path.join(configFolder(), 'tollgate.yaml'), 'utf8')) as {
       readonly expose: { readonly tools: readonly string[] };
     };
-    for (const tool of ['search.tavily_search', 'memory.create_entities', 'memory.add_observations'])
+    for (const tool of ['search.tavily_search', 'memory.create_entities', 'memory.read_graph'])
       expect(expose.tools).toContain(tool);
     const said = first.text.replace(/\s+(?:\| )?/g, ' ');
     expect(said).toMatch(/ hidden [a-z_]+, [^(]*\(to show one, add files\.TOOL to expose\.tools in tollgate\.yaml\)/);
