@@ -138,7 +138,8 @@ function folderLines(name: string, { allowRead, allowWrite, outside }: HandedFol
     ...(allowRead.length === 0
       ? []
       : [
-          `reads ${list(allowRead)}, which its arguments or variables name; to let it write there, use allowWrite in its file`,
+          `reads ${list(allowRead)}, which its arguments or variables name; ` +
+            'to let it write there, use allowWrite in its file',
         ]),
     ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which its arguments or variables name`]),
     ...(['read', 'write'] as const).flatMap((access) =>
