@@ -42,6 +42,8 @@ export interface ServerCopy extends Converted {
   readonly pinned?: PinnedPackage;
   /** The server of the catalog that runs the same package. Its hosts, labels, semantics and limits are in `server`. */
   readonly known?: KnownServer;
+  /** Variables that the client's file does not set, and that the catalog sets to a path. */
+  readonly filled: Readonly<Record<string, string>>;
   /** Folders and files among its arguments and variables. `outside` are not in `server` yet. */
   readonly folders: HandedFolders;
   /** What the client's file says and the copy does not keep, each with the reason. */
@@ -216,7 +218,7 @@ class Copier {
     if (pinned === undefined) {
       const named = namedFolders(entry.args, places).map((folder) => ({ folder, access: 'read' as const }));
       const folders = handedFolders(named, places, granted);
-      return { ...converted, server: withFolders(server, folders), folders, unkept };
+      return { ...converted, server: withFolders(server, folders), filled: {}, folders, unkept };
     }
     const known = knownOf(pinned);
     const { args = [], env = {}, sandbox, profiles: _profiles, command: _command, cwd, ...rest } = server;
@@ -244,6 +246,11 @@ class Copier {
       server: whole,
       pinned,
       ...(known !== undefined && { known }),
+      filled: Object.fromEntries(
+        Object.entries(added?.env ?? {}).filter(([, value]) =>
+          added?.folders.some(({ folder }) => value.startsWith(folder)),
+        ),
+      ),
       folders,
       unkept: [...unkept, ...(added?.open ?? [])],
     };

@@ -1,12 +1,12 @@
 /**
- * Proposes which tools of new servers an agent sees: a few of each, reads first, within a budget for the whole list. An
+ * Proposes which tools of new servers an agent sees: the first few of each, within a budget for the whole list. An
  * owner can add the others under `expose`. Pure: it reads no configuration, and allows nothing.
  */
 import { exposedName } from '../../catalogs/tools/exposed-names.ts';
 import type { RawTool, Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
 import { splitToolId } from '../config/servers/server-names.ts';
 
-/** A server with the tools that it offers, without those in quarantine. */
+/** A server with the tools that it offers, in its own order, without those in quarantine. */
 export interface ServerOffer {
   readonly name: string;
   readonly tools: readonly { readonly tool: RawTool; readonly semantics: Semantics }[];
@@ -35,42 +35,45 @@ export interface ExposureProposal {
 }
 
 /** See docs/decisions/0089-a-small-list-of-tools.md. */
-export const EXPOSURE_BUDGET: ExposureBudget = { bytes: 16_384, tools: 20, perServer: 8 };
+export const EXPOSURE_BUDGET: ExposureBudget = { bytes: 20_000, tools: 20, perServer: 8 };
 
 /** Bytes of `{"tools":[]}`. */
 const EMPTY_BYTES = 12;
-
-/** The verbs that are proposed, in order. The last two only for servers that offer nothing else. */
-const VERBS = ['read', 'write', 'destructive', 'execute'] as const satisfies readonly Verb[];
 
 /** The words with which the names of reading tools begin. */
 const READING = /^(?:get|list|search|read|find|fetch|query|describe|show|count|check|lookup|view)(?:[_.-]|[A-Z]|$)/;
 
 interface Candidate {
   readonly id: string;
-  readonly server: string;
   readonly verb: Verb;
   /** With the comma that follows it in the list. */
   readonly bytes: number;
 }
 
 /**
- * Returns the tools to show. First, every server gets its smallest tool of its most harmless verb; then, in each round,
- * the next one of a verb, so that many servers and many tools fit. Equal offers give equal proposals, in any order.
+ * Returns the tools to show. In each round every server gets its next tool, so each has its share before one gets more.
+ * The order of the servers does not count; the order of their tools does.
  */
 export function proposeExposures(
   servers: readonly ServerOffer[],
   budget: ExposureBudget = EXPOSURE_BUDGET,
 ): ExposureProposal {
-  const all = servers.flatMap(candidatesOf);
+  const all = servers.map(candidatesOf);
   const chosen: Candidate[] = [];
-  // One tool of every server first, so that none is there for nothing.
-  for (const verb of VERBS) {
-    const queues = queuesOf(all, verb).filter(([one]) => !chosen.some(({ server }) => server === one?.server));
-    takeRounds(queues, chosen, { ...budget, perServer: Math.min(1, budget.perServer) });
+  const fits = (one: Candidate): boolean => {
+    const { bytes, tools } = sizeOf([...chosen, one]);
+    return bytes <= budget.bytes && tools <= budget.tools;
+  };
+  let queues = all.map(mainFirst);
+  for (let round = 0; round < budget.perServer; round += 1) {
+    // The list only grows, so what does not fit now never will.
+    queues = queues.map((queue) => queue.filter(fits)).sort(byFirst);
+    for (const queue of queues) {
+      const at = queue.findIndex(fits);
+      if (at >= 0) chosen.push(...queue.splice(at, 1));
+    }
   }
-  for (const verb of VERBS) takeRounds(queuesOf(all, verb), chosen, budget);
-  return { expose: chosen.map(({ id }) => id).sort(), before: sizeOf(all), after: sizeOf(chosen) };
+  return { expose: chosen.map(({ id }) => id).sort(), before: sizeOf(all.flat()), after: sizeOf(chosen) };
 }
 
 function candidatesOf({ name: server, tools }: ServerOffer): readonly Candidate[] {
@@ -79,35 +82,21 @@ function candidatesOf({ name: server, tools }: ServerOffer): readonly Candidate[
     // `expose` cannot name such a tool alone: * is a pattern there.
     if (splitToolId(id) === undefined || id.includes('*')) return [];
     const shown = { ...tool, name: exposedName(server, tool.name) };
-    return [{ id, server, verb: semantics.verb, bytes: Buffer.byteLength(JSON.stringify(shown)) + 1 }];
+    return [{ id, verb: semantics.verb, bytes: Buffer.byteLength(JSON.stringify(shown)) + 1 }];
   });
 }
 
-/** Returns the tools of a verb by server, the smallest first. */
-function queuesOf(all: readonly Candidate[], verb: Verb): readonly Candidate[][] {
-  const isLast = verb === 'destructive' || verb === 'execute';
-  const harmless = new Set(
-    all.filter((one) => one.verb === 'read' || one.verb === 'write').map(({ server }) => server),
-  );
-  const queues = new Map<string, Candidate[]>();
-  for (const one of [...all].sort(bySize)) {
-    if (one.verb !== verb || (isLast && harmless.has(one.server))) continue;
-    queues.set(one.server, [...(queues.get(one.server) ?? []), one]);
-  }
-  return [...queues.values()];
-}
-
-/** Takes one tool of each queue in each round, the smallest first, until none fits. */
-function takeRounds(queues: readonly Candidate[][], chosen: Candidate[], budget: ExposureBudget): void {
-  for (let round = 0; round < budget.perServer; round += 1) {
-    const next = queues.flatMap((queue) => queue[round] ?? []).sort(bySize);
-    for (const one of next) {
-      if (chosen.includes(one)) continue;
-      const size = sizeOf([...chosen, one]);
-      const ofServer = chosen.filter(({ server }) => server === one.server).length;
-      if (size.bytes <= budget.bytes && size.tools <= budget.tools && ofServer < budget.perServer) chosen.push(one);
-    }
-  }
+/**
+ * Returns the tools of a server in the order in which they are shown: in turn one that reads and one that does not,
+ * because few servers are of use without both. Each kind keeps the server's order, because servers list their main
+ * tools first; those that can destroy or execute come after those that write.
+ */
+function mainFirst(tools: readonly Candidate[]): Candidate[] {
+  const reads = tools.filter(({ verb }) => verb === 'read');
+  const writes = tools.filter(({ verb }) => verb === 'write');
+  const others = [...writes, ...tools.filter((one) => !reads.includes(one) && !writes.includes(one))];
+  const kinds = tools[0]?.verb === 'read' ? [reads, others] : [others, reads];
+  return tools.flatMap((_, turn) => kinds.flatMap((kind) => kind[turn] ?? []));
 }
 
 function sizeOf(tools: readonly Candidate[]): ToolListSize {
@@ -116,8 +105,11 @@ function sizeOf(tools: readonly Candidate[]): ToolListSize {
   return { tools: tools.length, bytes: tools.reduce((sum, { bytes }) => sum + bytes, EMPTY_BYTES + commas) };
 }
 
-function bySize(one: Candidate, other: Candidate): number {
-  return one.bytes - other.bytes || (one.id < other.id ? -1 : Number(one.id > other.id));
+/** Orders the servers of a round by their next tool: one that reads is first, then the smallest. */
+function byFirst([one]: readonly Candidate[], [other]: readonly Candidate[]): number {
+  if (one === undefined || other === undefined) return Number(one === undefined) - Number(other === undefined);
+  const reads = Number(other.verb === 'read') - Number(one.verb === 'read');
+  return reads || one.bytes - other.bytes || (one.id < other.id ? -1 : 1);
 }
 
 /**

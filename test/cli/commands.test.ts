@@ -254,6 +254,7 @@ describe('tools', () => {
     expect(lines[0]).toMatch(/^NAME +TOOL +BYTES +VERDICT +SHOWN BY +RULES$/);
     expect(lines[1]).toMatch(/^read +workspace\.read +\d+ +maybe +primitives +/);
     expect(out).toMatch(/^story_echo +story\.echo +\d+ +always +story\.\* +stories$/m);
+    expect(out).toMatch(/^story_open +story\.open +\d+ +ask +story\.\* +ask-opening$/m);
     expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(100);
     const { tools, bytes } = dataOf<{ tools: readonly unknown[]; bytes: number }>(
       (await cli(project, ['tools', '--json'])).out,

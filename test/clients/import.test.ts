@@ -204,6 +204,7 @@ describe('tollgate import', () => {
                 command: 'npx',
                 args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'],
               },
+              memory: { command: 'npx', args: ['-y', '@modelcontextprotocol/server-memory'] },
               own: {
                 command: 'own',
                 args: [home.file('project/docs'), '/no/such/folder', 'docs'],
@@ -219,9 +220,13 @@ describe('tollgate import', () => {
         );
         const { err } = await home.run(['import', '--all', '--copy', '--yes']);
         expect(err).toContain(
-          '    reads and writes "${workspaceFolder}", which is one of its arguments\n' +
+          '    reads and writes "${workspaceFolder}", which its arguments or variables name\n' +
             '    does not see "/usr", outside the workspace; to allow it, ' +
             'write in servers/fs.yaml: sandbox: {filesystem: {allowWrite: ["/usr"]}}\n',
+        );
+        expect(err).toContain(
+          '    sets MEMORY_FILE_PATH to "${workspaceFolder}/memory.jsonl", as the catalog says; ' +
+            'what the server has saved in another place until now is not moved\n',
         );
         const { servers, workspace } = config(home);
         expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });

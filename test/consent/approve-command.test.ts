@@ -153,7 +153,7 @@ describe('approve without a terminal', () => {
       const { tools, next } = await look();
       expect(next).toBe(`tollgate approve one --yes ${hash} ${tools!.hash}`);
       expect((await yes(hash, tools!.hash)).code).toBe(EXIT.ok);
-      expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
+      expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one\.find/m);
       expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual(
         ['start-approved', 'looked', 'tools-approved'].map((event) => [event, 'one', expect.any(String)]),
       );
@@ -283,6 +283,20 @@ describe('approve without a terminal', () => {
       `  env      HOME = "/tmp/other"  (names its settings or programs)
   env      SHELL = "\${env:PLACE}"  (names its settings or programs)
   env      LEVEL = ***
+`,
+    );
+  });
+
+  it('shows a variable that is a path in a folder of the owner, unless its name is that of a key', async () => {
+    const { folder } = project;
+    const paths = `A_FILE: ${folder}/a.json, A_TOKEN: ${folder}/b, OTHER: ${folder}/../../c, PLACE: "\${env:PLACE}"`;
+    project.write('tollgate.yaml', yaml('x', `, env: {${paths}}`));
+    const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: path.join(folder, SECRET) } });
+    expect(out).toContain(
+      `  env      A_FILE = "${folder}/a.json"
+  env      A_TOKEN = ***
+  env      OTHER = ***
+  env      PLACE = "\${env:PLACE}"
 `,
     );
   });

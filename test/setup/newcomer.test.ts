@@ -26,6 +26,7 @@ const CLIENTS = Object.keys(FILES) as (keyof typeof FILES)[];
 const SERVER_QUESTION = 'within the policy?';
 const ANSWERS: readonly AnsweredQuestion[] = [
   ['Do this?', 'y'],
+  [SERVER_QUESTION, 'd'],
   ...Array.from({ length: 6 }, (): AnsweredQuestion => [SERVER_QUESTION, 'y']),
   ['Write these files?', 'y'],
   ['Make one harmless read call', 'y'],
@@ -77,6 +78,12 @@ describe('setup at a terminal' + verifies('FH-01'), () => {
     expect(ANSWERS.map(([, keys]) => keys).join('').length).toBeLessThanOrEqual(12);
   });
 
+  it('says what the plan covers: the servers of each client, and no more than one start', () => {
+    expect(first.text).toContain('Each client gets all of these servers, with these keys.');
+    expect(first.text).not.toContain('not changed since');
+    expect(first.text).toContain(`MEMORY_FILE_PATH = "${path.join(newcomer.notes, 'memory.json')}"`);
+  });
+
   it('shows each server on a screen of at most 40 rows', () => {
     const screens = first.text.split(/\n(?=\d of 6: )/).slice(1);
     expect(screens).toHaveLength(6);
@@ -89,6 +96,26 @@ describe('setup at a terminal' + verifies('FH-01'), () => {
     const [, tools, bytes] = /An agent sees now: (\d+) tools, ([\d.]+) kB/.exec(first.text) ?? [];
     expect(before).toHaveLength(3);
     expect([Number(tools) <= 24, Number(bytes) < 30]).toEqual([true, true]);
+  });
+});
+
+describe('the tools of the agent', () => {
+  it('are the main ones of each server, those that write too; the others are named' + verifies('FH-38'), () => {
+    const { expose } = parse(readFileSync(path.join(configFolder(), 'tollgate.yaml'), 'utf8')) as {
+      readonly expose: { readonly tools: readonly string[] };
+    };
+    for (const tool of ['search.tavily_search', 'memory.create_entities', 'memory.read_graph'])
+      expect(expose.tools).toContain(tool);
+    const said = first.text.replace(/\s+(?:\| )?/g, ' ');
+    expect(said).toMatch(/ hidden [a-z_]+, [^(]*\(to show one, add files\.TOOL to expose\.tools in tollgate\.yaml\)/);
+    expect(said).toMatch(
+      /Hidden from agents: [^.]*\d+ tools? of files[^.]*\. To show one, add it to expose\.tools in ~\//,
+    );
+  });
+
+  it('follow the rules of the starter, which are not repeated for each server', () => {
+    const rules = readFileSync(path.join(configFolder(), 'policies', 'setup-rules.yaml'), 'utf8');
+    expect(parse(rules)).toEqual({ rules: [expect.objectContaining({ id: 'folders-files' })] });
   });
 });
 

@@ -25,6 +25,7 @@ interface Shown {
   readonly approved?: readonly string[];
   readonly bypasses?: readonly { readonly name: string; readonly why: string }[];
   readonly next?: string;
+  readonly agent?: { readonly hidden: Readonly<Record<string, readonly string[]>> };
   readonly trials?: readonly { readonly server: string; readonly verdict?: string; readonly ok?: boolean }[];
 }
 
@@ -104,6 +105,10 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
           expect.objectContaining({ verdict: 'allow', ok: true }) as object,
         ]);
         expect(rest).toHaveLength(2);
+        expect(home.read('project/policies/setup-rules.yaml')).toContain(
+          'message: This call may change something at the server notes; a person looks first.',
+        );
+        expect(last.shown.agent?.hidden['other-2']).toContain('trigger-long-running-operation');
         expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain('notes-server');
         expect(home.read(CURSOR) + home.read(DESKTOP)).not.toContain(KEY);
 
@@ -199,6 +204,11 @@ describe('setup at a terminal that is left' + verifies('FH-03'), () => {
       for (const questions of runs) {
         const { code, said } = await answered(home, [...questions.slice(1).map(() => 'y'), '\u0003'], questions);
         expect([code, said], said).toEqual([EXIT.unexpected, expect.stringContaining('CANCELLED') as string]);
+        const isStarted = questions.length > 1;
+        expect(said.replace(/\s+/g, ' ')).toContain(
+          isStarted ? 'What it has done until now stays' : 'so nothing was done',
+        );
+        if (isStarted) expect(said.replace(/\s+/g, ' ')).toContain('Continue with `tollgate setup`');
         expect(home.read(CURSOR)).toBe(before);
       }
       // Both servers were approved by then, so only the plan and the files are left to ask about.

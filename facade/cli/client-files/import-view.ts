@@ -137,8 +137,11 @@ function folderLines(name: string, { allowRead, allowWrite, outside }: HandedFol
   return [
     ...(allowRead.length === 0
       ? []
-      : [`reads ${list(allowRead)}, which is one of its arguments; to let it write there, use allowWrite in its file`]),
-    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which is one of its arguments`]),
+      : [
+          `reads ${list(allowRead)}, which its arguments or variables name; ` +
+            'to let it write there, use allowWrite in its file',
+        ]),
+    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which its arguments or variables name`]),
     ...(['read', 'write'] as const).flatMap((access) =>
       of(access).length === 0
         ? []
@@ -151,13 +154,18 @@ function folderLines(name: string, { allowRead, allowWrite, outside }: HandedFol
 }
 
 /** What a copy runs, reaches, sees and loses, in indented lines. */
-export function copyLines(name: string, { server, pinned, known, folders, unkept }: ServerCopy): string {
+export function copyLines(name: string, { server, pinned, known, filled, folders, unkept }: ServerCopy): string {
   const hosts = server.sandbox?.network?.allowedDomains ?? [];
   const lines = [
     ...(pinned === undefined ? [] : [`installs ${pinned.name} ${pinned.version}, without running its scripts`]),
     ...(known === undefined
       ? []
       : [`has the labels and tool semantics of ${known.name} in the catalog, and reaches ${hostsText(hosts)}`]),
+    ...Object.entries(filled).map(
+      ([variable, value]) =>
+        `sets ${variable} to ${JSON.stringify(value)}, as the catalog says; ` +
+        'what the server has saved in another place until now is not moved',
+    ),
     ...folderLines(name, folders),
     ...unkept.map((one) => `not kept: ${one}`),
     ...(pinned?.notes ?? []).map((note) => `note: ${note}`),

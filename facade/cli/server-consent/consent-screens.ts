@@ -1,10 +1,13 @@
 /**
- * The two screens of an approval: what would run, and what its tools are. They are complete, show no value of the
- * environment, and escape characters that could deceive a reader.
+ * The two screens of an approval: what would run, and what its tools are. They are complete, show of the environment
+ * only paths and what chooses settings or programs, and escape characters that could deceive a reader.
  */
+import path from 'node:path';
 import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { ServerConfig } from '../../config/config.ts';
+import { isSecretName, isToken } from '../../config/servers/secret-shapes.ts';
 import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
 import type { StartFacts } from '../../consent/servers/start-facts.ts';
@@ -21,7 +24,7 @@ const LONG = 200;
 /** Returns the screen of what would run. */
 export function startScreen(
   server: ServerConfig,
-  { facts, hash, approved, changed, before, remarks }: StartReview,
+  { facts, hash, approved, changed, before, remarks, folders = [] }: StartReview,
 ): string {
   const { command, args, url, socket, program, scripts = [], folder, mapping, semantics = [] } = facts;
   return lines([
@@ -38,14 +41,14 @@ export function startScreen(
     ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
     ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
-    ...maskedRows('env', server.env, (name) => server.filled?.[`env.${name}`]),
+    ...envRows(server.env, folders, (name) => server.filled?.[`env.${name}`]),
     ...Object.entries(server.environments ?? {}).flatMap(([profile, env]) =>
-      maskedRows('env', env, (name) => server.filled?.[`environments.${profile}.${name}`]).map(
+      envRows(env, folders, (name) => server.filled?.[`environments.${profile}.${name}`]).map(
         (row) => `${row}  (profile ${profile})`,
       ),
     ),
     ...scriptRows(newScripts(facts)),
-    ...maskedRows('header', server.headers),
+    ...Object.entries(server.headers).map(([name, value]) => maskedRow('header', name, value)),
     ...Object.keys(server.secretSources ?? {}).map(
       (name) => `  secret   ${printable(name)} comes from ${sourceText(server.secretSources?.[name])}`,
     ),
@@ -109,19 +112,27 @@ function newScripts({ scripts = [], environments = {} }: StartFacts): NonNullabl
   return [...new Map(all.map((one) => [one.path, one])).values()].filter(({ path }) => !known.has(path));
 }
 
-function maskedRows(
-  kind: string,
-  values: Readonly<Record<string, string>>,
-  written: (name: string) => string | undefined = () => undefined,
+/** Shows paths in `folders`, and what chooses settings or programs. `written`: the text of a value from outside. */
+function envRows(
+  env: Readonly<Record<string, string>>,
+  folders: readonly string[],
+  written: (name: string) => string | undefined,
 ): readonly string[] {
-  return Object.entries(values).map(([name, value]) => {
-    const secrets = [...secretsIn(value)];
-    const row = `  ${kind.padEnd(8)} ${printable(name)} =`;
-    if (kind === 'env' && isConfigVariable(name) && secrets.length === 0)
-      return `${row} ${quoted(written(name) ?? value)}  (names its settings or programs)`;
-    const isWhole = value === `\${secret:${secrets[0]}}`;
-    return `${row} ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
+  return Object.entries(env).map(([name, value]) => {
+    const isConfig = isConfigVariable(name);
+    const isPath = path.isAbsolute(value) && folders.some((folder) => isPathWithin(path.normalize(value), folder));
+    const isPlain = isConfig || (isPath && !isSecretName(name) && !isToken(value));
+    if (!isPlain || [...secretsIn(value)].length > 0) return maskedRow('env', name, value);
+    const remark = isConfig ? '  (names its settings or programs)' : '';
+    return `  env      ${printable(name)} = ${quoted(written(name) ?? value)}${remark}`;
   });
+}
+
+function maskedRow(kind: string, name: string, value: string): string {
+  const secrets = [...secretsIn(value)];
+  const isWhole = value === `\${secret:${secrets[0]}}`;
+  const held = secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`;
+  return `  ${kind.padEnd(8)} ${printable(name)} = ***${held}`;
 }
 
 function sourceText(

@@ -20,5 +20,9 @@ export async function startReviewOf(
       ? `secret ${name} is not set: variable ${source.variable} does not exist`
       : `secret ${name} is not set: tollgate secret set ${name}`;
   });
-  return { ...review, remarks: [...review.remarks, ...obstaclesTo(server, config), ...missing] };
+  return {
+    ...review,
+    remarks: [...review.remarks, ...obstaclesTo(server, config), ...missing],
+    folders: [config.workspace, config.state, io.home],
+  };
 }

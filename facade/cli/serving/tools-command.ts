@@ -9,6 +9,7 @@ import { nameFault } from '../../config/servers/server-names.ts';
 import type { Preconditions } from '../../consent/preconditions.ts';
 import type { ConsentSummary } from '../../consent/servers/consent-summary.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
+import type { ExposedTool } from '../../exposure/exposed-tool.ts';
 import { type EnableRequest, listRequests } from '../../internal-servers/enable-requests.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { readServerLog } from '../../runtime/servers/server-logs.ts';
@@ -64,11 +65,11 @@ export async function runTools(
         : table(
             io,
             ['NAME', 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
-            rows.map((row) => [
+            rows.map((row, at) => [
               row.name,
               `${row.server}.${row.tool}`,
               String(row.bytes),
-              row.verdict,
+              isAlwaysAsked(view.listed[at]) ? 'ask' : row.verdict,
               row.shownBy.map((entry) => (entry === `${row.server}.${row.tool}` ? 'its name' : entry)).join(', '),
               fewRules(row.rules),
             ]),
@@ -87,6 +88,11 @@ export async function runTools(
 function sizeRemark({ id, profiles }: Principal, count: number, bytes: number): string {
   const which = `profile ${profiles.join(', ') || 'default'}`;
   return `${id} (${which}) gets ${plural(count, 'tool')}, ${bytes} bytes in its list. One of them: tollgate tools NAME`;
+}
+
+/** Returns true if no call of the tool runs without a person. */
+function isAlwaysAsked(exposed: ExposedTool | undefined): boolean {
+  return exposed?.decision?.says?.some(({ outcome, say }) => outcome === 'ask' && say === '') === true;
 }
 
 /** The most rules of a tool in the table; `tools NAME` shows all. */

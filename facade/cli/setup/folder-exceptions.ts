@@ -109,7 +109,7 @@ export function planExceptions(
   };
 }
 
-/** Adds all tools of servers to `exceptTools` of each rule that closes all that is outside the workspace, and reads no more. */
+/** Adds all tools of servers to `exceptTools` of each rule that only closes what is outside the workspace. */
 function leavingOut(text: string, names: readonly string[]): string {
   const { rules } = (parse(text) ?? {}) as { readonly rules?: readonly { readonly when?: object }[] };
   const closing = (rules ?? []).flatMap((rule, index) => (closesOutside(rule) ? [String(index)] : []));

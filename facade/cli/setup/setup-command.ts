@@ -80,10 +80,26 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
       );
     return isUnpinned ? EXIT.server : EXIT.ok;
   }
+  if (plan.servers.length > 0 && !(await agreesToPlan(run, plan))) return EXIT.approval;
+  try {
+    return await carryOutPlan(planned, run, { place, install });
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'CANCELLED') throw thrown;
+    throw new TollgateError('CANCELLED', {
+      detail: 'You stopped the setup. What it has done until now stays, such as installed packages and approvals.',
+      next: `Continue with \`${setupCommand(run, [])}\`, or undo it with \`${setupCommand(run, ['--undo'])}\`.`,
+    });
+  }
+}
+
+async function carryOutPlan(
+  { plan, entries }: PlannedSetup,
+  run: SetupRun,
+  { place, install }: { readonly place: InitPlace; readonly install: PinWorld },
+): Promise<number> {
   const failed: FailedServer[] = [];
   if (plan.servers.length > 0) {
-    if (!(await agreesToPlan(run, plan))) return EXIT.approval;
-    if (isNew) await writeFirst(place, { config: place.file, clients: false }, quiet(io));
+    if (!existsSync(place.file)) await writeFirst(place, { config: place.file, clients: false }, quiet(run.io));
     const asked = await askWanted(run, plan);
     failed.push(...(await accepted(run, () => connectServers(plan.servers, run, { install, asked }))));
   }
@@ -96,7 +112,7 @@ async function setUp(run: SetupRun, place: InitPlace, install: PinWorld): Promis
   );
   const results = reviewed.map((one) => again.find(({ setup }) => setup === one.setup) ?? one);
   const decided = await decideServers([...failed, ...results], run);
-  return finishSetup({ plan, all: planned.entries.all, decided }, run);
+  return finishSetup({ plan, all: entries.all, decided }, run);
 }
 
 /** Returns where the configuration is: here if there is one here, else in a folder that no agent can write. */
@@ -106,12 +122,14 @@ function placeOf({ config }: SetupOptions, io: Io): InitPlace {
   return isHere ? here : placeOutside(here.workspace, io);
 }
 
+/** A plan, and the clients' entries that it was made from. */
+interface PlannedSetup {
+  readonly plan: SetupPlan;
+  readonly entries: SetupEntries;
+}
+
 /** A configuration that does not exist yet is planned in a folder that is removed again. */
-async function planFor(
-  run: SetupRun,
-  place: InitPlace,
-  install: PinWorld,
-): Promise<{ readonly plan: SetupPlan; readonly entries: SetupEntries }> {
+async function planFor(run: SetupRun, place: InitPlace, install: PinWorld): Promise<PlannedSetup> {
   const { io } = run;
   if (existsSync(place.file)) return planIn(run, install);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-setup-'));

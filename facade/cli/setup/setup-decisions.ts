@@ -1,4 +1,5 @@
 /** Shows one screen for each server, and approves it if its owner agrees at the terminal or by its hash. */
+import path from 'node:path';
 import { proposeExposures, type ServerOffer } from '../../exposure/exposure-proposal.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
@@ -39,7 +40,14 @@ export async function decideServers(
       one.isApproved
         ? 'approved'
         : await decide(
-            { reviewed: one, shown, folders: outsideFolders(one, places), at: index + 1, of: reviewed.length },
+            {
+              reviewed: one,
+              shown,
+              folders: outsideFolders(one, places),
+              at: index + 1,
+              of: reviewed.length,
+              file: path.basename(places.config.file),
+            },
             run,
           ),
     );

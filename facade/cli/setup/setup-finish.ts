@@ -1,19 +1,16 @@
 /** The end of a setup: shows the approved servers to agents, replaces the clients' entries, and proves the result. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { type FileChange, readTarget } from '../../clients/changes/client-file-changes.ts';
 import type { ClientFormat } from '../../clients/client-formats.ts';
-import { rootsAt } from '../../clients/client-places.ts';
+import { rootsAt, shownPath } from '../../clients/client-places.ts';
 import { UNPINNED } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
-import { addTo } from '../../config/reading/config-edit.ts';
 import { applyConfirmed } from '../client-files/client-files.ts';
 import { entryTargetOf } from '../client-files/export-command.ts';
 import { askFacade, readConfig, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
 import { plural, printable } from '../print.ts';
 import { askKey } from '../terminal-prompt.ts';
-import { planExceptions } from './folder-exceptions.ts';
 import type { FormerEntry } from './former-entries.ts';
 import { type ClientReplacement, planReplacements, proveReplacement } from './setup-clients.ts';
 import { codeOf, decidedText, nextCommand, type SetupDecisions } from './setup-decisions.ts';
@@ -21,14 +18,8 @@ import type { SetupPlan } from './setup-plan.ts';
 import { accepted, mayAsk, type SetupRun, setupCommand } from './setup-run.ts';
 import type { ReviewedServer } from './setup-servers.ts';
 import { trialsText, tryServers } from './setup-trials.ts';
-import { bypassText, replacementText } from './setup-view.ts';
-
-/** The rules of the servers that setup adds, next to the rules of the owner. */
-const RULES_FILE = 'policies/setup-rules.yaml';
-const RULES_HEAD =
-  '# Rules of the servers that `tollgate setup` added: reads run, and everything else asks a person first.\n' +
-  '# Deny rules of the other files apply too. Edit them as you like.\n' +
-  'rules:\n';
+import { bypassText, replacementText, rowsOf } from './setup-view.ts';
+import { showApproved } from './shown-servers.ts';
 
 /** What a setup has planned and decided. */
 export interface SetupEnd {
@@ -74,7 +65,7 @@ export async function finishSetup(end: SetupEnd, run: SetupRun): Promise<number>
     ...(isOpen && { next: nextCommand(decided, run) }),
   });
   if (options.json !== true) {
-    io.stdout(decidedText(decided) + bypassText(bypasses, io) + seenText(seen));
+    io.stdout(decidedText(decided) + bypassText(bypasses, io) + seenText(seen) + hiddenText(seen, run));
     io.stderr(nextText(end, { isOpen, isDone, replacements, undo, run }));
   }
   const names = decided.approved.map(({ setup }) => setup.name);
@@ -120,45 +111,6 @@ function hasUnpinned({ plan }: SetupEnd): boolean {
 /** Undoing may be needed from another folder, so a configuration that is elsewhere is named. */
 function undoConfig({ options, io, given }: SetupRun): string {
   return options.config === path.join(io.cwd, 'tollgate.yaml') ? given : options.config;
-}
-
-/** Lets agents reach the newly approved servers, shows the proposed tools, and adds rules for them. */
-async function showApproved({ approved, shown }: SetupDecisions, { options, io }: SetupRun): Promise<void> {
-  const config = readConfig(options, io);
-  const reached = config.profiles.get('default')?.servers ?? [];
-  const fresh = approved.map(({ setup }) => setup.name).filter((name) => !reached.includes(name));
-  if (fresh.length === 0) return;
-  const [file, rules] = [config.file, path.join(config.folder, RULES_FILE)];
-  const [text = '', former] = [readTarget(file), readTarget(rules)];
-  const tools = shown.filter((id) => fresh.some((name) => id.startsWith(`${name}.`)));
-  const reaching = addTo(text, [
-    { path: ['policies'], items: [RULES_FILE] },
-    { path: ['profiles', 'default', 'servers'], items: fresh },
-    ...(tools.length === 0 ? [] : [{ path: ['expose', 'tools'], items: tools }]),
-  ]);
-  const servers = approved.filter(({ setup }) => fresh.includes(setup.name));
-  const opened = planExceptions(servers, reaching, { config, home: io.home });
-  for (const sentence of opened.left) io.stderr(`${printable(sentence)}\n`);
-  const own = opened.changes.find((change) => change.file === rules)?.after ?? former ?? RULES_HEAD;
-  const isNew = (rule: string): boolean => {
-    const id = /id: [^,\n]+/.exec(rule)?.[0] ?? '';
-    return !own.includes(`${id},`) && !own.includes(`${id}\n`);
-  };
-  const after = own + [...fresh.map(rulesOf), ...opened.rules].filter(isNew).join('');
-  const changes: readonly FileChange[] = [
-    { file, before: text, after: opened.text },
-    ...opened.changes.filter((change) => change.file !== rules),
-    ...(after === former ? [] : [{ file: rules, after, ...(former !== undefined && { before: former }) }]),
-  ];
-  await applyConfirmed({ changer: 'setup', changes, of: { clients: [], servers: fresh } }, { config, io });
-  readConfig(options, io);
-}
-
-function rulesOf(name: string): string {
-  return (
-    `  - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n` +
-    `  - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}\n`
-  );
 }
 
 /** What became of the clients' files. `unwritten`: why files could not be written; the others are. */
@@ -214,6 +166,8 @@ interface Seen {
 interface SeenChange {
   readonly before: readonly (Seen & { readonly client: string })[];
   readonly after: Seen;
+  /** The tools of each approved server that no list shows, without those in quarantine. */
+  readonly hidden: Readonly<Record<string, readonly string[]>>;
 }
 
 async function seenBy({ all, decided }: SetupEnd, run: SetupRun): Promise<SeenChange> {
@@ -230,25 +184,47 @@ async function seenBy({ all, decided }: SetupEnd, run: SetupRun): Promise<SeenCh
   const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
   let after: Seen = { tools: 0, bytes: 0 };
+  let hidden: SeenChange['hidden'] = {};
   await askFacade(
     { config, options, io: { ...io, stderr: () => undefined }, assemble: wiring.assemble },
     async ({ deps }) => {
       const view = await deps.nameTables.tableFor(principal);
       after = { tools: view.listed.length, bytes: Buffer.byteLength(view.text) };
+      const listed = new Set(view.listed.map(({ server, entry }) => `${server.name}.${entry?.tool.name ?? ''}`));
+      hidden = Object.fromEntries(
+        decided.approved.flatMap(({ setup: { name }, tools: { tools } }) => {
+          const names = tools.filter(({ audit }) => audit.quarantine === undefined).map(({ tool }) => tool.name);
+          const left = names.filter((tool) => !listed.has(`${name}.${tool}`));
+          return left.length === 0 ? [] : [[name, left] as const];
+        }),
+      );
       return { data: '', remarks: [], code: EXIT.ok };
     },
   );
-  return { before, after };
+  return { before, after, hidden };
 }
 
 function toolTexts({ tools }: ReviewedServer): readonly string[] {
   return tools.tools.map(({ tool }) => JSON.stringify(tool));
 }
 
-function seenText({ before, after }: SeenChange): string {
+function seenText({ before, after }: Pick<SeenChange, 'before' | 'after'>): string {
   const size = ({ tools, bytes }: Seen): string => `${plural(tools, 'tool')}, ${(bytes / 1000).toFixed(1)} kB`;
   return [
     ...before.map(({ client, ...seen }) => `An agent in ${client} saw ${size(seen)}.\n`),
     `An agent sees now: ${size(after)}.\n`,
   ].join('');
+}
+
+/** Names the servers with hidden tools, and how an owner shows one. */
+function hiddenText({ hidden }: SeenChange, { options, io }: SetupRun): string {
+  const [[server, [first = ''] = []] = []] = Object.entries(hidden);
+  if (server === undefined) return '';
+  const counts = Object.entries(hidden).map(([name, { length }]) => `${plural(length, 'tool')} of ${name}`);
+  const file = shownPath(options.config, { cwd: io.cwd, home: io.home });
+  return rowsOf(
+    io,
+    `Hidden from agents: ${counts.join(', ')}. To show one, add it to expose.tools in ${file}, ` +
+      `for example ${server}.${first}. All of them: tollgate servers info NAME`,
+  );
 }

@@ -33,6 +33,7 @@ export function planScreen({ servers, stays, unread }: SetupPlan, { file, isNew,
     ...stays.map(({ former: { found, entry }, why }) => `stays in ${found.shown}: ${entry.original}, because ${why}`),
     ...unread.map(({ found, why }) => `stays as it is: ${found.shown}: ${why}`),
   ];
+  const isShared = new Set(servers.flatMap(({ from }) => from.map(({ found }) => found.file))).size > 1;
   const contacts =
     addresses.length === 0
       ? ''
@@ -42,6 +43,7 @@ export function planScreen({ servers, stays, unread }: SetupPlan, { file, isNew,
     '\n',
     table(io, ['SERVER', 'FROM', 'BECOMES'], rows),
     '\n',
+    isShared ? `${rowsOf(io, 'Each client gets all of these servers, with these keys.')}\n` : '',
     ...lines.map((line) => rowsOf(io, line)),
     lines.length === 0 ? '' : '\n',
     rowsOf(
@@ -105,19 +107,23 @@ export interface ServerScreen {
   readonly folders: readonly OutsideFolder[];
   readonly at: number;
   readonly of: number;
+  /** The name of the file whose `expose.tools` shows more tools. */
+  readonly file: string;
 }
+
+/** Names of hidden tools that a screen shows. */
+const MAX_HIDDEN = 12;
 
 /**
  * The screen of one server: what starts, what is remarkable about its tools, and which of them the agent sees. It fits
  * 40 rows; what does not fit is counted, and the full screens show it.
  */
-export function serverScreen({ reviewed, shown, folders, at, of }: ServerScreen, io: Io): string {
+export function serverScreen({ reviewed, shown, folders, at, of, file }: ServerScreen, io: Io): string {
   const { setup, server, start, tools } = reviewed;
   const counts = new Map<string, number>();
   for (const { semantics } of tools.tools) counts.set(semantics.verb, (counts.get(semantics.verb) ?? 0) + 1);
   const verbs = [...counts].map(([verb, count]) => `${count} ${verb}`).join(', ');
   const noted = tools.tools.filter(({ audit }) => audit.notes.length > 0).map(({ tool }) => tool.name);
-  const hidden = tools.tools.length - shown.length;
   const facts = factsOf(reviewed, startScreen(server, start).trimEnd().split('\n').slice(1));
   const last = [
     ...facts.filter(isRemark),
@@ -129,8 +135,8 @@ export function serverScreen({ reviewed, shown, folders, at, of }: ServerScreen,
     ),
     ...(noted.length === 0 ? [] : [`  ? worth reading (d): the texts of ${noted.map(printable).join(', ')}`]),
     `  tools    ${plural(tools.tools.length, 'tool')}: ${verbs}`,
-    `  shown    ${shown.length === 0 ? 'none' : shown.map(printable).join(', ')}` +
-      (hidden === 0 ? '' : `; ${hidden} more behind \`expose\``),
+    `  shown    ${shown.length === 0 ? 'none' : shown.map(printable).join(', ')}`,
+    ...hiddenRow(reviewed, shown, file),
     `  hash     ${reviewHash(reviewed)}`,
   ];
   const end = inRows(io, last.join('\n'));
@@ -139,6 +145,14 @@ export function serverScreen({ reviewed, shown, folders, at, of }: ServerScreen,
   const cut = rows.length <= room ? rows : [...rows.slice(0, room - 1), `  … ${rows.length - room + 1} more rows (d)`];
   const heading = `${at} of ${of}: ${setup.name}, from ${placesOf(setup.from)}`;
   return `\n${paint(io, 'bold', rowsOf(io, heading))}${cut.join('\n')}\n${end}\n`;
+}
+
+function hiddenRow({ setup, tools }: ReviewedServer, shown: readonly string[], file: string): readonly string[] {
+  const hidden = tools.tools.filter(({ tool, audit }) => audit.quarantine === undefined && !shown.includes(tool.name));
+  if (hidden.length === 0) return [];
+  const names = hidden.slice(0, MAX_HIDDEN).map(({ tool }) => printable(tool.name));
+  const more = hidden.length > MAX_HIDDEN ? ` and ${hidden.length - MAX_HIDDEN} more` : '';
+  return [`  hidden   ${names.join(', ')}${more} (to show one, add ${setup.name}.TOOL to expose.tools in ${file})`];
 }
 
 function folderRow({ folder, access, refused }: OutsideFolder): string {
@@ -169,7 +183,9 @@ function factsOf({ setup, start }: ReviewedServer, rows: readonly string[]): rea
 
 /** Both screens of `approve` in full. */
 export function fullScreens({ server, start, tools }: ReviewedServer, io: Io): string {
-  return inRows(io, startScreen(server, start) + toolsScreen(server, tools));
+  // Only the one start that the plan covers is approved so far.
+  const { approved: _, ...asked } = start;
+  return inRows(io, startScreen(server, asked) + toolsScreen(server, tools));
 }
 
 /** One hash for both questions about a server: start, then tools. */

@@ -28,6 +28,8 @@ export interface StartReview {
   readonly before?: StartFacts;
   /** The risks of this start. */
   readonly remarks: readonly string[];
+  /** Folders of the owner. The screen shows variables that are paths in them. Default: none. */
+  readonly folders?: readonly string[];
 }
 
 /** One changed field of a definition: its removed lines and its added lines. */
