@@ -14,10 +14,14 @@ import {
   readCheckpoint,
 } from './checkpoint.ts';
 
-/** The first fault of a chain, or of a part of the evidence. `seq`: the first record that cannot be trusted. */
+/**
+ * The first fault of a chain, or of a part of the evidence. `seq`: the first record that cannot be trusted. `unproven`:
+ * the number of records of the chain from there on, this one included.
+ */
 export interface AuditFault {
   readonly file: string;
   readonly seq?: number;
+  readonly unproven?: number;
   readonly what: string;
 }
 
@@ -90,7 +94,7 @@ function verifyOnce(
   for (const own of groupByChain(parts)) {
     const walk = new ChainWalk({ folders, starts, missing });
     const fault = walk.follow(own);
-    if (fault !== undefined) faults.push(fault);
+    if (fault !== undefined) faults.push({ ...fault, unproven: linesIn(own) - walk.records });
     faults.push(...walk.lost);
     const from = walk.from === 1 ? {} : { from: walk.from };
     chains.push({
@@ -299,6 +303,12 @@ class ChainWalk {
         what: `the torn end of ${record.file} is not what was cut`,
       });
   }
+}
+
+function linesIn(parts: readonly ChainPart[]): number {
+  let count = 0;
+  for (const { path } of parts) for (const _ of readLines(path)) count += 1;
+  return count;
 }
 
 /** A record that is being written at this moment is no fault. */

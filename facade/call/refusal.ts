@@ -117,6 +117,8 @@ export function failureAfterInterruption(
   if (!signal.aborted || !(thrown instanceof TollgateError)) return thrown;
   const reason = cancelReason(signal);
   if (thrown.code !== 'CANCELLED' && thrown.code !== reason.code) return thrown;
+  if (reason.code === 'CANCELLED' && executed === 'no')
+    return new TollgateError('CANCELLED', { detail: reason.message, next: 'Nothing was sent to a server.' });
   if (!isInterrupted(signal) || (executed === 'no' && reason.code === 'IDENTITY')) return reason;
   return executed === 'no'
     ? notExecuted()

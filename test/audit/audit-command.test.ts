@@ -1,5 +1,5 @@
 /** Tests the command `tollgate audit` and its table printer. */
-import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, expectTypeOf, it, vi } from 'vitest';
 import { type AUDIT_TYPES, type ChainEntry, chainFileName } from '../../facade/audit/audit-chain.ts';
@@ -33,6 +33,9 @@ async function audit(words: readonly string[], more: Partial<Io> = {}): Promise<
   } as Io;
   return { code: await runCli(['audit', ...words], io, {} as Wiring), out, err };
 }
+
+/** What `verify` says if no head was given. */
+const UNSEEN = 'Removed files, and records removed from the end of a chain, are found only with --expect-head.\n';
 
 const HOSTILE = '=cmd|"x"!A1\u001B[31m\u202E';
 
@@ -179,6 +182,9 @@ describe('tollgate audit', () => {
     expect(out).toMatch(/type +intent[^]*type +outcome/);
     expect(out).toMatch(/sizes +\{"args":20/);
     expect(out.match(/hash fits/g)).toHaveLength(2);
+    expect((await audit(['show', 'b309', '--folder', folder])).err).toBe(
+      'There is no record with the id b309. The beginning of an id needs 8 digits or more.\n',
+    );
     expect(await audit(['show', 'none\u001B', '--folder', folder])).toMatchObject({
       code: 1,
       out: '',
@@ -194,7 +200,9 @@ describe('tollgate audit', () => {
     expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
       code: 0,
       out: 'ended: 1 chain, 6 records\n1 chain, 6 records: all unchanged\n',
+      err: '',
     });
+    expect((await audit(['verify', '--folder', folder])).err).toBe(UNSEEN);
     expect(await audit(['verify', '--folder', folder, '--expect-head', 'f'.repeat(64)])).toMatchObject({ code: 3 });
     expect((await audit(['verify', '--all', '--folder', folder])).out).toContain(
       `${DEAD_CHAIN}  1      6        ended  ${head.slice(0, 16)}`,
@@ -208,8 +216,14 @@ describe('tollgate audit', () => {
     expect(broken).toMatchObject({ code: 3, out: expect.stringMatching(/\.jsonl, record 7: the record was changed/) });
     expect(JSON.parse((await audit(['verify', '--folder', folder, '--json'])).out)).toMatchObject({
       ok: false,
-      faults: [{ seq: 7 }],
+      faults: [{ seq: 7, unproven: 1 }],
     });
+    expect(broken.err.replaceAll(/\s+/g, ' ')).toMatch(
+      /^Not proven: 1 record, each from the fault to the end of its chain\. Copy \S+ before you change anything, /,
+    );
+    expect(Math.max(...broken.err.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
+    const page = readFileSync(new URL('../../docs/audit.md', import.meta.url), 'utf8');
+    expect(page).toContain(/"(If verify .+?)"/.exec(broken.err.replaceAll(/\s+/g, ' '))?.[1]);
     const listed = await audit(['list', '--folder', folder, '--all']);
     expect(listed.err).toContain('1 of these records were changed');
     expect((await audit(['show', '', '--folder', folder])).out).toContain('its hash does not match');
@@ -238,9 +252,31 @@ describe('tollgate audit', () => {
     ).toEqual([1, 2, 3, 4, 5, 6]);
     const csv = await audit(['export', '--folder', folder, '--format', 'csv', '--type', 'decision']);
     const [head, row] = csv.out.split('\r\n');
-    expect(head).toMatch(/^ts,seq,type,id,principal\.id,.*,hash,rules$/);
+    const page = readFileSync(new URL('../../docs/audit.md', import.meta.url), 'utf8');
+    expect(page.replaceAll(/,\s+/g, ',')).toContain(`\`\`\`text\n${head}\n\`\`\``);
     expect(row).toContain(`"'=cmd|""x""!A1`);
-    expect(row?.endsWith(',allow-read')).toBe(true);
+    expect(row).toMatch(/,allow-read,,,allow-read tollgate\.yaml:12,,$/);
+    const decided = temporaryFolder();
+    const { principal } = outcome('call-1');
+    writeDeadChain(decided, [
+      [
+        {
+          type: 'approval',
+          event: 'approved',
+          id: 'a-1',
+          outcome: 'allow',
+          by: 'boss',
+          user: 'ann',
+          covers: 'call',
+          principal,
+        },
+        outcome('call-1', { consent: 'a-1', reasons: [{ id: 'ask-write' }] }),
+      ],
+    ]);
+    const rows = (await audit(['export', '--folder', decided, '--format', 'csv'])).out.split('\r\n');
+    expect(rows.map((one) => one.split(',').slice(-5).join())).toEqual(
+      expect.arrayContaining(['boss,ann,,,call', ',,ask-write,a-1,']),
+    );
     expect(await audit(['export', '--folder', folder, '--format', 'xml'])).toMatchObject({ code: 2 });
   });
 
@@ -288,7 +324,7 @@ describe('tollgate audit', () => {
     expect(await audit(['verify', '--folder', temporaryFolder()])).toEqual({
       code: 0,
       out: 'no record to verify\n',
-      err: '',
+      err: UNSEEN,
     });
   });
 

@@ -41,6 +41,11 @@ describe('a call that is interrupted', () => {
       expect(failureAfterInterruption(other, cut, 'unknown')).toBe(other);
       const late = new TollgateError('TOOL_TIMEOUT', { detail: 'Its host gave it less.' });
       expect(failureAfterInterruption(CANCELLED, aborted(late), 'unknown')).toBe(late);
+      expect(failureAfterInterruption(CANCELLED, aborted(CANCELLED), 'no')).toMatchObject({
+        code: 'CANCELLED',
+        message: CANCELLED.message,
+        next: 'Nothing was sent to a server.',
+      });
       for (const signal of [new Cancellation(), aborted(CANCELLED)])
         expect([failureAfterInterruption(CANCELLED, signal, 'unknown'), isInterrupted(signal)]).toEqual([
           CANCELLED,

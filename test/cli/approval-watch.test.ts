@@ -86,6 +86,35 @@ describe('approvals watch', () => {
     },
   );
 
+  it('prints a line when a shown request is approved, denied or used' + verifies('FH-39'), async () => {
+    await askFor(other.state, { argsText: '{"n":1}' });
+    await askFor(other.state, { argsText: '{"n":2}' });
+    const [text, data] = [start(project, watch()), start(project, watch('--json'))];
+    await expect.poll(() => text.said.out).toContain('{"n":2}');
+    await expect.poll(() => data.said.out.split('\n').length).toBe(3);
+    const [first, second] = await other.all('pending');
+    const line = (stored: typeof first, what: string): string => `${stored?.item.id} (mail.send) was ${what}\n`;
+    await other.approveOne(first!);
+    await expect.poll(() => text.said.out).toContain(line(first, 'approved by olga'));
+    await other.deny(undefined, second);
+    await expect.poll(() => text.said.out).toContain(line(second, 'denied by olga'));
+    await expect.poll(() => data.said.out.split('\n').length).toBe(5);
+    expect(await askFor(other.state, { argsText: '{"n":1}' })).toBe(`used ${first?.item.id}`);
+    await expect.poll(() => text.said.out).toContain(line(first, 'approved and used'));
+    await expect.poll(() => data.said.out.split('\n').length).toBe(6);
+    for (const running of [text, data]) running.stop();
+    await text.ended;
+    const lines = (await data.ended).out
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object);
+    expect(lines.slice(2)).toMatchObject([
+      { id: first?.item.id, event: 'approved', by: 'olga' },
+      { id: second?.item.id, event: 'denied', by: 'olga' },
+      { id: first?.item.id, event: 'used' },
+    ]);
+  });
+
   it('is for owners only' + verifies('FH-39'), async () => {
     expect(await cli(project, ['approvals', 'watch', '--as', 'guest'])).toMatchObject({ code: EXIT.auth, out: '' });
   });

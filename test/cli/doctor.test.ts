@@ -1,5 +1,5 @@
 /** Tests `tollgate doctor`: its findings about servers, clients and own files, `--fix`, and the ids in docs/cli.md. */
-import { chmodSync, mkdirSync, readFileSync, statSync, utimesSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
@@ -70,6 +70,47 @@ describe('tollgate doctor', () => {
       await approveAll(config(home), ['linear']);
       expect(of(await look(home), 'unapproved')).toEqual([]);
     });
+  });
+
+  it('lists servers that differ from what was approved as missing, with the reason', async () => {
+    await atHome(
+      [],
+      async (home) => {
+        home.project.write('work/a.txt', '');
+        home.project.write('server.mjs', 'one');
+        home.project.write('tool', '#!/bin/sh\n');
+        chmodSync(path.join(home.project.folder, 'tool'), 0o755);
+        await approveAll(config(home), ['same', 'edited', 'removed']);
+        expect(of(await look(home), 'changed-approval')).toEqual([]);
+        home.project.write('server.mjs', 'two');
+        rmSync(path.join(home.project.folder, 'tool'));
+        const data = await look(home);
+        expect([data.ok, (await doctor(home)).code]).toEqual([false, EXIT.unexpected]);
+        expect(of(data, 'changed-approval')).toMatchObject([
+          {
+            name: 'server edited',
+            state: 'missing',
+            seen: 'Server "edited" is not started: a file that it runs differs from what was approved.',
+            fix: 'The owner reviews the change and approves it with `tollgate approve edited`.',
+          },
+          {
+            name: 'server removed',
+            state: 'missing',
+            seen: 'Server "removed" cannot start: the program that its command names does not exist.',
+          },
+        ]);
+        expect((await home.run(['servers'])).err).toContain(
+          'Server "removed" cannot start: the program that its command names does not exist.',
+        );
+      },
+      `version: 1
+workspace: ./work
+servers:
+  same: {command: node, args: [--version], profiles: [default]}
+  edited: {command: node, args: [server.mjs], profiles: [default]}
+  removed: {command: ./tool, profiles: [default]}
+`,
+    );
   });
 
   it('lists unusable servers and missing secrets of servers that a profile reaches', async () => {

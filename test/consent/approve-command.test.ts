@@ -131,6 +131,22 @@ describe('approve without a terminal', () => {
       expect((await look()).start.remarks).toEqual([
         '"gone.mjs" does not exist, so it cannot start: install its package again, or correct args in its entry',
       ]);
+      for (const [command, what] of [
+        ['node', 'the script'],
+        ['nodee', 'the program'],
+      ] as const) {
+        project.write('tollgate.yaml', yaml('x').replace('server.mjs', 'gone.mjs').replace('node,', `${command},`));
+        const { hash } = (await look()).start;
+        for (const words of [[], ['--yes', hash], ['--any-tools', '--yes', hash, 'any']]) {
+          const refused = await cli(project, ['approve', 'one', ...words]);
+          expect([refused.code, refused.err]).toEqual([
+            EXIT.server,
+            expect.stringContaining(
+              `cannot start: ${what} that its command names does not exist.\nThe owner installs it`,
+            ),
+          ]);
+        }
+      }
       expect(await records()).toEqual([]);
       // Nothing was appended, so no chain was begun.
       expect((await cli(project, ['audit', 'verify'])).out).toBe('no record to verify\n');
@@ -248,7 +264,7 @@ describe('approve without a terminal', () => {
       const started = await cli(project, ['servers']);
       expect([started.out, started.err]).toEqual([
         expect.stringMatching(/^one +changed +not approved /m),
-        expect.stringContaining('scripts[0].sha256 differs from what was approved'),
+        expect.stringContaining('a file that it runs differs from what was approved'),
       ]);
       expect(tools!.tools.map(({ name, state }) => [name, state])).toEqual([
         ['find', 'changed'],

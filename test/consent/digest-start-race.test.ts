@@ -178,7 +178,7 @@ servers: {one: {command: ${process.execPath}, args: [${script}], isolation: dire
           evil();
           await expect(probeForConsent(server, { ownIsolation: true }, seen)).rejects.toMatchObject({
             code: 'SERVER_UNAVAILABLE',
-            message: expect.stringContaining('scripts[0].sha256') as string,
+            message: expect.stringContaining('a file that it runs differs') as string,
           });
           expect(existsSync(mark)).toBe(false);
         } finally {
@@ -213,7 +213,9 @@ servers:
       for (const server of config.servers.values()) expect(await consents.refuseProbe(server)).toBeUndefined();
       writeFileSync(tool, 'echo evil');
       for (const server of config.servers.values())
-        expect((await consents.refuseProbe(server))?.message).toContain('secretPrograms.a.scripts[0].sha256');
+        expect((await consents.refuseProbe(server))?.message).toContain(
+          'a program that prints a secret for it differs',
+        );
     });
   });
 });

@@ -216,7 +216,7 @@ describe('a program that changed after its approval', () => {
       await consents.approveAnyTools('one', { start, hints: false, ...ACT_OF_BOSS });
       appendFileSync(script, 'evil()');
       const refusal = await consents.refuseStart({ ...server, args: [script, ...server.args], env: { A: 'hunter22' } });
-      expect(refusal?.message).toContain('scripts[0].sha256 differs from what was approved');
+      expect(refusal?.message).toContain('a file that it runs differs from what was approved');
       const other = await consents.refuseStart({
         ...server,
         args: [script, ...server.args],

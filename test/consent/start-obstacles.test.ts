@@ -70,6 +70,7 @@ describe('the obstacles to a start' + verifies('HA-29'), () => {
     expect(obstacles({ command: 'node', args: ['server.js'] })).toEqual([
       expect.stringMatching(/Tollgate runs as root, and the workspace belongs to root; .* chown -R \S+ \S+\/work$/),
     ]);
+    place.project.write('server.js', '');
     const { code, out } = await place.run(['approve', 'one']);
     expect(code).toBe(EXIT.approval);
     expect(out).toContain('  ! it cannot start in a sandbox: Tollgate runs as root');

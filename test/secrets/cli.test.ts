@@ -5,7 +5,10 @@
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import type { Io } from '../../facade/cli/command-io.ts';
+import { withState } from '../../facade/cli/command-state.ts';
 import { askHidden, readPiped } from '../../facade/cli/terminal-prompt.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { OwnReports } from '../../facade/runtime/servers/server-reports.ts';
 import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
@@ -62,8 +65,17 @@ describe('tollgate secret', () => {
       expect(list.out).toMatch(/github\.token +vault +20\d\d-\d\d-\d\d \d\d:\d\d +local, remote/);
       expect(list.out).toMatch(/absent +vault +missing +remote/);
       expect(list.out).toMatch(/from\.env +env/);
-      const rotated = await pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
-      expect(rotated.err).toContain('until they restart: local, remote.');
+      const idle = await pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
+      expect(idle.err).toBe('Rotated github.token.\n');
+      const { state } = loadConfig(project.file, { env: {}, home: project.home });
+      const rotated = await withState(state, async (open) => {
+        await new OwnReports(open).report(new Map([['local', { state: 'healthy', restarts: 0, badLines: 0 }]]));
+        return pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
+      });
+      expect(rotated.err).toBe(
+        'Rotated github.token.\nThese servers run with the old value. To restart them, which ends their calls:\n' +
+          '  tollgate kill local; sleep 2; tollgate kill --lift local\n',
+      );
       const removed = await cli(project, ['secret', 'rm', 'github.token']);
       expect(removed.err).toContain('These servers cannot start without it: local, remote.');
       expect((await cli(project, ['secret', 'rm', 'github.token'])).err).toContain('SECRET_MISSING');

@@ -16,7 +16,7 @@ const BELL = '\u0007';
 /** Options of `watch`. Tests look more often. */
 export type WatchOptions = OwnerOptions & { readonly lookMs?: number };
 
-/** Prints each pending request once: first those that wait already. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
+/** Prints each pending request once, first those that wait already, and a line when one is decided or ends. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalWatch(options: WatchOptions, io: Io): Promise<number> {
   const { stopped } = io;
   const end = new AbortController();
@@ -26,10 +26,12 @@ export async function runApprovalWatch(options: WatchOptions, io: Io): Promise<n
     const bell = io.isTTY ? 'the bell' : '';
     const how = [bell, notice === undefined ? '' : 'a notice on the desktop'].filter((one) => one !== '').join(' and ');
     io.stderr(`Watching for requests${how === '' ? '' : `, with ${how}`}. Ctrl-C ends it.\n`);
-    const shown = new Set<string>();
+    const shown = new Map<string, Approval>();
     while (!end.signal.aborted) {
-      const fresh = (await pendingRequests(context)).filter(({ id }) => !shown.has(id));
-      for (const item of fresh) shown.add(item.id);
+      const items = await currentRequests(context);
+      showEvents(shown, items, { options, io });
+      const fresh = [...items.values()].filter((item) => isPending(item) && !shown.has(item.id));
+      for (const item of fresh) shown.set(item.id, item);
       if (fresh.length > 0) show(fresh, context, { options, io });
       if (fresh.length > 0) notice?.(noticeText(fresh));
       await pause(options.lookMs ?? LOOK_MS, undefined, { signal: end.signal }).catch(() => undefined);
@@ -38,11 +40,71 @@ export async function runApprovalWatch(options: WatchOptions, io: Io): Promise<n
   });
 }
 
-async function pendingRequests({ state, store }: ApprovalContext): Promise<readonly Approval[]> {
+async function currentRequests({ state, store }: ApprovalContext): Promise<ReadonlyMap<string, Approval>> {
   await state.refresh();
-  const items = (await store.list()).map(({ item }) => item);
-  return items.filter((item) => item.state === 'pending' && item.expires > Date.now());
+  return new Map((await store.list()).map(({ item }) => [item.id, item]));
 }
+
+function isPending({ state, expires }: Approval): boolean {
+  return state === 'pending' && expires > Date.now();
+}
+
+/** What became of a request since it was read. `isLast`: nothing more can. */
+interface RequestEvent {
+  readonly event: 'approved' | 'denied' | 'used' | 'expired' | 'withdrawn';
+  readonly by?: string;
+  readonly isLast: boolean;
+}
+
+/**
+ * An approval for one call is removed when the call uses it, also before this command sees it. A wider one is removed
+ * when an owner takes it back.
+ */
+function eventOf(before: Approval, now: Approval | undefined): RequestEvent | undefined {
+  if ((now ?? before).expires <= Date.now()) return { event: 'expired', isLast: true };
+  if (now === undefined) return { event: before.scope === 'call' ? 'used' : 'withdrawn', isLast: true };
+  const { state, decided } = now;
+  if (state !== before.state && state !== 'pending')
+    return { event: state, isLast: state !== 'approved', ...(decided !== undefined && { by: decided.by }) };
+  return now.uses > before.uses ? { event: 'used', isLast: false } : undefined;
+}
+
+/** Prints what became of the shown requests, and updates them. A request that has ended is forgotten. */
+function showEvents(
+  shown: Map<string, Approval>,
+  items: ReadonlyMap<string, Approval>,
+  target: { readonly options: WatchOptions; readonly io: Io },
+): void {
+  for (const before of [...shown.values()]) {
+    const now = items.get(before.id);
+    const event = eventOf(before, now);
+    if (event !== undefined) showEvent(before, { ...event, ...target });
+    if (now === undefined || event?.isLast === true) shown.delete(before.id);
+    else shown.set(now.id, now);
+  }
+}
+
+function showEvent(
+  { id, binding: { effect } }: Approval,
+  { event, by, options, io }: RequestEvent & { readonly options: WatchOptions; readonly io: Io },
+): void {
+  const time = new Date().toISOString();
+  if (options.json === true) io.stdout(`${JSON.stringify({ id, event, by, at: time })}\n`);
+  else {
+    const actor = by === undefined ? '' : ` by ${by}`;
+    io.stdout(
+      `${printable(`${time.slice(11, 19)} ${id} (${effect.server}.${effect.tool}) was ${WORDS[event]}${actor}`)}\n`,
+    );
+  }
+}
+
+const WORDS: Readonly<Record<RequestEvent['event'], string>> = {
+  approved: 'approved',
+  denied: 'denied',
+  used: 'approved and used',
+  expired: 'not used in time, and has expired',
+  withdrawn: 'withdrawn',
+};
 
 function show(
   fresh: readonly Approval[],

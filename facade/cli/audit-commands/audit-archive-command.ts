@@ -14,7 +14,7 @@ import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
 import { auditTime, usage } from './audit-command.ts';
-import { verdictText } from './audit-view.ts';
+import { faultAdvice, verdictText } from './audit-view.ts';
 
 /**
  * Moves the files. Exit code 3 if the log is broken; then nothing is moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED.
@@ -40,6 +40,7 @@ export async function runAuditArchive(
     if ('faults' in done) {
       io.stdout(options.json === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
       io.stderr('Nothing was moved, because the log was changed. Only an unchanged log is archived.\n');
+      if (options.json !== true) io.stderr(faultAdvice(done, config.audit.folder));
       return EXIT.refused;
     }
     io.stdout(

@@ -18,6 +18,7 @@ import {
   COLUMNS,
   csvHead,
   csvLine,
+  faultAdvice,
   followHead,
   followRow,
   fullText,
@@ -62,13 +63,17 @@ export function runAuditShow(options: LogOptions & { readonly id: string }, io: 
   return withReader(options, io, (reader) => {
     const { id } = options;
     const found = findRecords(reader, id);
-    if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
+    const hint =
+      /^[0-9a-f-]+$/.test(id) && id.length < MIN_DIGITS
+        ? ` The beginning of an id needs ${MIN_DIGITS} digits or more.`
+        : '';
+    if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.${hint}\n`);
     else io.stdout(options.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
     return found.length === 0 ? EXIT.unexpected : EXIT.ok;
   });
 }
 
-/** The least digits of an id, or of the hash of a record without an id. */
+/** The least digits of an id, or of the hash of a record without an id. Fewer could begin much of a long log. */
 const MIN_DIGITS = 8;
 
 /** Finds records by their id, by the beginning of their id, or by the beginning of their hash. Throws USAGE. */
@@ -139,7 +144,13 @@ export function runAuditVerify(
     archives,
     ...(digest !== undefined && { digest }),
   });
-  io.stdout(options.json === true ? json(verdict) : verdictText(io, { verdict, isWhole: options.all === true }));
+  if (options.json === true) io.stdout(json(verdict));
+  else {
+    io.stdout(verdictText(io, { verdict, isWhole: options.all === true }));
+    if (!verdict.ok) io.stderr(faultAdvice(verdict, places.folder));
+    else if (options.expectHead === undefined)
+      io.stderr('Removed files, and records removed from the end of a chain, are found only with --expect-head.\n');
+  }
   return verdict.ok ? EXIT.ok : EXIT.refused;
 }
 

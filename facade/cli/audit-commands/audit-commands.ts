@@ -49,7 +49,7 @@ export const AUDIT: CommandDefinition = {
     },
     {
       usage: 'show <id>',
-      about: 'show all records of one call; the id is the one that list shows',
+      about: 'show all records of one call; the id, or its first 8 digits or more',
       options: PLACE,
       load: async () => (await import('./audit-command.ts')).runAuditShow,
     },
@@ -73,7 +73,7 @@ export const AUDIT: CommandDefinition = {
     },
     {
       usage: 'verify',
-      about: 'prove that no record was changed or removed',
+      about: 'prove that no record was changed; with --expect-head also that none was removed',
       options: [
         ...PLACE,
         new Option('--all', 'show every chain'),

@@ -1,5 +1,6 @@
 /** Formats audit records as a table, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
+import type { AuditReason } from '../../audit/audit-entry.ts';
 import type { IndexedRecord } from '../../audit/audit-index.ts';
 import type { AuditStat, AuditStats } from '../../audit/audit-reader.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
@@ -40,8 +41,14 @@ function field(found: IndexedRecord, path: string): string {
 
 /** Ids of the rules that decided. */
 function rules(found: IndexedRecord): string {
+  return reasonsOf(found)
+    .map(({ id }) => String(id ?? ''))
+    .join(' ');
+}
+
+function reasonsOf(found: IndexedRecord): readonly AuditReason[] {
   const reasons = (found.record as { reasons?: unknown }).reasons;
-  return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
+  return Array.isArray(reasons) ? (reasons as readonly AuditReason[]) : [];
 }
 
 /**
@@ -231,6 +238,17 @@ export function verdictText(
   ].join('');
 }
 
+/** Returns what to do about faults, as one paragraph. `folder`: the folder of the log. */
+export function faultAdvice({ faults }: AuditVerdict, folder: string): string {
+  const unproven = faults.reduce((sum, fault) => sum + (fault.unproven ?? 0), 0);
+  const scope =
+    unproven === 0 ? '' : `Not proven: ${plural(unproven, 'record')}, each from the fault to the end of its chain. `;
+  return lineOf(
+    `${scope}Copy ${folder} before you change anything, and find out who can write there. Compare the copy with an ` +
+      'archive, or with a head that you noted. See "If verify finds a fault" in docs/audit.md.',
+  );
+}
+
 /** Returns where the older records of a log are. */
 function archiveLine({ folder, before, files, records, verified }: Archived): string {
   const how = verified ? ': verified too' : ' (not read; name it with --archive)';
@@ -275,11 +293,17 @@ const CSV = [
   'event',
   'revision',
   'hash',
+  'rules',
+  'by',
+  'user',
+  'reasons',
+  'consent',
+  'covers',
 ] as const;
 
 /** Returns the first line of the CSV. */
 export function csvHead(): string {
-  return `${[...CSV, 'rules'].join(',')}\r\n`;
+  return `${CSV.join(',')}\r\n`;
 }
 
 /** Returns one record as CSV (RFC 4180). A cell that a spreadsheet would calculate begins with an apostrophe. */
@@ -288,5 +312,13 @@ export function csvLine(found: IndexedRecord): string {
     const safe = /^[=+\-@\t\r\n]/.test(text) && !/^-?\d+(\.\d+)?$/.test(text) ? `'${text}` : text;
     return /[",\r\n']/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
-  return `${[...CSV.map((path) => field(found, path)), rules(found)].map(quote).join(',')}\r\n`;
+  const cell = (path: (typeof CSV)[number]): string =>
+    path === 'rules' ? rules(found) : path === 'reasons' ? reasonsOf(found).map(placed).join('; ') : field(found, path);
+  return `${CSV.map((path) => quote(cell(path))).join(',')}\r\n`;
+}
+
+/** Returns a rule with its place: `deny-push rules.yaml:12`. */
+function placed({ id, file, line }: AuditReason): string {
+  const place = [file, line].filter((part) => part !== undefined).join(':');
+  return place === '' ? id : `${id} ${place}`;
 }

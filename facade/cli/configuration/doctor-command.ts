@@ -14,7 +14,7 @@ import { configFile } from '../config-file.ts';
 import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import type { DoctorFinding, Examine, NeededProgram, Needs } from './doctor-findings.ts';
+import type { DoctorFinding, NeededProgram, Needs } from './doctor-findings.ts';
 import { examineOwnFiles } from './doctor-own-files.ts';
 import { examineServers, findBypasses, reachedServers } from './doctor-servers.ts';
 
@@ -23,19 +23,21 @@ export interface DoctorOptions extends CommonOptions {
   readonly fix?: true;
 }
 
+type DoctorWiring = Pick<Wiring, 'examine' | 'inspect'>;
+
 const OLDEST_NODE = [20, 20] as const;
 
 /**
  * Prints every finding, and repairs with `--fix` what it can. Exit code 1 if something that is needed is still missing.
  * Throws STATE_FAILED.
  */
-export async function runDoctor(options: DoctorOptions, io: Io, { examine }: Pick<Wiring, 'examine'>): Promise<number> {
+export async function runDoctor(options: DoctorOptions, io: Io, wiring: DoctorWiring): Promise<number> {
   const { config } = tryConfig(options, io);
   if (config !== undefined) await reportStops(config.state, io);
-  const before = await examineAll(options, io, examine);
+  const before = await examineAll(options, io, wiring);
   const repairable = before.filter(({ repair, state }) => repair !== undefined && state !== 'ok');
   if (options.fix === true) for (const finding of repairable) repairOne(finding, options, io);
-  const findings = options.fix === true && repairable.length > 0 ? await examineAll(options, io, examine) : before;
+  const findings = options.fix === true && repairable.length > 0 ? await examineAll(options, io, wiring) : before;
   const isSound = findings.every(({ state }) => state !== 'missing');
   const mended = options.fix === true ? repairable.map(({ id }) => id) : [];
   if (options.json === true)
@@ -53,12 +55,16 @@ export async function runDoctor(options: DoctorOptions, io: Io, { examine }: Pic
   return isSound ? EXIT.ok : EXIT.unexpected;
 }
 
-async function examineAll(options: CommonOptions, io: Io, examine: Examine): Promise<readonly DoctorFinding[]> {
+async function examineAll(
+  options: CommonOptions,
+  io: Io,
+  { examine, inspect }: DoctorWiring,
+): Promise<readonly DoctorFinding[]> {
   const { config, finding } = tryConfig(options, io);
   const own =
     config === undefined
       ? findBypasses(rootsAt(io.cwd, io))
-      : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io))];
+      : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io, inspect))];
   return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
 }
 

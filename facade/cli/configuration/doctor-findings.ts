@@ -10,6 +10,7 @@ export const FINDINGS = {
   keychain: 'by hand',
   bypass: 'by hand',
   unapproved: 'by hand',
+  'changed-approval': 'by hand',
   'unusable-server': 'by hand',
   'fetching-server': 'by hand',
   'disabled-server': 'by hand',

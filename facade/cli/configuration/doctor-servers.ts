@@ -4,16 +4,20 @@
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import type { StartInspector } from '../../../adapters/port.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { type ClientRoots, isDefaultPlace, rootsAt } from '../../clients/client-places.ts';
 import { findFiles } from '../../clients/found-client-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/config-problems.ts';
 import { ConsentStore } from '../../consent/servers/consent-store.ts';
+import { consentSummary } from '../../consent/servers/consent-summary.ts';
+import { Consents } from '../../consent/servers/server-consents.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
 import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
+import { plural } from '../print.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
 import { missingSecrets, setHint } from './check-command.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
@@ -25,7 +29,11 @@ export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 
 }
 
 /** Examines the servers. Throws STATE_FAILED. */
-export async function examineServers(config: Config, io: Io): Promise<readonly DoctorFinding[]> {
+export async function examineServers(
+  config: Config,
+  io: Io,
+  inspect: StartInspector,
+): Promise<readonly DoctorFinding[]> {
   const reached = reachedServers(config);
   const unusable = reached.filter((server) => server.unusable !== undefined);
   const usable = reached.filter((server) => server.unusable === undefined);
@@ -41,7 +49,7 @@ export async function examineServers(config: Config, io: Io): Promise<readonly D
       }),
     ),
     ...usable.flatMap(fetching),
-    ...(await findUnapproved(config, usable)),
+    ...(await findUnapproved(config, usable, inspect)),
     ...(await findDisabled(
       config,
       usable.filter((server) => fetchObstacle(server) === undefined),
@@ -68,17 +76,38 @@ export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
   });
 }
 
-async function findUnapproved(config: Config, servers: readonly ServerConfig[]): Promise<readonly DoctorFinding[]> {
-  const states = await consentOf(
-    config,
-    servers.map(({ name }) => name),
-  );
-  return servers.flatMap(({ name }): DoctorFinding[] => {
-    const seen = states.get(name);
-    return seen === undefined
-      ? []
-      : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
+async function findUnapproved(
+  config: Config,
+  servers: readonly ServerConfig[],
+  inspect: StartInspector,
+): Promise<readonly DoctorFinding[]> {
+  // Without a state database no one has approved anything, and none is made for this.
+  if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
+    return servers.map(({ name }) => unapproved(name, NO_APPROVAL));
+  return withState(config.state, async (state) => {
+    const digest = createDigest(readAuditKey(config.state));
+    const consents = new Consents(state, { folder: config.folder, inspect, digest });
+    return (await Promise.all(servers.map((server) => consentFinding(server, consents)))).flat();
   });
+}
+
+async function consentFinding(server: ServerConfig, consents: Consents): Promise<readonly DoctorFinding[]> {
+  const { name } = server;
+  const { state, consent } = consents.statusOf(name);
+  if (state === 'damaged') return [unapproved(name, 'its approval was damaged, so it does not start')];
+  if (consent === undefined) return [unapproved(name, NO_APPROVAL)];
+  if (consent.tools === undefined) return [unapproved(name, 'no one has approved its tools, so it is not used')];
+  const { refusal, pending } = await consentSummary(name, consents, server);
+  const base = { id: 'changed-approval', name: `server ${name}` } as const;
+  if (refusal !== undefined) return [{ ...base, state: 'missing', seen: refusal.message, fix: refusal.next }];
+  const seen = `${plural(pending, 'change')} of its tools since the approval: agents cannot use these tools`;
+  return pending === 0 ? [] : [{ ...base, state: 'weak', seen, fix: `tollgate approve ${name}` }];
+}
+
+const NO_APPROVAL = 'no one has approved it, so it does not start';
+
+function unapproved(name: string, seen: string): DoctorFinding {
+  return { id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` };
 }
 
 function fetching(server: ServerConfig): readonly DoctorFinding[] {
@@ -109,24 +138,6 @@ async function findDisabled(config: Config, servers: readonly ServerConfig[]): P
             }),
           ),
       );
-  });
-}
-
-/** Returns what each server lacks. Without a state database no one has approved anything, and none is made for this. */
-async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const unapproved = 'no one has approved it, so it does not start';
-  if (names.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
-    return new Map(names.map((name) => [name, unapproved]));
-  return withState(config.state, async (state) => {
-    const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
-    const lacking = new Map<string, string>();
-    for (const name of names) {
-      const { consent, damaged } = store.get(name);
-      if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
-      else if (consent === undefined) lacking.set(name, unapproved);
-      else if (consent.tools === undefined) lacking.set(name, 'no one has approved its tools, so it is not used');
-    }
-    return lacking;
   });
 }
 

@@ -1,13 +1,17 @@
 /** Runs `secret set`, `list`, `rm` and `rotate`. It never prints a value or its length. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Config } from '../../config/config.ts';
+import { readReports } from '../../runtime/servers/server-reports.ts';
 import { type SecretPlaces, sourceName } from '../../secrets/secret-source.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { MIN_SECRET, openPlaces } from '../../secrets/secrets.ts';
 import { signedInServer } from '../../secrets/sign-ins.ts';
+import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { recordSetup } from '../command-state.ts';
+import { recordSetup, withState } from '../command-state.ts';
 import { printList, printResult } from '../print.ts';
 import { askHidden, isInteractive, readPiped } from '../terminal-prompt.ts';
 
@@ -46,12 +50,25 @@ export async function runSecretRotate(options: Named, io: Io): Promise<number> {
   if (source === undefined && (await places.vault.get(options.name)) === undefined) throw missing(options.name);
   await store(options.name, { config, places, io, event: 'secret-rotated' });
   const servers = usersOf(options.name, config);
-  const restart =
-    servers.length === 0
-      ? 'No server uses it.'
-      : `These servers have the old value until they restart: ${servers.join(', ')}.`;
-  printResult({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
+  const running = await runningOf(servers, config);
+  const advice = [
+    `Rotated ${options.name}.${servers.length === 0 ? ' No server uses it.' : ''}`,
+    ...(running.length === 0 ? [] : ['These servers run with the old value. To restart them, which ends their calls:']),
+    ...running.map((server) => `  tollgate kill ${server}; sleep 2; tollgate kill --lift ${server}`),
+  ];
+  printResult({ io, options }, { name: options.name, restart: running }, advice.join('\n'));
   return EXIT.ok;
+}
+
+/** Returns the servers that run in some process. Without a readable state, all of them may. */
+async function runningOf(servers: readonly string[], { state: folder }: Config): Promise<readonly string[]> {
+  if (servers.length === 0 || !existsSync(path.join(folder, DATABASE_FILE))) return [];
+  const reports = await withState(folder, readReports).catch(() => undefined);
+  return servers.filter(
+    (server) =>
+      reports === undefined ||
+      reports.get(server)?.some(({ state }) => state === 'healthy' || state === 'degraded') === true,
+  );
 }
 
 /** Removes a value. Throws SECRET_MISSING, USAGE, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */

@@ -15,6 +15,7 @@ import {
   type ConsentDialogue,
   checkHash,
   checkHashes,
+  checkPresence,
   print,
   tell,
 } from './consent-dialogue.ts';
@@ -87,7 +88,9 @@ function showStart(dialogue: ConsentDialogue, start: StartReview): void {
 }
 
 /** Start and tools are one question here, because no probe is between them. Without a terminal, --yes needs both. */
-async function agreeToAny(dialogue: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<number> {
+async function agreeToAny(dialogue: ConsentDialogue, start: StartReview): Promise<number> {
+  checkPresence(dialogue, start);
+  const { facts, hash, approved } = start;
   const { server, owner, options } = dialogue;
   const { consent } = owner.consents.statusOf(server.name);
   if (

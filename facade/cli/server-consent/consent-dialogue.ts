@@ -2,6 +2,8 @@
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { type ProbeOpenings, probeOpeningsOf } from '../../consent/servers/consent-probe.ts';
+import type { StartReview } from '../../consent/servers/consent-review.ts';
+import { missingRefusal } from '../../consent/servers/server-refusals.ts';
 import type { Io } from '../command-io.ts';
 import { json } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
@@ -71,7 +73,7 @@ export async function agrees(
 
 /** A hash that was copied from another screen does not approve this one. Throws PIN_MISMATCH. */
 export function checkHash(
-  { io, options, shown }: ConsentDialogue,
+  dialogue: ConsentDialogue,
   {
     named,
     actual,
@@ -79,12 +81,25 @@ export function checkHash(
   }: { readonly named: string | undefined; readonly actual: string; readonly what: 'start' | 'tools' },
 ): void {
   if (named === undefined || named === actual) return;
-  if (options.json === true) io.stdout(json({ ...shown, approved: false }));
   const other = what === 'tools' ? '; the start hash matches' : '';
-  throw new TollgateError('PIN_MISMATCH', {
-    detail: `The given ${what} hash does not match the present one${other}.`,
-    next: `Read the screen above, and give its ${what} hash with all 64 digits.`,
-  });
+  refuse(
+    dialogue,
+    new TollgateError('PIN_MISMATCH', {
+      detail: `The given ${what} hash does not match the present one${other}.`,
+      next: `Read the screen above, and give its ${what} hash with all 64 digits.`,
+    }),
+  );
+}
+
+/** Ends the dialogue without an approval; `--json` still prints what was shown. Throws SERVER_UNAVAILABLE. */
+export function checkPresence(dialogue: ConsentDialogue, { facts }: Pick<StartReview, 'facts'>): void {
+  const refusal = missingRefusal(dialogue.server.name, facts);
+  if (refusal !== undefined) refuse(dialogue, refusal);
+}
+
+function refuse({ io, options, shown }: ConsentDialogue, refusal: TollgateError): never {
+  if (options.json === true) io.stdout(json({ ...shown, approved: false }));
+  throw refusal;
 }
 
 /** Prints a screen, unless data was asked for. */

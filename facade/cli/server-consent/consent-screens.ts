@@ -10,7 +10,7 @@ import type { ServerConfig } from '../../config/config.ts';
 import { isSecretName, isToken } from '../../config/servers/secret-shapes.ts';
 import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
-import type { StartFacts } from '../../consent/servers/start-facts.ts';
+import { differenceWords, type StartFacts } from '../../consent/servers/start-facts.ts';
 import { secretsIn } from '../../secrets/secret-uses.ts';
 import { plural, printable } from '../print.ts';
 import { letterMarks } from '../terminal-rows.ts';
@@ -62,7 +62,7 @@ export function startScreen(
       ? []
       : [
           '  changed since it was approved:',
-          ...changed.map((field) => `    ${printable(field)}${changeText(field, before, facts)}`),
+          ...changed.map((field) => `    ${printable(fieldText(field))}${changeText(field, before, facts)}`),
         ]),
     `  start hash  ${hash}`,
     ...(approved === undefined
@@ -169,6 +169,12 @@ function isolationLines(
       ? 'has no network'
       : `reaches only ${hosts(domains)}${denied.length === 0 ? '' : `, never ${hosts(denied)}`}`,
   ];
+}
+
+/** Returns the words for a difference, with its name in the data of `--json`, unless that is a setting's name. */
+function fieldText(field: string): string {
+  const words = differenceWords(field);
+  return words === field ? field : `${words} (${field})`;
 }
 
 /** The values of env, headers and oauth are digests, so no value is shown for them. */

@@ -11,11 +11,11 @@ import {
   probeOpeningsOf,
 } from '../../consent/servers/consent-probe.ts';
 import { refuseOther, type StartReview } from '../../consent/servers/consent-review.ts';
-import { agrees, type ConsentDialogue, tell } from './consent-dialogue.ts';
+import { agrees, type ConsentDialogue, checkPresence, tell } from './consent-dialogue.ts';
 
 /**
  * Returns what the server lists: from an earlier probe, or from a new one that the owner agrees to; undefined if the
- * owner does not agree. Throws as `probeForConsent`, and AUDIT_FAILED.
+ * owner does not agree. Throws as `probeForConsent`, AUDIT_FAILED, and SERVER_UNAVAILABLE if its program is missing.
  */
 export async function findOrProbe(
   dialogue: ConsentDialogue,
@@ -23,6 +23,7 @@ export async function findOrProbe(
 ): Promise<ServerProbeResult | undefined> {
   const { server, owner, options } = dialogue;
   const { name } = server;
+  checkPresence(dialogue, start);
   const opened = probeOpeningsOf(options);
   const earlier = start.approved === undefined ? undefined : owner.consents.statusOf(name).consent?.seen;
   // The start hash alone asks for a new probe. Together with the tools hash, it refers to the earlier one.

@@ -3,8 +3,8 @@ import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
 import type { ConsentStatus, Consents } from './server-consents.ts';
-import { changedRefusal } from './server-refusals.ts';
-import { type StartSettings, startDifferences } from './start-facts.ts';
+import { startRefusal } from './server-refusals.ts';
+import type { StartSettings } from './start-facts.ts';
 
 /** The state of consent to a server. `changed`: its start or one of its tools differs from what was approved. */
 export type ConsentLabel = ConsentStatus['state'] | 'changed' | 'not needed';
@@ -34,15 +34,15 @@ export async function consentSummary(
   const item = consents.tools.pending(server);
   const pending =
     item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length + (item.more ?? 0);
-  const fields =
+  const refusal =
     settings === undefined || consent === undefined
-      ? []
-      : startDifferences(consent.facts, await consents.factsOf(settings));
-  const hasChanged = consent !== undefined && (pending > 0 || fields.length > 0);
+      ? undefined
+      : startRefusal(server, consent, await consents.factsOf(settings));
+  const hasChanged = consent !== undefined && (pending > 0 || refusal !== undefined);
   return {
     word: hasChanged ? 'changed' : state,
     disabled: disabled !== undefined,
     pending,
-    ...(fields.length > 0 && { refusal: changedRefusal(server, fields) }),
+    ...(refusal !== undefined && { refusal }),
   };
 }

@@ -22,18 +22,11 @@ import {
   changedRefusal,
   damagedRefusal,
   disabledRefusal,
-  exposedRefusal,
+  startRefusal,
   toolsUnapprovedRefusal,
   unapprovedRefusal,
 } from './server-refusals.ts';
-import {
-  type FactSources,
-  type StartFacts,
-  type StartSettings,
-  startDifferences,
-  startFacts,
-  startHash,
-} from './start-facts.ts';
+import { type FactSources, type StartFacts, type StartSettings, startFacts, startHash } from './start-facts.ts';
 import type { ToolSet } from './tool-set.ts';
 
 /** The consent to a server, without a check of what it would run now. */
@@ -227,9 +220,7 @@ export class Consents {
     const { state, consent, disabled } = this.statusOf(name);
     if (disabled !== undefined) return disabledRefusal(name, disabled);
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapprovedRefusal(name);
-    const facts = await this.factsOf(settings);
-    if (facts.exposed !== undefined) return exposedRefusal(name, facts.exposed);
-    return startHash(facts) === consent.hash ? undefined : changedRefusal(name, startDifferences(consent.facts, facts));
+    return startRefusal(name, consent, await this.factsOf(settings));
   }
 
   #admissionOf(server: string, refusal: TollgateError | undefined): Admission {

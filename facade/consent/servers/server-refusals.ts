@@ -3,6 +3,7 @@
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentAct } from './consent-store.ts';
+import { differenceWords, missingFile, type StartFacts, startDifferences, startHash } from './start-facts.ts';
 import type { PendingReason } from './tool-set.ts';
 
 /** The refusal of a server without approval. */
@@ -21,8 +22,34 @@ export function toolsUnapprovedRefusal(server: string): TollgateError {
   );
 }
 
+/**
+ * Returns why a start is not the approved one, or undefined. If a file is missing, that is the reason, whatever else
+ * differs.
+ */
+export function startRefusal(
+  server: string,
+  approved: { readonly hash: string; readonly facts: StartFacts },
+  now: StartFacts,
+): TollgateError | undefined {
+  if (now.exposed !== undefined) return exposedRefusal(server, now.exposed);
+  if (startHash(now) === approved.hash) return undefined;
+  return missingRefusal(server, now) ?? changedRefusal(server, startDifferences(approved.facts, now));
+}
+
+/** Returns the refusal of a server whose program or script does not exist. It contains no path. */
+export function missingRefusal(server: string, facts: StartFacts): TollgateError | undefined {
+  const missing = missingFile(facts);
+  return missing === undefined
+    ? undefined
+    : refusal(
+        `Server "${server}" cannot start: ${missing} that its command names does not exist.`,
+        `The owner installs it, or corrects the entry of the server; \`tollgate servers info ${server}\` shows it.`,
+      );
+}
+
 /** The refusal of a changed server. It names fields only: values may be secrets, and a field may contain any text. */
-export function changedRefusal(server: string, fields: readonly string[]): TollgateError {
+export function changedRefusal(server: string, differences: readonly string[]): TollgateError {
+  const fields = [...new Set(differences.map(differenceWords))];
   const more = fields.length > 5 ? ` and ${fields.length - 5} more` : '';
   const verb = fields.length === 1 ? 'differs' : 'differ';
   const what =

@@ -209,6 +209,34 @@ export function startDifferences(before: unknown, after: unknown, at = ''): read
   );
 }
 
+/** What a person calls the facts that are not settings of tollgate.yaml. Each text fits before "differs". */
+const WORDS: readonly (readonly [RegExp, string])[] = [
+  [/^program\b/, 'the file of its program'],
+  [/^(?:scripts|gone)\b/, 'a file that it runs'],
+  [/^environments\..*\.scripts\b/, 'a file that it runs'],
+  [/^unbound\b/, 'the program that chooses its code'],
+  [/^places\b/, 'code that it loads from a folder that agents may write'],
+  [/^folder\b/, 'the folder that it starts in'],
+  [/^given\b/, 'what its sandbox lets it read'],
+  [/^secretPrograms\b/, 'a program that prints a secret for it'],
+  [/^secretSources\b/, 'the source of a secret'],
+];
+
+/** Returns a difference in words, without values. A setting keeps its name in tollgate.yaml: `args[2]`, `env.TOKEN`. */
+export function differenceWords(difference: string): string {
+  return WORDS.find(([pattern]) => pattern.test(difference))?.[1] ?? difference;
+}
+
+/**
+ * Returns which file of the command does not exist, in words. A program in a folder that agents may write counts as
+ * missing.
+ */
+export function missingFile({ transport, isolation, program, gone }: StartFacts): string | undefined {
+  if (transport !== 'stdio' || isolation === 'container') return undefined;
+  if (program === undefined) return 'the program';
+  return gone === undefined ? undefined : 'the script';
+}
+
 function canonicalOf(value: unknown): string | undefined {
   return value === undefined ? undefined : canonicalJson(value);
 }
