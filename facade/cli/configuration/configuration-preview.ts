@@ -45,7 +45,7 @@ export async function refuseBroken(texts: NewTexts, { options, io, wiring, again
     const problems = ((data.problems ?? []) as readonly Problem[]).map((one) => placedNow(one, texts, now));
     throw new TollgateError(code, {
       detail: 'Undoing would leave a configuration that does not load, so nothing was undone.',
-      next: `Nothing was undone, because these lines would be refused then. Remove or correct them, and run:\n  ${again}`,
+      next: `Nothing was undone: these lines would be refused then. Correct them, and run: ${again}`,
       data: { problems },
       cause: thrown,
     });

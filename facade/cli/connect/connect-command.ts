@@ -270,7 +270,7 @@ async function undoOne(options: ConnectOptions, io: Io, wiring: Wiring): Promise
     options,
     io,
     wiring,
-    again: journal.bySetup === true ? `${again}\nTo take back all that setup added:\n  ${all}` : again,
+    again: journal.bySetup === true ? `${again} (or take back all that setup added: ${all})` : again,
   });
   checkUntouched(places, journal);
   const { secrets, hadPackage } = await undoConnection(journal, { options, io, wiring });
