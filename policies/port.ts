@@ -131,6 +131,8 @@ export interface Reason {
   readonly remediation?: string;
   /** For a rule on commands that denies or asks. */
   readonly onCommands?: true;
+  /** For a rule on commands that are opaque or cannot be read, if it denies or asks. */
+  readonly onOpaque?: true;
   /** The rule matched only because the command could not be read. The message says so. */
   readonly unread?: true;
   /** For a reason to ask: the most that one approval may cover. Default: `call`. */

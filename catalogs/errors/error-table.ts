@@ -302,10 +302,8 @@ export interface Refusal {
   readonly next?: string;
   /** Public facts for programs, in `data` (rpc) or `_meta` (result). */
   readonly data?: Readonly<Record<string, unknown>>;
-  /**
-   * Set if the row says that the same call may succeed later, but this one does not until a person decides otherwise.
-   */
-  readonly retryable?: false;
+  /** Whether the same call may succeed later without a person's help. Set if this differs from the row. */
+  readonly retryable?: boolean;
   /** Private: only for the log of the process. */
   readonly cause?: unknown;
 }

@@ -3,6 +3,8 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../errors/error-table.ts';
+import { misnamedHint } from '../validation/validation-faults.ts';
+import { ARGUMENT_SCHEMAS } from './primitive-schemas.ts';
 
 /** Arguments with their own names, and a note for each change: no value is changed silently (CY-15). */
 export interface NormalizedArguments {
@@ -82,8 +84,9 @@ function requireParts(primitive: string, args: Readonly<Record<string, unknown>>
   const action = String(args.action ?? (primitive === 'bash' ? 'run' : 'file'));
   const part = PARTS.get(`${primitive}.${action}`);
   if (part === undefined || (args[part] !== undefined && args[part] !== '')) return;
+  const schema = { ...ARGUMENT_SCHEMAS.get(primitive), required: [part] };
   throw new TollgateError('ARGS_INVALID', {
-    detail: `${part}: is required for action "${action}"`,
+    detail: `${part}: is required for action "${action}"${misnamedHint(part, schema, args)}`,
     data: { paths: [part] },
   });
 }

@@ -1,6 +1,7 @@
 /** The argument schemas of the four primitives, from schemas.json, and the check of arguments against them. */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../errors/error-table.ts';
+import { nearestName } from '../validation/validation-faults.ts';
 
 /** One argument: its JSON type, and its values if there are few. */
 interface Property {
@@ -39,13 +40,17 @@ export function checkArguments(primitive: string, args: Readonly<Record<string, 
       continue;
     }
     const property = properties.get(name);
-    if (property === undefined)
-      throw misfit(
-        `${JSON.stringify(name.slice(0, 60))} is not an argument of ${primitive}`,
-        `Its arguments are ${[...properties.keys()].join(', ')}.`,
-      );
+    if (property === undefined) throw unknownArgument(name, primitive, [...properties.keys()]);
     checkValue(name, property, value);
   }
+}
+
+function unknownArgument(name: string, primitive: string, known: readonly string[]): TollgateError {
+  const near = nearestName(name, known);
+  return misfit(
+    `${JSON.stringify(name.slice(0, 60))} is not an argument of ${primitive}`,
+    `${near === undefined ? '' : `Did you mean ${near}? `}Its arguments are ${known.join(', ')}.`,
+  );
 }
 
 function checkValue(name: string, property: Property, value: unknown): void {

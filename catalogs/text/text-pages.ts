@@ -94,7 +94,7 @@ export function firstOf(request: PageRequest, total: number, unit = 'lines'): nu
   if (offset < 0) return Math.max(1, total + offset + 1);
   if (offset <= Math.max(1, total)) return offset;
   throw new TollgateError('TOOL_FAILED', {
-    detail: `offset=${offset} is past the end: there are ${total} ${unit}.`,
+    detail: `offset=${offset} is past the end: ${total === 1 ? 'there is only one' : `there are ${total} ${unit}`}.`,
     next: `Use an offset from 1 to ${total}, or a negative one.`,
   });
 }

@@ -45,9 +45,9 @@ export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault
     case 'const':
       return [faultAt(at, valueMessage(valuesOf(node) ?? [], value))];
     case 'required':
-      return stringsOf(node.required)
-        .filter((name) => ownValue(value, name) === undefined)
-        .map((name) => faultAt([...at, name], 'is required'));
+      return missingNames(node, value).map((name) =>
+        faultAt([...at, name], `is required${misnamedHint(name, node, value)}`),
+      );
     case 'dependentRequired':
       return dependents(node, value, at);
     case 'not':
@@ -72,11 +72,13 @@ export function faultAt(at: ValuePosition, message: string): Fault {
 
 function pathText(at: ValuePosition): string {
   const text = at
-    .map((key, index) =>
-      typeof key === 'number' ? `[${key}]` : `${index === 0 ? '' : '.'}${cutWord(key.replace(/[^ -~]/gu, '?'), 60)}`,
-    )
+    .map((key, index) => (typeof key === 'number' ? `[${key}]` : `${index === 0 ? '' : '.'}${plainName(key)}`))
     .join('');
   return text === '' ? 'arguments' : text;
+}
+
+function plainName(name: string): string {
+  return cutWord(name.replace(/[^ -~]/gu, '?'), 60);
 }
 
 /** Describes a value in one word and at most 40 characters of it. */
@@ -130,6 +132,27 @@ function dependents(node: JsonSchema, value: unknown, at: ValuePosition): readon
         .filter((other) => ownValue(value, other) === undefined)
         .map((other) => faultAt([...at, other], `is required when ${name} is given`)),
     );
+}
+
+function missingNames(node: JsonSchema, value: unknown): readonly string[] {
+  return stringsOf(node.required).filter((name) => ownValue(value, name) === undefined);
+}
+
+/**
+ * Returns what to add to the fault of a missing name: the given name that was probably meant, or the given names that
+ * the schema does not declare. Empty if there are none. Unknown names may be legal, so they are no fault of their own.
+ */
+export function misnamedHint(name: string, node: JsonSchema, value: unknown): string {
+  if (!isJsonObject(value) || node.properties === undefined || node.patternProperties !== undefined) return '';
+  const { additionalProperties: rest } = node;
+  if (isJsonObject(rest) && !isNever(rest) && Object.keys(rest).length > 0) return '';
+  const unknown = Object.keys(value).filter((given) => ownValue(node.properties, given) === undefined);
+  const [only, ...others] = unknown;
+  if (only === undefined) return '';
+  const isLast = others.length === 0 && missingNames(node, value).every((one) => one === name);
+  const meant = nearestName(name, unknown) ?? (isLast ? only : undefined);
+  if (meant !== undefined) return `. ${plainName(meant)} is not an argument here; did you mean ${name}?`;
+  return `. Not arguments here: ${cutWord(unknown.map(plainName).join(', '), 200)}`;
 }
 
 function unknownName(unit: OutputUnit, at: ValuePosition, context: FaultContext): Fault {

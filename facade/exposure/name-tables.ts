@@ -1,9 +1,10 @@
 /** Builds and caches the name table of each principal. It asks servers for their tools when a table needs them. */
 import { startFailure } from '../../adapters/port.ts';
-import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { ERRORS, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import type { Policy, Principal, Reason } from '../../policies/port.ts';
+import { nearestName } from '../../catalogs/validation/validation-faults.ts';
+import type { Policy, Principal } from '../../policies/port.ts';
 import { listToolFacts } from '../call/lowering/call-effect.ts';
 import type { ProfileConfig } from '../config/config.ts';
 import type { Preconditions, PreconditionView, RequestSession } from '../consent/preconditions.ts';
@@ -125,9 +126,7 @@ export class NameTables {
     const table = await this.#currentTable(principal, view);
     const exposed = findTool(table, name);
     if (exposed === undefined) {
-      const entries = (server: string): readonly unknown[] => catalog.entries(server);
-      const known = { problems: catalog.problems, entries, hidden: table.hiddenBy(name) };
-      throw unknownToolError(name, known, serversOf(principal));
+      throw unknownToolError(name, { catalog, table }, serversOf(principal));
     }
     const problem = exposed.entry === undefined ? undefined : catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw startFailure(problem);
@@ -253,25 +252,24 @@ export function isNamedAfterServer(name: string, server: string): boolean {
 
 /**
  * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, it says why
- * that server cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the
- * servers that the caller may reach.
+ * that server cannot be reached, also if an owner has not approved it yet. Otherwise it suggests a similar name of the
+ * table's list, never of a hidden tool. `servers`: the servers that the caller may reach.
  */
 function unknownToolError(
   name: string,
-  {
-    problems,
-    entries,
-    hidden,
-  }: {
-    readonly problems: Catalog['problems'];
-    readonly entries: (server: string) => readonly unknown[];
-    readonly hidden?: readonly Reason[] | undefined;
-  },
+  { catalog, table }: { readonly catalog: Catalog; readonly table: NameTable },
   servers: readonly string[],
 ): TollgateError {
-  const server = servers.find((one) => isNamedAfterServer(name, one) && entries(one).length === 0);
-  const problem = server === undefined ? undefined : problems.get(server);
-  return problem === undefined || problem.data.consent !== undefined
-    ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) })
-    : startFailure(problem);
+  const server = servers.find((one) => isNamedAfterServer(name, one) && catalog.entries(one).length === 0);
+  const problem = server === undefined ? undefined : catalog.problems.get(server);
+  if (problem !== undefined && problem.data.consent !== 'disabled') return startFailure(problem);
+  const hidden = table.hiddenBy(name);
+  const near = nearestName(
+    name,
+    table.listed.map((one) => one.name),
+  );
+  return new TollgateError('UNKNOWN_TOOL', {
+    ...(near !== undefined && { next: `Did you mean ${near}? ${ERRORS.UNKNOWN_TOOL.next}` }),
+    ...(hidden !== undefined && { cause: new HiddenBy(hidden) }),
+  });
 }

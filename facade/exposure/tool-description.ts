@@ -1,4 +1,4 @@
-/** Builds the description of a tool for the model: risks, what the policy decides, then the tool's own text. */
+/** Builds the description of a tool for the model: risks, the tool's own text, then what the policy decides. */
 import { boundWords } from '../../catalogs/projection/argument-bounds.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -13,7 +13,7 @@ const RISK_WORDS = {
   network: 'uses the network',
   executes: 'runs code',
 } as const;
-const OUTCOME_WORDS = { deny: 'refused when', ask: 'a person is asked when', allow: 'allowed when' } as const;
+const OUTCOME_WORDS = { deny: 'refused', ask: 'a person is asked', allow: 'allowed' } as const;
 /** Phrases for a rule without conditions on the call. */
 const EACH_CALL = {
   deny: 'each call is refused',
@@ -22,23 +22,22 @@ const EACH_CALL = {
 } as const;
 
 /**
- * Risk and conditions come first, then the schema's rules in words, then the text, because hosts cut descriptions at
- * the end (CY-13).
+ * A few words of risk come first (CY-13), then the schema's rules in words, then the text, so that a model reads early
+ * what the tool is for. Conditions of the policy come last. The text is cut for them.
  */
 export function describeTool(
   { decision, exposure }: { readonly decision: ListDecision; readonly exposure: Exposure },
   tool: RawTool,
   hints: readonly string[],
 ): string {
-  const before = riskWords(exposure) + (decision.verdict === 'maybe' ? `(${condition(decision)}) ` : '');
+  const before = riskWords(exposure);
+  const after = decision.verdict === 'maybe' ? `\n(${condition(decision)})` : '';
   const description = exposure.description ?? tool.description;
-  return (
-    before +
-    toolDescription(
-      { name: tool.name, hints, ...(description === undefined ? {} : { description }) },
-      DESCRIPTION_CHARS - before.length,
-    )
+  const text = toolDescription(
+    { name: tool.name, hints, ...(description === undefined ? {} : { description }) },
+    DESCRIPTION_CHARS - before.length - after.length,
   );
+  return before + text + after;
 }
 
 /**
@@ -69,7 +68,9 @@ function riskWords({ risk = [] }: Exposure): string {
 function condition({ says = [], bounds = [] }: ListDecision): string {
   const phrases = [
     ...bounds.map(boundWords),
-    ...says.map(({ outcome, say }) => (say === '' ? EACH_CALL[outcome] : `${OUTCOME_WORDS[outcome]} ${say}`)),
+    ...says.map(({ outcome, say }) =>
+      say === '' ? EACH_CALL[outcome] : OUTCOME_WORDS[outcome] + (say.startsWith(': ') ? say : ` when ${say}`),
+    ),
   ];
   const whole = phrases.filter((_, at) => phrases.slice(0, at + 1).join('; ').length <= CONDITION_CHARS);
   if (whole.length === 0) return 'Policy judges each call by its arguments.';

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { plural } from '../../catalogs/text/readable-text.ts';
 import { segmentEnds } from '../../catalogs/text/text-segments.ts';
 import { runWithinBounds, TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -245,7 +246,9 @@ function page(text: string, ask: Ask): readonly string[] {
   const limit = whole(args.limit, cap.lines);
   if (limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit: expected at least 1' });
   if (offset === 0 || (offset > ends.length && ends.length > 0)) {
-    throw new TollgateError('ARGS_INVALID', { detail: `offset: the spill has ${ends.length} lines, counted from 1` });
+    throw new TollgateError('ARGS_INVALID', {
+      detail: `offset: the spill has ${plural(ends.length, 'line')}, counted from 1`,
+    });
   }
   const from = ends[offset - 2] ?? 0;
   const cut = cutText(

@@ -28,7 +28,7 @@ import {
   weightOfRules,
 } from './decision-cost.ts';
 import {
-  noteUnreadCommand,
+  noteOpaqueCommand,
   type PolicyResult,
   readCallDecision,
   readDependentDecision,
@@ -130,7 +130,7 @@ export class CompiledPolicy implements Policy {
   }
 
   call(input: CallInput, args?: CallArguments): CallDecision | Promise<CallDecision> {
-    return readLater(this.#decide(input, args), (decision) => noteUnreadCommand(decision, input));
+    return readLater(this.#decide(input, args), (decision) => noteOpaqueCommand(decision, input));
   }
 
   #decide(input: CallInput, args?: CallArguments): CallDecision | Promise<CallDecision> {

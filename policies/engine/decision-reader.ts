@@ -4,6 +4,7 @@
  */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { explainOpaque } from '../../catalogs/programs/command-facts.ts';
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
 import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
 import {
@@ -43,20 +44,28 @@ export function readCallDecision(value: PolicyResult): CallDecision {
   return { outcome, reasons, obligations: readObligations(record(value.obligations, 'obligations')), shadow };
 }
 
-const UNREAD =
-  'It matched only because parts of this command cannot be read. Write literal words, without variables, ' +
-  'substitutions, globs and redirections.';
+/** For a command whose words are known to the input but not to its reader, as in a hand-written suite. */
+const UNKNOWN_CAUSE = { what: 'it does not reduce to literal words', next: 'Write literal words.' };
 
 /**
- * Returns the decision with a note at each rule on commands that matched a command without known words. Decisions are
- * kept by the rules that match, whatever the command is, so this is not part of them.
+ * Returns the decision with a note at each rule that matched because the command is opaque, or has no known words: why,
+ * and what to write. Decisions are kept by the rules that match, whatever the command is, so this is not part of them.
  */
-export function noteUnreadCommand(decision: CallDecision, { effect: { command } }: CallInput): CallDecision {
-  if (command?.opaque !== true || command.words.length > 0) return decision;
+export function noteOpaqueCommand(decision: CallDecision, { effect: { command } }: CallInput): CallDecision {
+  if (command?.opaque !== true) return decision;
   const { reasons, shadow } = decision;
-  if (![...reasons, ...shadow].some(({ onCommands }) => onCommands)) return decision;
-  const note = <T extends Reason>(reason: T): T =>
-    reason.onCommands ? { ...reason, message: `${reason.message} ${UNREAD}`, unread: true } : reason;
+  const isUnread = command.words.length === 0;
+  const isMeant = ({ onCommands, onOpaque }: Reason): boolean => onOpaque === true || (isUnread && onCommands === true);
+  if (![...reasons, ...shadow].some(isMeant)) return decision;
+  const { what, next } = explainOpaque(command.text) ?? UNKNOWN_CAUSE;
+  const note = <T extends Reason>(reason: T): T => {
+    if (!isMeant(reason)) return reason;
+    const because = reason.onOpaque
+      ? 'This command is not plain'
+      : 'It matched only because parts of this command cannot be read';
+    const message = `${reason.message} ${because}: ${what}.${next === '' ? '' : ` ${next}`}`;
+    return { ...reason, message, ...(isUnread && reason.onCommands && { unread: true as const }) };
+  };
   return { ...decision, reasons: reasons.map(note), shadow: shadow.map(note) };
 }
 
@@ -166,7 +175,7 @@ function readBound(value: unknown): ArgumentBound {
 }
 
 function readReason(value: unknown): Reason {
-  const { id, message, file, line, severity, remediation, approval, onCommands } = record(value, 'reasons');
+  const { id, message, file, line, severity, remediation, approval, onCommands, onOpaque } = record(value, 'reasons');
   return {
     id: text(id, 'id'),
     message: text(message, 'message'),
@@ -175,6 +184,7 @@ function readReason(value: unknown): Reason {
     ...(typeof severity === 'string' ? { severity } : {}),
     ...(typeof remediation === 'string' ? { remediation } : {}),
     ...(onCommands === true ? { onCommands } : {}),
+    ...(onOpaque === true ? { onOpaque } : {}),
     ...(approval === undefined ? {} : { approval: oneOf(APPROVAL_SCOPES, approval, 'approval') }),
   };
 }

@@ -42,6 +42,7 @@ export interface RuleData {
     readonly line: number;
     readonly approval?: ApprovalScope;
     readonly onCommands?: true;
+    readonly onOpaque?: true;
   };
   readonly principal: readonly RuleCondition[];
   readonly target: readonly RuleCondition[];
@@ -165,6 +166,9 @@ class Compiler implements CompiledRules {
         ...(rule.outcome !== 'allow' && (rule.when.commands ?? rule.when.exceptCommands) !== undefined
           ? { onCommands: true }
           : {}),
+        ...(rule.outcome !== 'allow' && (rule.when.opaque === true || rule.when.readable === false)
+          ? { onOpaque: true }
+          : {}),
       },
       ...compileWhen(rule.when, {
         outcome: rule.outcome,
@@ -173,7 +177,7 @@ class Compiler implements CompiledRules {
       }),
       obligations: rule.obligations ?? {},
       ...(rule.when.kind === undefined && rule.outcome === 'allow' ? { toolsOnly: true } : {}),
-      ...summarizeRule(rule.when, rule.outcome),
+      ...summarizeRule(rule, rule.outcome),
     };
     this.rules.push({ rule, mode, at, ...(isPruned ? { isPruned } : {}) });
     if (this.problems.length > known || mode === 'off') return;

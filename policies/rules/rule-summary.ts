@@ -1,6 +1,7 @@
 /** Describes a rule to the model before a call: its conditions in words, and its bounds on arguments. */
 
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
+import { cutWord } from '../../catalogs/projection/constraint-words.ts';
 import { definedFields } from '../../catalogs/text/collections.ts';
 import { wordSet } from '../../catalogs/text/word-set.ts';
 import { type ArgumentTests, oneOrMore, type RuleOutcome, type When } from './rule-conditions.ts';
@@ -8,8 +9,10 @@ import type { TimeWindow } from './time-windows.ts';
 
 const MAX_NAMES = 3;
 const MAX_CHARS = 120;
+/** Characters of a regular expression that are shown. A longer one tells a model nothing. */
+const MAX_PATTERN_CHARS = 40;
 
-/** What a list shows of a rule. */
+/** What a list shows of a rule. `say`: its conditions in words; or its message, after `: `. */
 export interface RuleSummary {
   readonly say?: string;
   readonly bounds: readonly ArgumentBound[];
@@ -17,9 +20,18 @@ export interface RuleSummary {
   readonly whole: boolean;
 }
 
-/** Returns the summary as a field of the rule's data. Empty if the rule reads nothing of a call. */
-export function summarizeRule(when: When, outcome: RuleOutcome): { readonly shows?: RuleSummary } {
-  const say = sayWhen(when, outcome);
+/**
+ * Returns the summary as a field of the rule's data. Empty if the rule reads nothing of a call. If its conditions are
+ * too long to be written out, the first sentence of its message says more.
+ */
+export function summarizeRule(
+  { when, message = '' }: { readonly when: When; readonly message?: string | undefined },
+  outcome: RuleOutcome,
+): { readonly shows?: RuleSummary } {
+  const words = sayWhen(when, outcome);
+  const [sentence = ''] = message.split(/(?<=[.!?;:])\s/, 1);
+  const isMessage = words !== undefined && isAbridged(words) && sentence !== '';
+  const say = isMessage ? `: ${cutWord(sentence.replace(/[.;:]$/, ''), MAX_CHARS - 2)}` : words;
   return say === undefined ? {} : { shows: { say, bounds: boundsOf(when, outcome), whole: isArgumentsOnly(when) } };
 }
 
@@ -39,8 +51,14 @@ function sayWhen(when: When, outcome: RuleOutcome): string | undefined {
   ];
   const text = words.join(' and ');
   if (text === '') return undefined;
-  return text.length <= MAX_CHARS ? text : `${text.slice(0, MAX_CHARS - 1)}…`;
+  return cutWord(text, MAX_CHARS);
 }
+
+function isAbridged(words: string): boolean {
+  return words.endsWith('…') || words.includes(LONG_PATTERN) || / or \d+ more\b/.test(words);
+}
+
+const LONG_PATTERN = 'matches a pattern';
 
 /** How each condition is said. `one` is `every` in a rule that allows, otherwise `a`. */
 const CONDITION_WORDS = {
@@ -106,7 +124,7 @@ function sayTests({ equals, in: among, prefix, pattern, min, max, present }: Arg
     ...(equals === undefined ? [] : [`is ${JSON.stringify(equals)}`]),
     ...(among === undefined ? [] : [`is ${some(among.map((value) => JSON.stringify(value)))}`]),
     ...(prefix === undefined ? [] : [`begins with ${JSON.stringify(prefix)}`]),
-    ...(pattern === undefined ? [] : [`matches ${pattern}`]),
+    ...(pattern === undefined ? [] : [pattern.length > MAX_PATTERN_CHARS ? LONG_PATTERN : `matches ${pattern}`]),
     ...(min === undefined ? [] : [`is at least ${min}`]),
     ...(max === undefined ? [] : [`is at most ${max}`]),
     ...(present === undefined ? [] : [present ? 'is given' : 'is not given']),

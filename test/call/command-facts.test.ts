@@ -1,11 +1,11 @@
-/** Tests facade/call/lowering/command-facts.ts: a command has literal words or is opaque, and nothing is guessed. */
+/** Tests catalogs/programs/command-facts.ts: a command has literal words or is opaque, and nothing is guessed. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { commandFact } from '../../facade/call/lowering/command-facts.ts';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
 
 interface Cases {
   readonly words: readonly { readonly text: string; readonly words: string[][]; readonly opaque?: boolean }[];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { noteUnreadCommand, readCallDecision } from '../../policies/engine/decision-reader.ts';
+import { noteOpaqueCommand, readCallDecision } from '../../policies/engine/decision-reader.ts';
 import { type CallDecision, EFFECT_KINDS, type ListTool, type Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { type CallOf, callOf, PRINCIPAL, policyOf, profile, settings, toolOf } from './policy-fixture.ts';
@@ -97,7 +97,7 @@ describe('a constant decision', () => {
           for (const [target, call] of [...calls, ...calls]) {
             const given = { principal: over, ...target, ...call };
             expect(await policy.call({ ...callOf(given), principal })).toEqual(
-              noteUnreadCommand(readCallDecision(anew(given) as unknown as Record<string, unknown>), callOf(given)),
+              noteOpaqueCommand(readCallDecision(anew(given) as unknown as Record<string, unknown>), callOf(given)),
             );
           }
         },

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LibraryEvaluator } from '../../policies/engine/compiled-policy.ts';
-import { noteUnreadCommand, readCallDecision } from '../../policies/engine/decision-reader.ts';
+import { noteOpaqueCommand, readCallDecision } from '../../policies/engine/decision-reader.ts';
 import { ENTRYPOINTS } from '../../policies/engine/policy-library.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { WasmInstance } from '../../policies/engine/wasm/wasm-instance.ts';
@@ -72,7 +72,7 @@ describe('a decision by the rules that match', () => {
           };
           const args = one.given ? (JSON.parse(input.argsText) as Record<string, unknown>) : undefined;
           const decision = policy.call(input, args);
-          const expected = noteUnreadCommand(readCallDecision(inFull(input)), input);
+          const expected = noteOpaqueCommand(readCallDecision(inFull(input)), input);
           if (!isDeepStrictEqual(decision, expected))
             expect({ input, decision }).toEqual({ input, decision: expected });
           decisions += 1;

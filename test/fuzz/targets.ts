@@ -52,7 +52,7 @@ import { guardPattern, isPlain } from '../../catalogs/validation/pattern-guard.t
 import { formatFaults } from '../../catalogs/validation/validation-faults.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
-import { commandFact } from '../../facade/call/lowering/command-facts.ts';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { bindArguments } from '../../facade/call/validate.ts';
 import { markExactNumbers, restoreExactNumbers } from '../../facade/output/exact-numbers.ts';
 import { Redactor } from '../../facade/output/redactor.ts';

@@ -112,17 +112,30 @@ describe('words of a list', () => {
         when: {
           ...on,
           paths: Array.from({ length: 9 }, (_, n) => `some/long/folder/${n}/**`),
-          args: { a: { pattern: 'x'.repeat(200) } },
+          args: { a: { prefix: 'x'.repeat(200) } },
         },
       },
     );
     expect(says?.[0]?.say.length).toBe(120);
     expect(says?.[0]?.say).toContain('or 6 more');
   });
+
+  it('are the message of a rule whose conditions are too long to be written out', async () => {
+    const all = { outcome: 'allow', when: on };
+    const sayOf = async (when: object, message?: string): Promise<unknown> =>
+      (await listed(all, { outcome: 'deny', when: { ...on, ...when }, message })).says?.[0]?.say;
+    const long = { paths: ['**/a', '**/b', '**/c', '**/d'] };
+    expect(await sayOf(long)).toBe('a path is **/a or **/b or **/c or 1 more');
+    expect(await sayOf(long, 'Files with keys stay closed. Ask the user.')).toBe(': Files with keys stay closed');
+    expect(await sayOf({ paths: ['**/a'] }, 'Files with keys stay closed.')).toBe('a path is **/a');
+    const pattern = { args: { command: { pattern: '(a|b)'.repeat(20) } } };
+    expect(await sayOf(pattern)).toBe('command matches a pattern');
+    expect(await sayOf(pattern, 'It names a key.')).toBe(': It names a key');
+  });
 });
 
 describe('what the agent sees' + verifies('CY-13'), () => {
-  it('is bounds and conditions first; the schema shows bounds if it can express them fully', async () => {
+  it('is the text, then bounds and conditions; the schema shows bounds if it can express them fully', async () => {
     const inputSchema = {
       type: 'object',
       properties: { branch: { type: 'string' }, amount: { type: 'integer' }, path: { type: 'string' } },
@@ -153,7 +166,7 @@ describe('what the agent sees' + verifies('CY-13'), () => {
     try {
       const [shown] = await facade.list(facade.open('mia'));
       expect(shown?.description).toBe(
-        '(Policy: amount below 101; branch one of "main", "dev"; refused when a path is **/.env.) Pushes.',
+        'Pushes.\n(Policy: amount below 101; branch one of "main", "dev"; refused when a path is **/.env.)',
       );
       expect(shown?.inputSchema).toMatchObject({
         properties: { branch: { type: 'string', enum: ['main', 'dev'] } },

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { commandFact } from '../../facade/call/lowering/command-facts.ts';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { Policy } from '../../policies/port.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';

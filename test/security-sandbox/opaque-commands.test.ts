@@ -9,7 +9,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { GIT_ENVIRONMENT } from '../../adapters/primitives/shell/git-environment.ts';
 import { LITERAL_PROGRAMS } from '../../catalogs/programs/literal-programs.ts';
-import { commandFact } from '../../facade/call/lowering/command-facts.ts';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { callOf, policyOf } from '../engine/policy-fixture.ts';
 import { installPrograms } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';

@@ -179,8 +179,8 @@ describe('the reasons that change or refuse a call', () => {
       const listed = new Map(
         (await facade.list(facade.open('me'))).map(({ name, description }) => [name, description]),
       );
-      expect(listed.get('one_post')).toMatch(/^\(Policy: a person is asked about each call\.\) /);
-      expect(listed.get('one_log')).toMatch(/^\(Policy: a person is asked when all is true/);
+      expect(listed.get('one_post')).toMatch(/\n\(Policy: a person is asked about each call\.\)$/);
+      expect(listed.get('one_log')).toMatch(/\n\(Policy: a person is asked when all is true/);
     },
   );
 

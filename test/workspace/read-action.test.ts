@@ -44,6 +44,7 @@ describe('read file', () => {
     await expect(bench.call('read', { path: 'f', offset: 0 })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     await expect(bench.call('read', { path: 'f', limit: 0 })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     expect(await bench.failure('read', { path: 'f', offset: 3 })).toContain('there are 2 lines');
+    expect(await makeBench({ f: 'a\n' }).failure('read', { path: 'f', offset: 3 })).toContain('there is only one');
   });
 
   it('reports an empty file', async () => {

@@ -62,6 +62,16 @@ const running = (word: string): number =>
   }).length;
 
 describe('a command in a sandbox', () => {
+  it('leaves no cache and no log of npm in the workspace', async () => {
+    writeFileSync(
+      path.join(root, 'package.json'),
+      '{"name": "a", "version": "1.0.0", "scripts": {"test": "echo ran"}}',
+    );
+    own(path.join(root, 'package.json'));
+    expect(await bash('npm test && npm install --no-audit && echo installed')).toMatch(/ran[^]*installed/);
+    expect(readdirSync(root)).not.toContain('.npm');
+  });
+
   it('runs in the workspace as its owner, with HOME in the workspace' + verifies('PF-02'), async () => {
     mkdirSync(path.join(root, 'sub'));
     own(path.join(root, 'sub'));

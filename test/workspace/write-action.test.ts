@@ -13,6 +13,7 @@ describe('write', () => {
     const answer = await bench.text('write', { path: 'a/b/c.txt', content: 'one\ntwo\n' });
     expect(answer).toMatch(/^Created a\/b\/c\.txt: 8 bytes, 2 lines\. Version [0-9a-f]{12}\.$/);
     expect(bench.get('a/b/c.txt').toString()).toBe('one\ntwo\n');
+    expect(await bench.text('write', { path: 'one', content: '\n' })).toMatch(/^Created one: 1 byte, 1 line\. /);
     expect(await bench.text('read', { action: 'stat', path: 'a/b/c.txt' })).toContain(
       /Version (\w+)/.exec(answer)?.[1],
     );

@@ -1,4 +1,5 @@
 /** Formats the output and the end of a command. A non-zero exit code is not an error of the tool. */
+import { plural } from '../../../catalogs/text/readable-text.ts';
 import { note, type PageRequest } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { headOf, invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
@@ -102,7 +103,10 @@ export function sessionReport(id: string, session: ReportedCommand, limit: numbe
   const { unread } = session.log;
   if (unread > 0 || session.end === undefined) {
     const state = session.end === undefined ? 'is running' : `has ended (exit ${session.end.code})`;
-    return textResult(text, note(`session ${id} ${state}, ${unread} more lines to show. ${nextPollCall(id)}`));
+    return textResult(
+      text,
+      note(`session ${id} ${state}, ${plural(unread, 'more line')} to show. ${nextPollCall(id)}`),
+    );
   }
   const time = formatSeconds(session.end.at - session.startedAt);
   return textResult(
@@ -131,7 +135,7 @@ export function sessionList(sessions: Iterable<readonly [id: string, ReportedCom
   const lines = [...sessions].map(([id, session]) => {
     const age = formatSeconds(Date.now() - session.startedAt);
     const command = headOf(printableName(session.command), 200);
-    return `${id} ${stateOf(session)}, age ${age}, ${session.log.unread} unread lines: ${command}`;
+    return `${id} ${stateOf(session)}, age ${age}, ${plural(session.log.unread, 'unread line')}: ${command}`;
   });
   return textResult(lines.length > 0 ? lines.join('\n') : note('no sessions'));
 }

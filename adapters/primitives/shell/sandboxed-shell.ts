@@ -6,7 +6,7 @@ import { startSandboxed } from '../../sandbox/bubblewrap/sandbox-start.ts';
 import { type WithheldSettings, watchRepositories } from '../../sandbox/closed-paths/git-repositories.ts';
 import { createPlaceholders } from '../../sandbox/closed-paths/placeholders.ts';
 import { proveIsolation } from '../../sandbox/isolation-self-test.ts';
-import type { Egress, SandboxedProcess, SandboxSettings } from '../../sandbox/sandbox-spec.ts';
+import { type Egress, SANDBOX_HOME, type SandboxedProcess, type SandboxSettings } from '../../sandbox/sandbox-spec.ts';
 import {
   type RunningCommand,
   type ShellCommand,
@@ -28,6 +28,11 @@ export interface SandboxedShellSettings {
   readonly onWithheld?: (change: WithheldSettings) => void;
 }
 
+/**
+ * The home of a command is the workspace. Caches and logs of these package managers would be left there, and shown as
+ * changes by git. Build caches stay, because each later build would be slow without them.
+ */
+const CACHES = { npm_config_cache: `${SANDBOX_HOME}/.npm`, PIP_CACHE_DIR: `${SANDBOX_HOME}/.cache/pip` };
 const TERM_MS = 2000;
 const KILL_MS = 2000;
 
@@ -70,7 +75,7 @@ function sandboxSpecOf(
   return {
     command: shell,
     args,
-    env: rest,
+    env: { ...rest, ...CACHES },
     cwd: folder,
     workspace,
     read: allowRead,

@@ -60,7 +60,7 @@ const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
     'Run a shell command in the workspace and get its output, stdout and stderr together. The first line shows a ' +
     'non-zero exit code. A command that takes longer than timeout_ms continues as a session. For servers and ' +
     'interactive programs: start, then send, poll, kill; list shows the sessions. Background processes that run ' +
-    'leaves are ended.',
+    'leaves are ended. An empty or forbidden name, such as .vscode, may be closed by the owner and not exist.',
 };
 
 /** Creates the workspace server. Its `start` throws INIT_FAILED if the root is not a folder. */

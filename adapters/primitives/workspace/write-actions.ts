@@ -1,5 +1,6 @@
 /** The tools `write` and `edit` on files of the workspace. They replace only files that the caller has read. */
 import { type PathHandle, pathChanged } from '../../../catalogs/readers/path-handles.ts';
+import { plural } from '../../../catalogs/text/readable-text.ts';
 import { countLines, holdsNote } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { type ActionContext, fileSystemError } from './action-context.ts';
@@ -109,7 +110,7 @@ async function editIn(
 
 /** Returns the result of a write. */
 export function writeReport(done: string, content: string, version: string | undefined): ToolResult {
-  const size = `${Buffer.byteLength(content)} bytes, ${countLines(content)} lines`;
+  const size = `${plural(Buffer.byteLength(content), 'byte')}, ${plural(countLines(content), 'line')}`;
   return textResult(`${done}: ${size}. Version ${version}.`);
 }
 

@@ -1,10 +1,10 @@
 /** The canonical effect of a call: the same facts for the same action, no matter how the tool was exposed. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { commandFact } from '../../../catalogs/programs/command-facts.ts';
 import { locate, type PathLocation } from '../../../catalogs/readers/path-location.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
 import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { CommandFact, Effect, ListTool, PathFact, UrlFact } from '../../../policies/port.ts';
-import { commandFact } from './command-facts.ts';
 
 /** The fact of a command that is not a text. */
 const UNREADABLE_COMMAND: CommandFact = { text: '', opaque: true, words: [] };

@@ -126,6 +126,7 @@ async function lowerByRoute(
   throw new TollgateError('DENIED', {
     detail: 'The path leads to another server each time that it is resolved.',
     next: 'Call again. If this happens again, another process keeps changing this folder.',
+    retryable: true,
   });
 }
 

@@ -73,6 +73,7 @@ export function refusePending(
       ? 'Repeat the same call: it is decided again.'
       : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. ` +
         'After the approval, repeat the same call, unchanged. Until then, go on with other work.',
+    retryable: isOver,
     data: {
       approval: known.id,
       expires: new Date(known.expires).toISOString(),

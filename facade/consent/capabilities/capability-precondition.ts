@@ -4,6 +4,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { literalWords } from '../../../catalogs/programs/command-facts.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import {
   type Capability,
@@ -14,7 +15,6 @@ import {
   TOOL_CAPABILITIES,
 } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { BudgetObligation, Effect, Principal } from '../../../policies/port.ts';
-import { literalWords } from '../../call/lowering/command-facts.ts';
 import type { Config, OtherWorkspaces } from '../../config/config.ts';
 import { NO_PRECONDITIONS, type Precondition, type PreconditionCall, type PreconditionView } from '../preconditions.ts';
 import type { Upgrade, Upgrades } from './capability-upgrades.ts';

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import {
-  noteUnreadCommand,
+  noteOpaqueCommand,
   type PolicyResult,
   readCallDecision,
   readListDecisions,
@@ -38,7 +38,7 @@ export function readCaseAnswer(value: unknown, drafted: DraftedCase | undefined)
     if (drafted !== undefined && 'tools' in drafted)
       return { list: readListDecisions(value as PolicyResult, drafted.tools.length) };
     const decision = readCallDecision(value as PolicyResult);
-    return { decision: drafted === undefined ? decision : noteUnreadCommand(decision, drafted.input) };
+    return { decision: drafted === undefined ? decision : noteOpaqueCommand(decision, drafted.input) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };
   }

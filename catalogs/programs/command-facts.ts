@@ -13,8 +13,7 @@ import {
   type Word,
   type WordPart,
 } from 'unbash';
-import { isLiteralCommand, runsItsWords } from '../../../catalogs/programs/literal-programs.ts';
-import type { CommandFact } from '../../../policies/port.ts';
+import { isLiteralCommand, runsItsWords } from './literal-programs.ts';
 
 /** A longer command has no words, so that parsing stays cheap. */
 const MAX_CHARS = 16 * 1024;
@@ -28,14 +27,23 @@ const FOREIGN = /[^\x20-\x7e\t\n]/;
  */
 const JOINED = /[^ \t\n]\\\n|\\$/;
 
+/** What is known of a shell command: the words of each simple command, and whether the rest may do anything. */
+export interface CommandReading {
+  readonly text: string;
+  /** True if one of its programs starts other programs, or may do so, and true if `words` is empty. */
+  readonly opaque: boolean;
+  /** Empty if the command does not reduce to literal words. */
+  readonly words: readonly (readonly string[])[];
+}
+
 /**
  * Returns the literal words of every simple command in a Bash text, in order, also inside lists, pipelines, groups,
  * subshells, `if` and `while`. The whole text has no words if it contains anything that the value of a word depends on
  * (expansions, globs, assignments, functions), output to a file, a program that runs its words as code, or a syntax
  * error: a guess would let `$CMD` bypass a rule about `rm`. A command without words is opaque. A command with words is
- * opaque if a program in it may start other programs (see catalogs/programs/literal-programs.ts).
+ * opaque if a program in it may start other programs (see literal-programs.ts).
  */
-export function commandFact(text: string): CommandFact {
+export function commandFact(text: string): CommandReading {
   const words = literalWords(text);
   return words === undefined || words.some(runsItsWords)
     ? { text, opaque: true, words: [] }
@@ -47,21 +55,62 @@ export function commandFact(text: string): CommandFact {
  * are literal.
  */
 export function literalWords(text: string): readonly (readonly string[])[] | undefined {
-  const words = text.length > MAX_CHARS || STRANGE.test(text) || JOINED.test(text) ? undefined : readScript(text);
-  return words?.length === 0 ? undefined : words;
+  const read = readWords(text);
+  return read instanceof Opaque ? undefined : read;
+}
+
+/** Why a command is opaque, for the refusal of a call: what was found first, and what to write instead. */
+export interface OpaqueReason {
+  readonly what: string;
+  readonly next: string;
+}
+
+/** Returns why a command is opaque; undefined if it is not. Both texts are parts of a sentence and a whole one. */
+export function explainOpaque(text: string): OpaqueReason | undefined {
+  const read = readWords(text);
+  if (read instanceof Opaque) return read.reason;
+  const code = read.find(runsItsWords);
+  if (code !== undefined)
+    return { what: `${programName(code)} runs its words or its input as code`, next: 'Call the program itself.' };
+  const other = read.find((words) => !isLiteralCommand(words));
+  return other && { what: `${programName(other)} starts other programs, or may do so`, next: '' };
+}
+
+/** Returns the program of a command for messages, with its subcommand for git. */
+function programName(words: readonly string[]): string {
+  const named = words.slice(0, words[0] === 'git' ? 2 : 1).join(' ');
+  return named.length > 40 ? `${named.slice(0, 39)}…` : named;
 }
 
 /** Thrown when words are not known. Never leaves this file. */
-class Opaque extends Error {}
+class Opaque extends Error {
+  readonly reason: OpaqueReason;
 
-function readScript(text: string): string[][] | undefined {
+  constructor(what: string, next = 'Write literal words.') {
+    super(what);
+    this.reason = { what, next };
+  }
+}
+
+const otherForm = (): Opaque => new Opaque('it has an assignment, a function, a loop over words or another such form');
+const redirection = (): Opaque =>
+  new Opaque('it redirects to or from a file', 'Use the tools write and edit to change files.');
+const expansion = (): Opaque =>
+  new Opaque('it has a variable, a substitution, a glob, a brace, a tilde or a letter that is not ASCII');
+
+function readWords(text: string): string[][] | Opaque {
+  if (text.length > MAX_CHARS) return new Opaque(`it is longer than ${MAX_CHARS} characters`);
+  if (STRANGE.test(text)) return new Opaque('it has control characters');
+  if (JOINED.test(text)) return new Opaque('it has a line continuation without a blank before it');
   try {
     const script = parse(text);
-    if (script.errors !== undefined && script.errors.length > 0) return undefined;
-    return readAll(script.commands);
+    if (script.errors !== undefined && script.errors.length > 0) return new Opaque('it has a syntax error');
+    const words = readAll(script.commands);
+    return words.length === 0 ? new Opaque('it has no program') : words;
   } catch (thrown) {
+    if (thrown instanceof Opaque) return thrown;
     // The parser gave up with an error of its own or a stack overflow: the command is not understood.
-    if (thrown instanceof Opaque || thrown instanceof RangeError || thrown instanceof SyntaxError) return undefined;
+    if (thrown instanceof RangeError || thrown instanceof SyntaxError) return new Opaque('it cannot be parsed');
     throw thrown;
   }
 }
@@ -75,7 +124,7 @@ function readNode(node: PipelineNode | AndOr | CommandNode): string[][] {
     case 'AndOr':
       return node.commands.flatMap(readNode);
     case 'Pipeline':
-      if (node.prefixes.some(({ type }) => type === 'Time') || node.operators.includes('|&')) throw new Opaque();
+      if (node.prefixes.some(({ type }) => type === 'Time') || node.operators.includes('|&')) throw otherForm();
       return node.commands.flatMap(readNode);
     case 'Command':
       return [readCommand(node)];
@@ -94,15 +143,15 @@ function readNode(node: PipelineNode | AndOr | CommandNode): string[][] {
       node.redirects.forEach(checkRedirection);
       return readNode(node.command);
     default:
-      throw new Opaque();
+      throw otherForm();
   }
 }
 
 function readCommand({ name, prefix, suffix }: Command): string[] {
   const words: string[] = [];
-  if (name === undefined) throw new Opaque();
+  if (name === undefined) throw otherForm();
   for (const part of [...prefix, name, ...suffix]) {
-    if (part.type === 'Assignment') throw new Opaque();
+    if (part.type === 'Assignment') throw otherForm();
     if (part.type === 'Word') words.push(literal(part));
     else checkRedirection(part);
   }
@@ -114,16 +163,16 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
  */
 function checkRedirection(part: Redirection): void {
   if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable')
-    throw new Opaque();
+    throw redirection();
   const target = literal(part.target);
   const isJoin = (part.operator === '>&' || part.operator === '<&') && /^[0-2]$/.test(target);
   const isDropped = ['>', '>>', '&>', '<'].includes(part.operator) && target === '/dev/null';
-  if (!isJoin && !isDropped) throw new Opaque();
+  if (!isJoin && !isDropped) throw redirection();
 }
 
 function literal(word: Word): string {
   const parts = word.parts ?? [{ type: 'Literal', text: word.text }];
-  if (word.text.startsWith('~') || !parts.every(isLiteral)) throw new Opaque();
+  if (word.text.startsWith('~') || !parts.every(isLiteral)) throw expansion();
   return word.value;
 }
 
