@@ -16,7 +16,10 @@ const BELL = '\u0007';
 /** Options of `watch`. Tests look more often. */
 export type WatchOptions = OwnerOptions & { readonly lookMs?: number };
 
-/** Prints each pending request once, first those that wait already, and a line when one is decided or ends. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
+/**
+ * Prints each pending request once, first those that wait already, and a line when one is decided or ends. Throws
+ * CONFIG_INVALID, IDENTITY, STATE_FAILED.
+ */
 export async function runApprovalWatch(options: WatchOptions, io: Io): Promise<number> {
   const { stopped } = io;
   const end = new AbortController();

@@ -3,7 +3,7 @@ import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
 import type { ConsentStatus, Consents } from './server-consents.ts';
-import { startRefusal } from './server-refusals.ts';
+import { changedStartRefusal } from './server-refusals.ts';
 import type { StartSettings } from './start-facts.ts';
 
 /** The state of consent to a server. `changed`: its start or one of its tools differs from what was approved. */
@@ -37,7 +37,7 @@ export async function consentSummary(
   const refusal =
     settings === undefined || consent === undefined
       ? undefined
-      : startRefusal(server, consent, await consents.factsOf(settings));
+      : changedStartRefusal(server, consent, await consents.factsOf(settings));
   const hasChanged = consent !== undefined && (pending > 0 || refusal !== undefined);
   return {
     word: hasChanged ? 'changed' : state,

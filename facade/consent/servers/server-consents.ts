@@ -20,9 +20,9 @@ import {
 } from './consent-store.ts';
 import {
   changedRefusal,
+  changedStartRefusal,
   damagedRefusal,
   disabledRefusal,
-  startRefusal,
   toolsUnapprovedRefusal,
   unapprovedRefusal,
 } from './server-refusals.ts';
@@ -220,7 +220,7 @@ export class Consents {
     const { state, consent, disabled } = this.statusOf(name);
     if (disabled !== undefined) return disabledRefusal(name, disabled);
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapprovedRefusal(name);
-    return startRefusal(name, consent, await this.factsOf(settings));
+    return changedStartRefusal(name, consent, await this.factsOf(settings));
   }
 
   #admissionOf(server: string, refusal: TollgateError | undefined): Admission {

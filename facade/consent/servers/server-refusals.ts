@@ -26,7 +26,7 @@ export function toolsUnapprovedRefusal(server: string): TollgateError {
  * Returns why a start is not the approved one, or undefined. If a file is missing, that is the reason, whatever else
  * differs.
  */
-export function startRefusal(
+export function changedStartRefusal(
   server: string,
   approved: { readonly hash: string; readonly facts: StartFacts },
   now: StartFacts,
