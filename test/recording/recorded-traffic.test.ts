@@ -229,6 +229,23 @@ describe('the commands for recordings', () => {
     expect(out).toContain('path = src/nothing.txt  matches paths: ["src/**"]  (sources, rules.yaml:2)');
   });
 
+  it('why ID: tells that a budget refused what the rules allowed', async () => {
+    const other = new Project();
+    mkdirSync(path.join(other.folder, 'workspace', 'src'), { recursive: true });
+    const budget = '{id: one, scope: session, calls: 1, when: {tool: write}}';
+    const facade = await start(other.folder, `policies: [./rules.yaml]\nbudgets: [${budget}]`);
+    const session = facade.open('dev');
+    for (const name of ['a', 'b']) await facade.call(session, 'write', { path: `src/${name}.txt`, content: 'y' });
+    const id = String(facade.records().findLast(({ type }) => type === 'decision')?.id);
+    await facade.close();
+    const { out, err } = await cli(other, ['policy', 'why', id], { env, user: 'dev' });
+    expect([out, err]).toEqual([
+      expect.stringMatching(/^ALLOW {2}write/),
+      `The rules allowed this call. It ended with BUDGET_EXCEEDED: tollgate audit show ${id}\n`,
+    ]);
+    other.remove();
+  });
+
   it('why ID: prints a recorded decision, also as JSON', async () => {
     const { out } = await run('policy', 'why', byTool.get('read') ?? '', '--json');
     const why = dataOf<{

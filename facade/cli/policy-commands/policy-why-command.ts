@@ -135,7 +135,7 @@ async function whyRecorded(run: WhyRun, recording: Recording | undefined): Promi
     id: recording.id,
     input: recording.input,
     explanation,
-    remarks: remarksOf(recording, explanation),
+    remarks: [...remarksOf(recording, explanation), ...laterEnd(config, recording)],
   });
 }
 
@@ -148,6 +148,14 @@ function remarksOf({ revision, decision, failed }: Recording, explanation: Expla
     `The policy has changed since the call. It was ${decision.outcome} by ${rules}.`,
     'What follows is the decision of the present policy.',
   ];
+}
+
+/** A call that the rules allowed can be refused or fail later: by a budget, a switch, its server. */
+function laterEnd(config: Config, { id, decision }: Recording): readonly string[] {
+  if (decision?.outcome !== 'allow') return [];
+  const codes = findRecords(config, id).flatMap(({ record }) => ('code' in record ? [record.code] : []));
+  const code = codes.find((one) => one !== undefined);
+  return code === undefined ? [] : [`The rules allowed this call. It ended with ${code}: tollgate audit show ${id}`];
 }
 
 /** The audit log has no facts: it names the rules, and the rules name the facts that they read. */
