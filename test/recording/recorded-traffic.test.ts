@@ -236,7 +236,7 @@ describe('the commands for recordings', () => {
     const facade = await start(other.folder, `policies: [./rules.yaml]\nbudgets: [${budget}]`);
     const session = facade.open('dev');
     for (const name of ['a', 'b']) await facade.call(session, 'write', { path: `src/${name}.txt`, content: 'y' });
-    const id = String(facade.records().findLast(({ type }) => type === 'decision')?.id);
+    const id = String(facade.records().findLast(({ code }) => code === 'BUDGET_EXCEEDED')?.id);
     await facade.close();
     const { out, err } = await cli(other, ['policy', 'why', id], { env, user: 'dev' });
     expect([out, err]).toEqual([
