@@ -6,7 +6,7 @@ import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Exposure, ListDecision } from '../../policies/port.ts';
 
 const DESCRIPTION_CHARS = 1024;
-const CONDITION_CHARS = 360;
+const CONDITION_CHARS = 450;
 const RISK_WORDS = {
   approval: 'asks a person first',
   writes: 'writes',
@@ -68,11 +68,21 @@ function riskWords({ risk = [] }: Exposure): string {
 function condition({ says = [], bounds = [] }: ListDecision): string {
   const phrases = [
     ...bounds.map(boundWords),
-    ...says.map(({ outcome, say }) =>
-      say === '' ? EACH_CALL[outcome] : OUTCOME_WORDS[outcome] + (say.startsWith(': ') ? say : ` when ${say}`),
-    ),
+    ...says.map(({ outcome, say }, at) => outcomePhrase({ outcome, say, isSame: says[at - 1]?.outcome === outcome })),
   ];
   const whole = phrases.filter((_, at) => phrases.slice(0, at + 1).join('; ').length <= CONDITION_CHARS);
   if (whole.length === 0) return 'Policy judges each call by its arguments.';
   return `Policy: ${whole.join('; ')}${whole.length < phrases.length ? '; and more' : ''}.`;
+}
+
+/** `isSame`: the phrase before has the same outcome, which is then not repeated. */
+function outcomePhrase({
+  outcome,
+  say,
+  isSame,
+}: NonNullable<ListDecision['says']>[number] & { readonly isSame: boolean }): string {
+  if (say === '') return EACH_CALL[outcome];
+  const isMessage = say.startsWith(': ');
+  if (isSame) return isMessage ? say.slice(2) : `when ${say}`;
+  return OUTCOME_WORDS[outcome] + (isMessage ? say : ` when ${say}`);
 }
