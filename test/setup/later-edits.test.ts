@@ -13,7 +13,7 @@ const CONFIG = 'project/tollgate.yaml';
 const RULES = 'project/policies/setup-rules.yaml';
 const FILE = 'project/servers/notes.yaml';
 const BUDGET = 'budgets: [{id: few, scope: run, calls: 5, when: {server: notes}}]\n';
-const OWN_RULE = '  - {id: mine, outcome: deny, when: {tools: [write]}}\n';
+const OWN_RULE = '  - {id: mine, outcome: deny, when: {servers: [workspace], verbs: [execute]}}\n';
 
 /** Sets up one server with a key, and agrees to everything. */
 async function setUp(home: Home): Promise<void> {
@@ -58,14 +58,17 @@ it(
       expect(err).toContain('Restored, with later edits of others: ~/.cursor/mcp.json, ');
       expect(err).toContain('No longer connected: notes.\nRemoved from the vault: notes.API_KEY.');
       expect(err).toContain('Your edits of removed servers are in: servers/notes.yaml.old.');
-      expect(err).toMatch(/The configuration stays: tollgate.yaml\n$/);
+      expect(err).toMatch(
+        /The configuration stays: tollgate.yaml\nNot in force: .* accept them with: tollgate reload\n$/,
+      );
       // The rule of the owner stays in force.
       expect(home.read(CONFIG).trimEnd()).toBe(`# later\n${before}\npolicies:\n  - policies/setup-rules.yaml`);
       expect(home.read(RULES)).toMatch(new RegExp(`^rules:\n${OWN_RULE.replace(/[[\]{}]/g, '\\$&')}$`, 'm'));
       expect(home.read(`${FILE}.old`)).toContain('lifetime: ephemeral');
       expect([home.read(CURSOR).includes('notes'), home.exists(FILE)]).toEqual([true, false]);
-      expect((await home.run(['check'])).code).toBe(EXIT.ok);
-      expect((await home.run(['secret', 'list', '--json'])).out).toBe('[]\n');
+      expect((await home.run(['check'])).err).not.toContain('INVALID');
+      const secrets = dataOf<object[]>((await home.run(['secret', 'list', '--json'])).out);
+      expect(secrets).toMatchObject([{ name: 'notes.API_KEY', missing: true }]);
     });
   },
 );

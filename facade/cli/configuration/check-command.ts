@@ -67,10 +67,10 @@ export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<W
 }
 
 /**
- * Agents may be served another configuration than the one that was checked. Throws CONFIG_NOT_ACCEPTED for a damaged
- * copy.
+ * Returns a line if agents are served another configuration than the one on the disk. Throws CONFIG_NOT_ACCEPTED for a
+ * damaged copy.
  */
-function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined {
+export function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined {
   const accepted = readAccepted(acceptedFolder);
   return accepted === undefined ? undefined : differenceNote(differingFiles(accepted, folder));
 }

@@ -274,7 +274,7 @@ async function undoOne(options: ConnectOptions, io: Io, wiring: Wiring): Promise
   });
   checkUntouched(places, journal);
   const { secrets, hadPackage } = await undoConnection(journal, { options, io, wiring });
-  const deleted = secrets.length === 0 ? '' : ` Deleted: ${secrets.join(', ')}. ${REVOKE}`;
+  const deleted = secrets.length === 0 ? '' : ` Deleted: ${secrets.join(', ')}. ${REVOKE_THERE}`;
   printResult(
     { io, options },
     { undone: name, secrets, package: hadPackage },
@@ -284,7 +284,7 @@ async function undoOne(options: ConnectOptions, io: Io, wiring: Wiring): Promise
 }
 
 /** Secrets that the undo of a connection deletes may still be valid at their provider. */
-export const REVOKE = 'Revoke them at the provider too if no one else uses them.';
+export const REVOKE_THERE = 'Revoke them at the provider too if no one else uses them.';
 
 /**
  * Removes consent, file, secrets and package of a connected server, in this order. `secrets`: the deleted ones. Check

@@ -13,8 +13,9 @@ import { serverFileOf } from '../../config/servers/server-files.ts';
 import { type PlannedUndo, planUndo, undo } from '../client-files/client-undo.ts';
 import { readConfig, readOwner } from '../command-facade.ts';
 import { EXIT } from '../command-io.ts';
+import { unacceptedNote } from '../configuration/check-command.ts';
 import { refuseBroken } from '../configuration/configuration-preview.ts';
-import { REVOKE, undoConnection } from '../connect/connect-command.ts';
+import { REVOKE_THERE, undoConnection } from '../connect/connect-command.ts';
 import { connectedNames, isEdited, type Journal, type Places, readJournal } from '../connect/connection-journal.ts';
 import { printable, printResult } from '../print.ts';
 import { accepted, quiet, type SetupRun, setupCommand } from './setup-run.ts';
@@ -95,10 +96,12 @@ async function carryOut(run: SetupRun, { plans, journals, places }: CheckedUndo)
     ...list('Restored, with later edits of others', restored),
     ...list('Removed', removed),
     ...list('No longer connected', data.disconnected),
-    ...list('Removed from the vault', data.removedSecrets, ` ${REVOKE}`),
+    ...list('Removed from the vault', data.removedSecrets, ` ${REVOKE_THERE}`),
     ...list('Your edits of removed servers are in', data.kept, ' Tollgate does not read these files.'),
     `The configuration stays: ${shown(options.config)}`,
-  ];
+    // Edits that no owner has accepted are not accepted by an undo either.
+    unacceptedNote(readConfig(options, io)) ?? [],
+  ].flat();
   printResult({ io, options }, data, lines.map(printable).join('\n'));
 }
 
