@@ -45,7 +45,12 @@ beforeAll(async () => {
   });
   await new Promise((resolve) => remote.stderr?.once('data', resolve));
   newcomer = new Newcomer(`http://127.0.0.1:${port}/mcp`);
+  const since = performance.now();
   first = await newcomer.run(['setup'], ANSWERS);
+  // For the figures in docs/connecting.md.
+  const seconds = Math.round((performance.now() - since) / 1000);
+  const sums = first.text.match(/An agent .*?kB/g) ?? [];
+  process.stderr.write(`1 command, ${ANSWERS.length} keys, ${seconds} s. ${sums.join('. ')}\n`);
 }, 300_000);
 
 afterAll(() => {
