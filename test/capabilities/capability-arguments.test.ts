@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { type Capability, isNamed, isOn, isUsed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
 import { literalWords } from '../../catalogs/programs/command-facts.ts';
+import { type Capability, isNamed, isOn, isUsed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
 import { verifies } from '../verifies.ts';
 
 interface Cases {

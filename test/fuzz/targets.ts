@@ -31,6 +31,7 @@ import { auditTool } from '../../catalogs/lint/definition-audit.ts';
 import { lintTool } from '../../catalogs/lint/definition-lint.ts';
 import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from '../../catalogs/lint/lint-fold.ts';
 import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { codeSource, inlineCode, interpreterName, startedBy } from '../../catalogs/programs/interpreters.ts';
 import { isLiteralCommand } from '../../catalogs/programs/literal-programs.ts';
 import { parseText } from '../../catalogs/projection/argument-lifting.ts';
@@ -52,7 +53,6 @@ import { guardPattern, isPlain } from '../../catalogs/validation/pattern-guard.t
 import { formatFaults } from '../../catalogs/validation/validation-faults.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
-import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { bindArguments } from '../../facade/call/validate.ts';
 import { markExactNumbers, restoreExactNumbers } from '../../facade/output/exact-numbers.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
