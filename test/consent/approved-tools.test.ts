@@ -25,7 +25,7 @@ describe('a server before its approval', () => {
     const session = facade.open('me');
     expect(await names()).toEqual([]);
     const answer = await facade.call(session, 'one_mail', {});
-    expect([answer.code, answer.text.includes('Read the key')]).toEqual(['UNKNOWN_TOOL', false]);
+    expect([answer.code, answer.text.includes('Read the key')]).toEqual(['SERVER_UNAVAILABLE', false]);
     expect(facade.lines('one')).toEqual([]);
   });
 

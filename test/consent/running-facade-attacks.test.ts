@@ -147,7 +147,7 @@ describe('a forged approval', () => {
     await begin({ tools: [mail()] }, [mail()], { two: { tools: [mail()] } });
     const entry = await raw('one');
     await withConsents(config(), async (_consents, state) => state.put('consent', 'two', entry ?? ''));
-    expect(await codes('two_mail')).toBe('UNKNOWN_TOOL');
+    expect(await codes('two_mail')).toBe('SERVER_UNAVAILABLE');
     expect(facade.lines('two')).toEqual([]);
     expect(facade.assembled.catalog.problems.get('two')?.message).toContain('damaged');
     expect(await raw('two')).toBe(entry);
