@@ -211,7 +211,7 @@ function addedBy(shape: CallShape): readonly string[] {
   return shape.kind === 'paths' ? shape.globs : [shape.words.join(' ')];
 }
 
-/** Conditions that are about tools and callers only. A rule with others asks because of one call, such as its labels. */
+/** Conditions that are about tools and callers only. A rule with others asks because of one call: of its labels. */
 const ABOUT_TOOLS: ReadonlySet<string> = new Set([
   'tools',
   'exceptTools',
