@@ -65,6 +65,7 @@ beforeAll(async () => {
         ['Do this?', 'y'],
         ['within the policy?', 'y'],
         ['Write these files?', 'y'],
+        ['Make one harmless read call', 'y'],
       ]);
     else shown.set(step.command, await run(step.command));
 }, 240_000);
