@@ -79,6 +79,7 @@ const RULES: readonly Readonly<Record<string, unknown>>[] = [
     when: { ...NAMES, ...CALL, args: ARGS },
     obligations: OBLIGATIONS,
   },
+  { id: 'outside', outcome: 'ask', when: { insideWorkspace: false } },
   { id: 'two', outcome: 'ask', when: { opaque: true } },
   { id: 'words', outcome: 'ask', when: { readable: false } },
   { id: 'elsewhere', outcome: 'ask', when: { exceptTools: ['mail.*'] } },
