@@ -138,7 +138,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(names(await facade.list(guest)).filter((name) => name.startsWith('everything'))).toEqual([]);
     expect((await facade.call(hand, 'everything_get-env', {})).code).toBe('UNKNOWN_TOOL');
     expect((await facade.call(guest, 'everything_echo', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
-    const unknown = await facade.call(hand, 'everything_no-such-tool', {});
+    const unknown = await facade.call(hand, 'everything_get-enx', {});
     const hidden = await facade.call(hand, 'everything_get-env', {});
     expect({ ...hidden.error, data: undefined }).toEqual({ ...unknown.error, data: undefined });
   });
