@@ -170,7 +170,11 @@ function cutLines(text: string, { holder, index, key }: Found): string | undefin
   if (!(isSeq(holder) ? /^ *- +$/ : /^ *$/).test(text.slice(line, start))) return undefined;
   const lineEnd = text.indexOf('\n', end);
   const rest = lineEnd === -1 ? '' : text.slice(lineEnd + 1);
-  if (holder.items.length > 1 || key === undefined) return text.slice(0, line) + rest;
+  if (holder.items.length > 1 || key === undefined) {
+    // Two blank lines around the entry become one.
+    const isBetweenBlanks = text.slice(0, line).endsWith('\n\n') && /^(?:\n|$)/.test(rest);
+    return text.slice(0, isBetweenBlanks ? line - 1 : line) + rest;
+  }
   const colon = text.indexOf(':', key.range?.[1]);
   return `${text.slice(0, colon + 1)} ${emptyOf(holder)}${text.slice(colon + 1, line)}${rest}`;
 }
