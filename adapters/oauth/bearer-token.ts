@@ -180,6 +180,7 @@ export class BearerToken {
     return serverUnavailable(name, `${fault} (tollgate login ${name})`, {
       next: `Run \`tollgate login ${name}\`, then call again.`,
       retryable: false,
+      data: { signIn: 'required' },
     });
   }
 }

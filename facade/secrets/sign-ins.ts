@@ -28,6 +28,11 @@ export function signedInServer(entry: string): string | undefined {
   return entry.startsWith(PREFIX) ? entry.slice(PREFIX.length) : undefined;
 }
 
+/** Returns the entry of the vault with the sign-in to a server. */
+export function signInEntry(server: string): string {
+  return PREFIX + server;
+}
+
 /** Returns the store of sign-ins. It registers every secret in a sign-in with the redactor first. */
 export function keepSignIns(places: SignInPlaces): CredentialStore {
   const { vault, redactor } = places;
@@ -45,13 +50,13 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
   };
   return {
     read: async (server) => {
-      const text = await vault.get(PREFIX + server);
+      const text = await vault.get(signInEntry(server));
       return text === undefined ? undefined : registered(JSON.parse(text) as Credentials);
     },
     write: async (server, credentials) => {
-      await vault.set(PREFIX + server, JSON.stringify(registered(credentials)));
+      await vault.set(signInEntry(server), JSON.stringify(registered(credentials)));
     },
-    remove: (server) => vault.remove(PREFIX + server),
+    remove: (server) => vault.remove(signInEntry(server)),
     withLock: (server, work) => withLock(server, work, { ...places, settler }),
   };
 }

@@ -499,11 +499,11 @@ describe('connecting a service without its own MCP server' + verifies('PF-12'), 
 });
 
 describe('connecting a server that needs a sign-in', () => {
-  it('configures it, and prints the next commands', async () => {
+  it('configures it, and prints the next command', async () => {
     const { code, err } = await connect('linear', '--yes');
     expect([code, err]).toEqual([
       EXIT.approval,
-      expect.stringContaining('  tollgate login linear\n  tollgate approve linear --with-secrets\n'),
+      expect.stringContaining('  continue: tollgate approve linear --with-secrets\n'),
     ]);
     expect((await json('linear', '--yes')).approved).toBe(false);
   });

@@ -1,7 +1,7 @@
 /** Runs `login` and `logout` at a terminal. It prints no token, and opens a browser only if a person can see it. */
 import { spawn } from 'node:child_process';
 import type { SignInParts, SignInSummary, StartInspector } from '../../../adapters/port.ts';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { findHelper } from '../../../catalogs/programs/helper-programs.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
@@ -14,6 +14,7 @@ import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
 import { printable, printResult } from '../print.ts';
+import { askKey } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 import { openPlacesFor } from './secret-actions.ts';
 
@@ -61,6 +62,19 @@ export async function runLogin(
     );
     return EXIT.ok;
   });
+}
+
+/** Offers a person at a terminal to sign in. Returns whether there is a sign-in now. Throws CANCELLED. */
+export async function offerSignIn(options: Named, io: Io, parts: LoginParts): Promise<boolean> {
+  if ((await askKey(io, `${printable(options.server)} requires a sign-in. Sign in now?`, 'yn')) !== 'y') return false;
+  try {
+    return (await runLogin({ ...options, browser: true }, io, parts)) === EXIT.ok;
+  } catch (thrown) {
+    const error = asTollgateError(thrown);
+    if (error.code === 'CANCELLED') throw error;
+    io.stderr(`${printable(`${error.message} ${error.next}`)}\n`);
+    return false;
+  }
 }
 
 /** Throws USAGE for a scope that RFC 6749 §3.3 does not allow. */

@@ -3,7 +3,7 @@
  * credential is read from the command line.
  */
 import path from 'node:path';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { IMPORTED } from '../../clients/import-plan.ts';
 import type { PinWorld } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
@@ -13,6 +13,7 @@ import { captureWrites } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 import { withArchives } from '../../packages/package-source.ts';
 import { removePackages } from '../../packages/pinned-package.ts';
+import { signInEntry } from '../../secrets/sign-ins.ts';
 import { confirmWrite } from '../client-files/client-files.ts';
 import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -20,6 +21,7 @@ import { recordActs, signed } from '../command-state.ts';
 import { DEFAULT_CONFIG } from '../config-file.ts';
 import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
 import { refuseBroken } from '../configuration/configuration-preview.ts';
+import { runLogout } from '../configuration/login-actions.ts';
 import { commandLine, json, printable, printResult } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import {
@@ -178,7 +180,6 @@ function planText(
 async function finish(run: Run, draft: ConnectionDraft, done: Done): Promise<number> {
   const { options, io } = run;
   const { name, title, entry } = draft;
-  if (draft.login === true) return awaitLogin(run, draft, done);
   const consented = await approveConnected(draft, run);
   const approved = consented.code === EXIT.ok;
   const reach = approved ? await reachOf(name, run) : undefined;
@@ -201,30 +202,24 @@ async function finish(run: Run, draft: ConnectionDraft, done: Done): Promise<num
 /** Tells how to continue and how to undo. The configured server starts nothing until it is approved. */
 function unapprovedText(
   { io, options }: Run,
-  { name, package: pkg, entry }: ConnectionDraft,
+  { name, package: pkg, entry, openness }: ConnectionDraft,
   { failure }: Consented,
 ): string {
   const done = pkg === undefined ? 'configured' : 'installed and configured';
   const verb = entry.command === undefined ? 'is not reached' : 'starts nothing';
   const command = (...words: string[]): string =>
     commandLine([...io.self, ...words, ...(options.config === DEFAULT_CONFIG ? [] : ['--config', options.config])]);
+  const flags = [
+    ...(openness?.withSecrets === true ? ['--with-secrets'] : []),
+    ...(openness?.withNetwork === true ? ['--with-network'] : []),
+  ];
   return [
     ...(failure === undefined ? [] : [printable(failure)]),
     `${name} is ${done}, and ${verb} until it is approved.`,
-    `  continue: ${command('approve', name)}`,
+    `  continue: ${command('approve', name, ...flags)}`,
     `  undo:     ${command('connect', '--undo', name)}`,
     '',
   ].join('\n');
-}
-
-function awaitLogin({ options, io }: Run, { name }: ConnectionDraft, done: Done): number {
-  const next = [commandLine([...io.self, 'login', name]), commandLine([...io.self, 'approve', name, '--with-secrets'])];
-  const lines = [
-    `${name} is configured, and needs a sign-in before it lists its tools:`,
-    ...next.map((one) => `  ${one}`),
-  ];
-  printResult({ io, options }, { server: name, ...done, approved: false, next }, lines.join('\n'));
-  return EXIT.approval;
 }
 
 /** Returns the change line by line: `+` is added, `-` is removed, two spaces stay. */
@@ -287,7 +282,7 @@ async function undoOne(options: ConnectOptions, io: Io, wiring: Wiring): Promise
 export const REVOKE_THERE = 'Revoke them at the provider too if no one else uses them.';
 
 /**
- * Removes consent, file, secrets and package of a connected server, in this order. `secrets`: the deleted ones. Check
+ * Removes consent, sign-in, file, secrets and package of a connected server, in this order. `secrets`: the deleted ones. Check
  * before that the configuration loads without the server. Throws USAGE, IDENTITY, VAULT_FAILED, STATE_FAILED.
  */
 export async function undoConnection(
@@ -303,7 +298,15 @@ export async function undoConnection(
   const { server: name, secrets } = journal;
   // The consent goes first, so that no call reaches the server even if a later step fails.
   await withdraw(options, name, { io, wiring });
-  const { places } = await openConnectVault(config, io);
+  const { places, names } = await openConnectVault(config, io);
+  // The sign-in of the server that was there before stays.
+  if (journal.before === null && names.has(signInEntry(name)))
+    await runLogout({ config: options.config, server: name }, io, wiring).catch(async (thrown: unknown) => {
+      await places.vault.remove(signInEntry(name));
+      io.stderr(
+        `${printable(`The tokens of ${name} were deleted, not revoked: ${asTollgateError(thrown).message}`)}\n`,
+      );
+    });
   await takeBack(journal, { state: config.state, folder: config.folder, vault: places.vault });
   // The server that was there before may be a copy that runs an installed package.
   const isUsed = journal.before?.includes(`/packages/${name}/`) === true;

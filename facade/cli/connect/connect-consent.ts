@@ -5,9 +5,11 @@ import type { Principal } from '../../../policies/port.ts';
 import { listToolFacts } from '../../call/lowering/call-effect.ts';
 import { type CommonOptions, readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { offerSignIn } from '../configuration/login-actions.ts';
 import { plural } from '../print.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
 import { type ConsentOptions, withOwnerContext } from '../server-consent/owner-context.ts';
+import { isInteractive } from '../terminal-prompt.ts';
 import type { Wiring } from '../wiring.ts';
 import type { ConnectRequest } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
@@ -32,7 +34,8 @@ export interface Consented {
 }
 
 /**
- * Shows both screens of `approve`. A server that lists its tools only with its secrets gets them for the probe. A
+ * Shows both screens of `approve`. A server that lists its tools only with its secrets gets them for the probe, and
+ * at a terminal a person can sign in first where the server requires it. A
  * refusal is returned, not thrown, because the written server can be approved later.
  */
 export async function approveConnected(
@@ -41,8 +44,8 @@ export async function approveConnected(
 ): Promise<Consented> {
   let data = '';
   const inner: Io = options.json === true ? { ...io, stdout: (text) => void (data += text) } : io;
-  try {
-    const code = await runApproveServer(
+  const approve = (): Promise<number> =>
+    runApproveServer(
       {
         config: options.config,
         name: draft.name,
@@ -54,6 +57,14 @@ export async function approveConnected(
       inner,
       wiring,
     );
+  const mayAsk = isInteractive(io) && options.json !== true && options.approve === undefined;
+  try {
+    const code = await approve().catch(async (thrown: unknown) => {
+      const needsSignIn = mayAsk && asTollgateError(thrown).data.signIn === 'required';
+      const parts = { config: options.config, server: draft.name };
+      if (!needsSignIn || !(await offerSignIn(parts, io, wiring))) throw thrown;
+      return approve();
+    });
     return { code, ...(data !== '' && { data: JSON.parse(data) as unknown }) };
   } catch (thrown) {
     if (thrown instanceof UpstreamError)

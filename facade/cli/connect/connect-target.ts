@@ -185,7 +185,7 @@ async function draftByAddress(
   const credential = login ? undefined : await credentialOf(readHeader(header), { wish, request, io, sources, known });
   if (probed.kind === 'mcp') {
     io.stderr(`${url.host} answers as an MCP server, so it is connected as one.\n`);
-    return draftRemote(url, { login, ...(credential !== undefined && { header: credential }) }, wish);
+    return draftRemote(url, credential, wish);
   }
   const draft = draftService(
     {

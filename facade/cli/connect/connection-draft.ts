@@ -30,8 +30,6 @@ export interface ConnectionDraft {
   readonly notes: readonly string[];
   /** What the probe needs, as options of `approve`. */
   readonly openness?: Pick<ProbeOpenings, 'withSecrets' | 'withNetwork'>;
-  /** It needs a sign-in (`tollgate login`) before it can list its tools. */
-  readonly login?: true;
 }
 
 /** What a person chooses besides the service itself. */
@@ -72,8 +70,7 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
       profiles: [wish.profile],
     },
     ...(pkg !== undefined && { package: pkg }),
-    ...(known.login === true && { login: true as const }),
-    ...opennessOf(known, secrets.length > 0),
+    ...(known.url === undefined ? OPENNESS[known.verified?.needs ?? 'nothing'] : OPENNESS.credentials),
   };
 }
 
@@ -87,7 +84,7 @@ function notesOf(known: KnownServer): string[] {
   ];
 }
 
-/** What the probe of a program gets, by what the program needs to list its tools. */
+/** What a probe gets, by what a program needs to list its tools. A remote server gets its credential or sign-in. */
 const OPENNESS = {
   nothing: {},
   node: {},
@@ -143,12 +140,6 @@ function sandboxEntry(
     ...filled('network', filled('allowedDomains', [...new Set(domains)])),
     ...filled('limits', { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) }),
   };
-}
-
-/** A remote server lists its tools only with the credential. */
-function opennessOf({ url, verified }: KnownServer, hasSecrets: boolean): Pick<ConnectionDraft, 'openness'> {
-  if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
-  return OPENNESS[verified?.needs ?? 'nothing'];
 }
 
 /** The semantics of the fetch tool, by the HTTP method. */
@@ -210,19 +201,14 @@ export function draftService({ origin, address, header }: Service, wish: Wish): 
  * Returns the draft of an address that answered as an MCP server. Its tools are unknown, so they count as destructive
  * until the owner describes them.
  */
-export function draftRemote(
-  url: URL,
-  { header, login }: { readonly header?: KnownCredential; readonly login: boolean },
-  wish: Wish,
-): ConnectionDraft {
+export function draftRemote(url: URL, header: KnownCredential | undefined, wish: Wish): ConnectionDraft {
   const secrets = header === undefined ? [] : [{ ...header, name: secretName(wish.name, header) }];
   return {
     name: wish.name,
     title: url.host,
     secrets,
     notes: [],
-    ...(secrets.length > 0 && { openness: { withSecrets: true } }),
-    ...(login && { login: true as const }),
+    ...OPENNESS.credentials,
     entry: {
       description: `The MCP server at ${url.host}`,
       url: url.href,

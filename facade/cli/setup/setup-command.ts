@@ -22,6 +22,7 @@ import {
   writeFirst,
   writeProject,
 } from '../configuration/init-command.ts';
+import { offerSignIn } from '../configuration/login-actions.ts';
 import { openConnectVault } from '../connect/connect-credentials.ts';
 import { installWorldOf } from '../connect/connection-steps.ts';
 import { json, printable } from '../print.ts';
@@ -31,7 +32,13 @@ import { decideServers } from './setup-decisions.ts';
 import { finishSetup } from './setup-finish.ts';
 import { planSetup, readEntries, type SetupEntries, type SetupPlan } from './setup-plan.ts';
 import { accepted, mayAsk, quiet, type SetupOptions, type SetupRun, setupCommand } from './setup-run.ts';
-import { connectServers, describeReads, type FailedServer, reviewServers } from './setup-servers.ts';
+import {
+  connectServers,
+  describeReads,
+  type FailedServer,
+  type ReviewedServer,
+  reviewServers,
+} from './setup-servers.ts';
 import { undoSetup } from './setup-undo.ts';
 import { planScreen, setupData } from './setup-view.ts';
 
@@ -104,15 +111,37 @@ async function carryOutPlan(
     failed.push(...(await accepted(run, () => connectServers(plan.servers, run, { install, asked }))));
   }
   const connected = plan.servers.filter((setup) => !failed.some((one) => one.setup === setup));
-  const reviewed = await reviewServers(connected, run);
+  const listed = await reviewServers(connected, run);
+  const reviewed = await reviewAgain(listed, await signInToServers(listed, run), run);
   const described = await accepted(run, () => describeReads(reviewed, run));
-  const again = await reviewServers(
-    connected.filter(({ name }) => described.includes(name)),
-    run,
-  );
-  const results = reviewed.map((one) => again.find(({ setup }) => setup === one.setup) ?? one);
+  const results = await reviewAgain(reviewed, described, run);
   const decided = await decideServers([...failed, ...results], run);
   return finishSetup({ plan, all: entries.all, decided }, run);
+}
+
+type ReviewResult = ReviewedServer | FailedServer;
+
+/** Reviews the servers with these names once more. */
+async function reviewAgain(
+  results: readonly ReviewResult[],
+  names: readonly string[],
+  run: SetupRun,
+): Promise<readonly ReviewResult[]> {
+  const setups = results.map(({ setup }) => setup).filter(({ name }) => names.includes(name));
+  const again = await reviewServers(setups, run);
+  return results.map((one) => again.find(({ setup }) => setup === one.setup) ?? one);
+}
+
+/** Offers to sign in to each server that requires it. Returns the names of those with a sign-in now. Throws CANCELLED. */
+async function signInToServers(results: readonly ReviewResult[], run: SetupRun): Promise<readonly string[]> {
+  const { options, io, wiring } = run;
+  const names: string[] = [];
+  for (const one of results) {
+    if (!('why' in one) || one.needsSignIn !== true || !mayAsk(run)) continue;
+    const { name } = one.setup;
+    if (await offerSignIn({ config: options.config, server: name }, io, wiring)) names.push(name);
+  }
+  return names;
 }
 
 /** Returns where the configuration is: here if there is one here, else in a folder that no agent can write. */

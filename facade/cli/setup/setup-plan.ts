@@ -96,7 +96,7 @@ function asWritten(draft: ConnectionDraft, config: Config): ConnectionDraft {
     ...draft,
     entry: written === undefined ? entry : { ...entry, semantics: written },
     // A remote server lists its tools only to those who have signed in.
-    ...(entry.headers !== undefined && { openness: { withSecrets: true } }),
+    ...(entry.url !== undefined && { openness: { withSecrets: true } }),
   };
 }
 

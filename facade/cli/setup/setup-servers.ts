@@ -32,6 +32,8 @@ export interface ReviewedServer {
 export interface FailedServer {
   readonly setup: SetupServer;
   readonly why: string;
+  /** A remote server that lists its tools after a sign-in. */
+  readonly needsSignIn?: true;
 }
 
 /**
@@ -111,7 +113,8 @@ export async function reviewServers(
       } catch (thrown) {
         const error = asTollgateError(thrown);
         if (error.code === 'CANCELLED') throw error;
-        results.push({ setup, why: error.message });
+        const needsSignIn = error.data.signIn === 'required';
+        results.push({ setup, why: error.message, ...(needsSignIn && { needsSignIn }) });
       }
     }
     return 0;

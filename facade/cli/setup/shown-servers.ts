@@ -10,6 +10,7 @@ import { printable } from '../print.ts';
 import { planExceptions } from './folder-exceptions.ts';
 import type { SetupDecisions } from './setup-decisions.ts';
 import type { SetupRun } from './setup-run.ts';
+import type { ReviewedServer } from './setup-servers.ts';
 
 /** The rules of the servers that setup adds, next to the rules of the owner. */
 const RULES_FILE = 'policies/setup-rules.yaml';
@@ -45,7 +46,7 @@ export async function showApproved({ approved, shown }: SetupDecisions, { option
     const id = /id: [^,\n]+/.exec(rule)?.[0] ?? '';
     return !own.includes(`${id},`) && !own.includes(`${id}\n`);
   };
-  const general = isForAll(config) ? [] : fresh.map(rulesOf);
+  const general = isForAll(config) ? [] : servers.map(rulesOf);
   const added = [...general, ...opened.rules].filter(isNew).join('');
   const after = own + added;
   const changes: readonly FileChange[] = [
@@ -82,9 +83,15 @@ function isGeneral(rule: unknown, outcome: string, wanted: readonly string[]): b
   return actual === outcome && mode === 'enforce' && isWhole && Object.keys(more).length === 0;
 }
 
-function rulesOf(name: string): string {
+/** A rule for reads would never match if no tool reads. */
+function rulesOf({ setup: { name }, tools: { tools } }: ReviewedServer): string {
+  const verbs = tools.flatMap(({ semantics: { verb, byArgument } }) => [
+    verb,
+    ...Object.values(byArgument?.verbs ?? {}),
+  ]);
+  const reads = `  - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n`;
   return (
-    `  - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n` +
+    (verbs.includes('read') ? reads : '') +
     `  - id: ask-${name}\n    outcome: ask\n` +
     `    message: This call may change something at the server ${name}; a person looks first.\n` +
     `    when: {servers: [${name}], verbs: [${ASKED.join(', ')}]}\n`
