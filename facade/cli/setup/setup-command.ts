@@ -132,7 +132,7 @@ async function reviewAgain(
   return results.map((one) => again.find(({ setup }) => setup === one.setup) ?? one);
 }
 
-/** Offers to sign in to each server that requires it. Returns the names of those with a sign-in now. Throws CANCELLED. */
+/** Offers to sign in to each server that requires it. Returns those with a sign-in now. Throws CANCELLED. */
 async function signInToServers(results: readonly ReviewResult[], run: SetupRun): Promise<readonly string[]> {
   const { options, io, wiring } = run;
   const names: string[] = [];
