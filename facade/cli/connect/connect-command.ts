@@ -283,7 +283,8 @@ export const REVOKE_THERE = 'Revoke them at the provider too if no one else uses
 
 /**
  * Removes consent, sign-in, file, secrets and package of a connected server, in this order. `secrets`: the deleted
- * ones. Check before that the configuration loads without the server. Throws USAGE, IDENTITY, VAULT_FAILED, STATE_FAILED.
+ * ones. Check before that the configuration loads without the server. Throws USAGE, IDENTITY, VAULT_FAILED,
+ * STATE_FAILED.
  */
 export async function undoConnection(
   journal: Journal,
