@@ -28,8 +28,10 @@ const creates = (folder) =>
     fs.closeSync(fs.openSync(file, 'wx'));
     fs.unlinkSync(file);
   });
-const succeeds = (command, ...args) => spawnSync(command, args, { encoding: 'utf8', timeout: 10_000 }).status === 0;
-const says = (command, ...args) => spawnSync(command, args, { encoding: 'utf8', timeout: 10_000 }).stdout ?? '';
+/** Outside, each probe must succeed, so it gets more time on a busy machine. */
+const timeout = plant.pass === 'outside' ? 60_000 : 10_000;
+const succeeds = (command, ...args) => spawnSync(command, args, { encoding: 'utf8', timeout }).status === 0;
+const says = (command, ...args) => spawnSync(command, args, { encoding: 'utf8', timeout }).stdout ?? '';
 const connects = (to) =>
   new Promise((resolve) => {
     const socket = net.connect(to, () => (socket.destroy(), resolve(true)));
