@@ -6,6 +6,7 @@ import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { Home } from '../clients/home.ts';
 import { Guarded, Issuer } from '../oauth/issuer.ts';
 import { consent } from '../oauth/sign-in-bench.ts';
+import { acceptNow } from '../stories/accept-configuration.ts';
 import { verifies } from '../verifies.ts';
 
 const CURSOR = '.cursor/mcp.json';
@@ -109,6 +110,16 @@ describe('a remote server that requires a sign-in' + verifies('FH-74'), () => {
     expect([code, out]).toEqual([EXIT.server, expect.stringContaining('requires a sign-in') as string]);
     expect(err).toContain('tollgate setup\n');
     expect(clientServers()).toEqual(['tracker']);
+  }, 120_000);
+
+  it('is signed out of by the undo, also if its file was edited so that `logout` refuses', async () => {
+    await setup([['Do this?', 'y'], [SIGN_IN, 'y'], ...REST]);
+    const file = 'project/servers/tracker.yaml';
+    home.write(file, `${home.read(file)}headers: {Authorization: Bearer of-the-owner}\n`);
+    acceptNow(home.project.file, { env: home.env, home: home.project.home });
+    const { code, err } = await home.run(['setup', '--undo']);
+    expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('were deleted, not revoked') as string]);
+    expect((await home.run(['secret', 'list'])).out).not.toContain('oauth:tracker');
   }, 120_000);
 
   it('is signed in to by `connect`, which then approves it', async () => {

@@ -3,7 +3,7 @@
  * credential is read from the command line.
  */
 import path from 'node:path';
-import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { IMPORTED } from '../../clients/import-plan.ts';
 import type { PinWorld } from '../../clients/package-copies.ts';
 import type { Config } from '../../config/config.ts';
@@ -302,11 +302,9 @@ export async function undoConnection(
   const { places, names } = await openConnectVault(config, io);
   // The sign-in of the server that was there before stays.
   if (journal.before === null && names.has(signInEntry(name)))
-    await runLogout({ config: options.config, server: name }, io, wiring).catch(async (thrown: unknown) => {
+    await runLogout({ config: options.config, server: name }, io, wiring).catch(async () => {
       await places.vault.remove(signInEntry(name));
-      io.stderr(
-        `${printable(`The tokens of ${name} were deleted, not revoked: ${asTollgateError(thrown).message}`)}\n`,
-      );
+      io.stderr(`The tokens of ${printable(name)} were deleted, not revoked: revoke them in your account there.\n`);
     });
   await takeBack(journal, { state: config.state, folder: config.folder, vault: places.vault });
   // The server that was there before may be a copy that runs an installed package.

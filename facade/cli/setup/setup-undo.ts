@@ -18,7 +18,7 @@ import { refuseBroken } from '../configuration/configuration-preview.ts';
 import { REVOKE_THERE, undoConnection } from '../connect/connect-command.ts';
 import { connectedNames, isEdited, type Journal, type Places, readJournal } from '../connect/connection-journal.ts';
 import { printable, printResult } from '../print.ts';
-import { accepted, quiet, type SetupRun, setupCommand } from './setup-run.ts';
+import { accepted, type SetupRun, setupCommand } from './setup-run.ts';
 
 /**
  * Undoes a setup. With a client, only its files are restored; without one, also the connected servers go, with their
@@ -76,7 +76,7 @@ async function carryOut(run: SetupRun, { plans, journals, places }: CheckedUndo)
   // The one that made the folder of server files goes last, and the folder with it.
   const ordered = journals.toSorted((one, other) => Number(one.madeFolder) - Number(other.madeFolder));
   for (const journal of ordered) {
-    const undone = await accepted(run, () => undoConnection(journal, { options, io: quiet(io), wiring }));
+    const undone = await accepted(run, () => undoConnection(journal, { options, io, wiring }));
     for (const name of undone.secrets) secrets.add(name);
   }
   const files = plans.flatMap((plan) => [...plan.files]);
