@@ -34,9 +34,9 @@ export interface Consented {
 }
 
 /**
- * Shows both screens of `approve`. A server that lists its tools only with its secrets gets them for the probe, and
- * at a terminal a person can sign in first where the server requires it. A
- * refusal is returned, not thrown, because the written server can be approved later.
+ * Shows both screens of `approve`. A server that lists its tools only with its secrets gets them for the probe. If it
+ * requires a sign-in, a person at a terminal is offered it. A refusal is returned, not thrown, because the written
+ * server can be approved later.
  */
 export async function approveConnected(
   draft: ConnectionDraft,

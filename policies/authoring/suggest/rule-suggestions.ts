@@ -280,7 +280,7 @@ async function widerThan(
 ): Promise<string | undefined> {
   if (await allowsLonger(policy, group)) return 'longer forms of the command';
   const [sample] = group.samples;
-  // The verb of a tool can depend on its arguments. What the primitives do is told apart by rules.
+  // The verb of a tool can depend on its arguments. Rules already distinguish what the primitives do.
   if (group.shape.kind === 'command' || sample.effect.server === 'workspace') return undefined;
   for (const verb of VERBS.filter((one) => one !== sample.effect.verb)) {
     const other: CallInput = { ...sample, effect: { ...sample.effect, verb } };

@@ -226,7 +226,7 @@ const ABOUT_TOOLS: ReadonlySet<string> = new Set([
   'owner',
 ]);
 
-/** Conditions of a rule that asks which its guards replace by the approved paths or words. */
+/** Conditions of the asking rule that a suggestion does not keep: it names the approved paths or words instead. */
 const REPLACED: ReadonlySet<string> = new Set([
   'paths',
   'except',

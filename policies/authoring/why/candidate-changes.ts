@@ -173,7 +173,7 @@ function commandChanges({ commands = [] }: When, { effect: { command } }: CallIn
   ];
 }
 
-/** Another run has read less. Labels are never added. */
+/** Proposes fewer labels, because another run may have read less. Labels are never added. */
 function labelChanges({ labels }: When, input: CallInput): readonly CandidateChange[] {
   const to = input.labels.filter((label) => labels?.includes(label) !== true);
   if (labels === undefined || to.length === input.labels.length) return [];
