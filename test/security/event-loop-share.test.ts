@@ -6,7 +6,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createWorkspace } from '../../adapters/primitives/workspace/workspace-server.ts';
 import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
-import { cpuMs } from '../bench/growth.ts';
+import { cpuMs, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { openWorkspace } from '../sandbox/probe-targets.ts';
 import { verifies } from '../verifies.ts';
 
@@ -53,7 +53,7 @@ async function longestTurn(work: (read: Read) => Promise<unknown>): Promise<numb
   }
 }
 
-describe('one call', () => {
+describe('one call', THREE_ATTEMPTS, () => {
   it.each([
     ['names that do not exist', (index: number) => `${index}${'/b'.repeat(2000)}`],
     ['ways up and down again', (index: number) => `${'a/../'.repeat(800)}${index}`],
@@ -71,7 +71,7 @@ describe('one call', () => {
   );
 });
 
-describe('many parallel calls', () => {
+describe('many parallel calls', THREE_ATTEMPTS, () => {
   it('that list folders under thousands of long ignore rules let other work run' + verifies('TR-46'), async () => {
     let folder = root;
     for (let level = 0; level < 16; level += 1) {
@@ -80,7 +80,7 @@ describe('many parallel calls', () => {
         Array.from({ length: 64 }, (_, rule) => `/**${'a*'.repeat(490)}b${rule}`).join('\n'),
       );
       folder = path.join(folder, 'a'.repeat(240));
-      mkdirSync(folder);
+      mkdirSync(folder, { recursive: true });
     }
     const turn = await longestTurn((read) =>
       Promise.allSettled(Array.from({ length: 4 }, () => read({ action: 'list', path: '.', depth: 20 }, 3_000))),

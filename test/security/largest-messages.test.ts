@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { slowness } from '../bench/growth.ts';
+import { slowness, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, type Reply } from '../process/child.ts';
@@ -81,6 +81,7 @@ afterEach(async () => {
 
 describe.skipIf(process.platform !== 'linux')(
   'a facade with the largest legal messages and files' + verifies('TR-44'),
+  { ...THREE_ATTEMPTS, timeout: TIMEOUT_MS },
   () => {
     const results: readonly (readonly [string, unknown, number])[] = [
       ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
@@ -89,19 +90,15 @@ describe.skipIf(process.platform !== 'linux')(
       ['keys', { keys: 240_000 }, 1],
       ['newlines, eight at once', { unit: '\n', bytes: 7.9 * MIB }, 8],
     ];
-    it.each(results)(
-      'cuts and spills a result: %s',
-      async (what, args, times) => {
-        await start();
-        for (const reply of await amongOthers('chaos_big', args, times)) {
-          expect(codeOf(reply)).toBeUndefined();
-          expect(textOf(reply).length).toBeLessThan(100_000);
-          expect(textOf(reply)).toContain('spill://');
-        }
-        expectShortTurns(`result of ${what}`);
-      },
-      TIMEOUT_MS,
-    );
+    it.each(results)('cuts and spills a result: %s', async (what, args, times) => {
+      await start();
+      for (const reply of await amongOthers('chaos_big', args, times)) {
+        expect(codeOf(reply)).toBeUndefined();
+        expect(textOf(reply).length).toBeLessThan(100_000);
+        expect(textOf(reply)).toContain('spill://');
+      }
+      expectShortTurns(`result of ${what}`);
+    });
 
     const files: readonly (readonly [string, string, Readonly<Record<string, unknown>>, number])[] = [
       ['read of one line, sixteen at once', 'read', { path: 'line' }, 16],
@@ -120,78 +117,54 @@ describe.skipIf(process.platform !== 'linux')(
         16,
       ],
     ];
-    it.each(files)(
-      'lets other work run: %s',
-      async (what, tool, args, times) => {
-        await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
-        for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
-        expectShortTurns(what);
-      },
-      TIMEOUT_MS,
-    );
+    it.each(files)('lets other work run: %s', async (what, tool, args, times) => {
+      await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
+      for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
+      expectShortTurns(what);
+    });
 
-    it(
-      'makes a call with arguments of 4 MiB',
-      async () => {
-        await start();
-        const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
-        expect(reply?.error).toBeUndefined();
-        expect(textOf(reply as Reply)).toContain('spill://');
-        expectShortTurns('arguments of 4 MiB');
-      },
-      TIMEOUT_MS,
-    );
+    it('makes a call with arguments of 4 MiB', async () => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
+      expect(reply?.error).toBeUndefined();
+      expect(textOf(reply as Reply)).toContain('spill://');
+      expectShortTurns('arguments of 4 MiB');
+    });
 
     it.each([
       ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
       ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
       ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
-    ])(
-      'lets a rule read the arguments: %s',
-      async (what, args) => {
-        await start();
-        const [reply] = await amongOthers('chaos_echo', args);
-        // The policy may refuse to judge them (input over 256 KiB), but it must not block other calls.
-        expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
-        expectShortTurns(`arguments of ${what}`);
-      },
-      TIMEOUT_MS,
-    );
+    ])('lets a rule read the arguments: %s', async (what, args) => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', args);
+      // The policy may refuse to judge them (input over 256 KiB), but it must not block other calls.
+      expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+      expectShortTurns(`arguments of ${what}`);
+    });
 
-    it(
-      'refuses a client that sends 16 MiB at the size of arguments, and one that sends more at the size of messages',
-      async () => {
-        await start();
-        const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
-        expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
-        expectShortTurns('message of 16 MiB from a client');
-        expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
-      },
-      TIMEOUT_MS,
-    );
+    it('refuses a client that sends 16 MiB at the size of arguments, and one that sends more at the size of messages', async () => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
+      expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
+      expectShortTurns('message of 16 MiB from a client');
+      expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
+    });
 
-    it(
-      'refuses a result of more than 16 MiB or 250,000 values, and keeps the last large message of a server',
-      async () => {
-        await start();
-        expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
-        expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
-        expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
-      },
-      TIMEOUT_MS,
-    );
+    it('refuses a result of more than 16 MiB or 250,000 values, and keeps the last large message of a server', async () => {
+      await start();
+      expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
+      expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
+      expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
+    });
 
-    it(
-      'ends in order after SIGTERM while eight of them run',
-      async () => {
-        await start();
-        const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
-        await Promise.race(calls);
-        child.process.kill('SIGTERM');
-        expect(await child.ended).toEqual({ code: 0, signal: null });
-        await Promise.allSettled(calls);
-      },
-      TIMEOUT_MS,
-    );
+    it('ends in order after SIGTERM while eight of them run', async () => {
+      await start();
+      const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
+      await Promise.race(calls);
+      child.process.kill('SIGTERM');
+      expect(await child.ended).toEqual({ code: 0, signal: null });
+      await Promise.allSettled(calls);
+    });
   },
 );
