@@ -20,10 +20,11 @@ import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
 import { TollgateError } from '../catalogs/errors/error-table.ts';
 import { threadFile } from '../catalogs/programs/own-code.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
-import { KNOWLEDGE, PROMPTS } from '../catalogs/servers/shipped-servers.ts';
+import { CODE, KNOWLEDGE, PROMPTS } from '../catalogs/servers/shipped-servers.ts';
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
 import { appendQuietly } from './audit/audit-log.ts';
+import { createCodeServer, type InnerFacade } from './code/code-server.ts';
 import type { Config } from './config/config.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
@@ -57,7 +58,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       ? loadPolicyInThread(policyParts(config, options), threadFile('compile-thread'))
       : loadPolicy(policyParts(config, options)),
   inspect: inspectStart,
-  openBackends: (shared, current) => {
+  openBackends: (shared, current, facade) => {
     const { state, limits } = current();
     const supervision = new Supervision(shared, { state, connections: limits.connections });
     // Kills the servers that a crashed facade of the same state folder left running.
@@ -77,7 +78,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
           shared.log.debug({ err }, 'leftovers not removed'),
         ),
       shell: shellFor(current, { ...shared, owner: supervision.owner }),
-      answers: answersFor(current, shared),
+      answers: answersFor({ ...shared, current, facade }),
     });
   },
 });
@@ -129,10 +130,16 @@ function noTool(): never {
 }
 
 /** Returns the code that answers for the internal servers of catalogs/servers/shipped-servers.ts. */
-function answersFor(
-  current: () => Config,
-  { state, audit, consents }: Pick<SharedServices, 'state' | 'audit' | 'consents'>,
-): Answers {
+function answersFor({
+  current,
+  facade,
+  state,
+  audit,
+  consents,
+}: Pick<SharedServices, 'state' | 'audit' | 'consents'> & {
+  readonly current: () => Config;
+  readonly facade: () => InnerFacade;
+}): Answers {
   let store: KnowledgeStore | undefined;
   const knowledge = createKnowledge({
     store: () => (store ??= openKnowledgeStore(current().state)),
@@ -146,12 +153,14 @@ function answersFor(
     now: Date.now,
     config: current,
   });
+  const code = createCodeServer(facade, {});
   const close = (): void => {
     store?.close();
     store = undefined;
   };
   return (name) => {
     if (name === KNOWLEDGE) return shippedServer(name, { answer: knowledge, close });
+    if (name === CODE) return shippedServer(name, { answer: code });
     if (name === PROMPTS) return shippedServer(name, { answer: noTool, prompts: createOwnPrompts(current) });
     return shippedServer(name, { answer: management });
   };

@@ -5,6 +5,8 @@ import type { RawTool, Semantics, Verb } from '../tools/tool-definition.ts';
 export const KNOWLEDGE = 'knowledge';
 /** The server that tells a model about its other servers (HA-20). */
 export const MANAGEMENT = 'tollgate';
+/** The server of search and code. A profile reaches it by `expose.search` and `expose.code`. */
+export const CODE = 'code';
 /** The server of the owner's own prompts. It has no tools. */
 export const PROMPTS = 'prompts';
 
@@ -140,10 +142,116 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   },
 ];
 
+const PAGE = {
+  type: 'integer',
+  minimum: 1,
+  maximum: 1000,
+  default: 1,
+  description: 'The page of the answer. Default 1.',
+} as const;
+
+/** Tools with which an agent finds other tools (`expose.search`). */
+export const SEARCH_TOOLS: readonly string[] = ['find_tools'];
+/** Tools with which an agent runs code (`expose.code`). */
+export const CODE_TOOLS: readonly string[] = ['list_modules', 'module_info', 'run_code'];
+
+const TOOLS_OF_CODE: readonly RawTool[] = [
+  {
+    name: 'find_tools',
+    description:
+      'Find tools by what they do. Answers with names, one line of description and signatures, the best first. ' +
+      'Call a tool that only reads with call_read, any other with call_write.',
+    inputSchema: {
+      type: 'object',
+      properties: {
+        query: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 500,
+          description: 'A few words: what the tool does, and to what. There is no query syntax.',
+        },
+        server: { type: 'string', maxLength: 64, description: 'Only tools of this server.' },
+        verb: { enum: ['read', 'write'], description: 'read: only tools that only read. write: only others.' },
+        page: PAGE,
+      },
+      required: ['query'],
+      additionalProperties: false,
+    },
+    annotations: { readOnlyHint: true },
+  },
+  {
+    name: 'list_modules',
+    description:
+      'List the modules that code can import: one for each server, and host:tollgate for read, write, edit, bash.',
+    inputSchema: { type: 'object', properties: { page: PAGE }, additionalProperties: false },
+    annotations: { readOnlyHint: true },
+  },
+  {
+    name: 'module_info',
+    description: 'Show the functions of a module: TypeScript declarations with hints and examples. Starts no server.',
+    inputSchema: {
+      type: 'object',
+      properties: {
+        module: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 100,
+          description: 'As list_modules shows it: host:mcp-github.',
+        },
+        functions: {
+          type: 'array',
+          items: { type: 'string', maxLength: 200 },
+          minItems: 1,
+          maxItems: 50,
+          description: 'Only these functions, with full types. Without it, large modules are shown as signatures.',
+        },
+        page: PAGE,
+      },
+      required: ['module'],
+      additionalProperties: false,
+    },
+    annotations: { readOnlyHint: true },
+  },
+  {
+    name: 'run_code',
+    description:
+      "Run JavaScript or TypeScript that calls tools as functions: import { create_issue } from 'host:mcp-github'. " +
+      'f(x) returns the value, f.async(x) a promise. A failed call returns {error}. ' +
+      'Only what the code returns or prints comes back. There is no network and no file system but by tools.',
+    inputSchema: {
+      type: 'object',
+      properties: {
+        code: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 200_000,
+          description: 'The code. It may use return and await.',
+        },
+        resume: {
+          type: 'string',
+          pattern: '^[0-9a-z]{10}$',
+          description:
+            'Instead of code: the id of a run that waited for a person or was interrupted, to go on with it.',
+        },
+        discard: {
+          type: 'string',
+          pattern: '^[0-9a-z]{10}$',
+          description: 'Instead of code: the id of an interrupted run that must not go on.',
+        },
+      },
+      minProperties: 1,
+      maxProperties: 1,
+      additionalProperties: false,
+    },
+    annotations: { readOnlyHint: false, destructiveHint: true, openWorldHint: true },
+  },
+];
+
 /** The internal servers by name. The names are reserved. A caller sees a server only if a profile lists it. */
 export const SHIPPED: ReadonlyMap<string, ShippedServer> = new Map([
   [KNOWLEDGE, shipped(KNOWLEDGE_TOOLS, {})],
   [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive', propose_server: 'write' })],
+  [CODE, shipped(TOOLS_OF_CODE, {})],
   [PROMPTS, shipped([], {})],
 ]);
 

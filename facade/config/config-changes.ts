@@ -71,6 +71,7 @@ const SECTIONS = [
   'recording',
   'runs',
   'knowledge',
+  'code',
   'listen',
   'limits',
   'schemaProfile',

@@ -86,7 +86,12 @@ export interface ProfileConfig {
   readonly resources: readonly string[];
   readonly prompts: readonly PromptRule[];
   readonly budgets: readonly BudgetConfig[];
+  /** Tools are found with find_tools, and are not listed. */
+  readonly search: boolean;
+  /** How many tools that a session found last are added to its list. */
+  readonly promote: number;
   readonly caps: NonNullable<WrittenProfile['caps']>;
+  readonly code: NonNullable<WrittenProfile['code']>;
   /** Server → how long it stays for sessions of this profile. */
   readonly lifetimes: Readonly<Record<string, ServerLifetime>>;
   /** Server → when it starts for this profile: with each of its sessions, or not before its use. */
@@ -184,6 +189,7 @@ export interface Config {
   readonly recording: RecordingConfig;
   readonly runs: RunsConfig;
   readonly knowledge: KnowledgeConfig;
+  readonly code: CodeConfig;
   /** Labels that survive sessions until an owner clears them. */
   readonly labels: Complete<'labels'>;
   readonly listen: ListenConfig;
@@ -240,6 +246,8 @@ export interface RunsConfig {
 
 /** The limits of one turn at the internal server `knowledge`. */
 export type KnowledgeConfig = Complete<'knowledge'>;
+/** What one run of code may use. Times in milliseconds, sizes in bytes. */
+export type CodeConfig = Complete<'code'>;
 
 /** The source of a secret that is not in the vault. */
 export type SecretSource =

@@ -1,5 +1,6 @@
 /** Builds the profiles: the two built-in ones, the defaults of the others, and stacked profiles as one (HA-21). */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { CODE, CODE_TOOLS, SEARCH_TOOLS } from '../../catalogs/servers/shipped-servers.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { quote } from './config-problems.ts';
 import { backendsIn, buildPrimitives } from './servers/configured-routes.ts';
@@ -28,7 +29,7 @@ const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
 };
 
 /** The part of a profile that defines what the agent sees. */
-type Exposed = Pick<ProfileConfig, 'primitives' | 'expose' | 'resources' | 'prompts'>;
+type Exposed = Pick<ProfileConfig, 'primitives' | 'expose' | 'resources' | 'prompts' | 'search' | 'promote'>;
 
 /** Returns the names that a principal may have: the built-in ones and those of the file. */
 export function profileNames(written: Readonly<Record<string, unknown>>): ReadonlySet<string> {
@@ -58,10 +59,24 @@ export function buildProfiles({
 
 /** Returns the `expose` of a file or a profile with its short forms expanded. */
 function buildExpose(written: WrittenExpose | undefined): Exposed {
-  const { primitives, tools = [], resources = [], prompts = [] } = written ?? {};
+  const {
+    primitives,
+    tools = [],
+    resources = [],
+    prompts = [],
+    search = false,
+    code = false,
+    promote = 0,
+  } = written ?? {};
+  const own = [...(search ? SEARCH_TOOLS : []), ...(code ? CODE_TOOLS : [])];
   return {
+    search,
+    promote,
     primitives: buildPrimitives(primitives),
-    expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })),
+    expose: [
+      ...tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })),
+      ...own.map((name) => ({ tool: `${CODE}.${name}`, name, pins: {} })),
+    ],
     resources,
     prompts: prompts.map((prompt) => (typeof prompt === 'string' ? { prompt } : prompt)),
   };
@@ -83,18 +98,19 @@ function buildProfile(
 ): ProfileConfig {
   const { host = false } = written;
   // Primitives work in a sandbox, so a host profile has none.
-  const { primitives, expose, resources, prompts } = host
-    ? { ...buildExpose(written.expose ?? base), primitives: {} }
-    : buildExpose(written.expose ?? base);
+  const exposed = buildExpose(written.expose ?? base);
+  const { expose, resources, prompts, search, promote } = exposed;
+  const primitives = host ? {} : exposed.primitives;
   const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);
-  const servers = [...new Set([...(written.servers ?? []), ...joined, ...backends])];
+  const own = expose.some(({ tool }) => serverOf(tool) === CODE) ? [CODE] : [];
+  const servers = [...new Set([...(written.servers ?? []), ...joined, ...backends, ...own])];
   const selected = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
   const complete = joined
     .filter((server) => !selected.some(({ tool }) => serverOf(tool) === server))
     .map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
   const shown = [...selected, ...complete];
   return {
-    ...{ name, caps: {}, lifetimes: {}, starts: {} },
+    ...{ name, caps: {}, code: {}, lifetimes: {}, starts: {}, search, promote },
     ...DEFAULTS.profile,
     ...written,
     ...{ servers, primitives, expose: shown, budgets: (written.budgets ?? []).map(buildBudget) },
@@ -134,7 +150,10 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
       stacked.flatMap(({ budgets }) => budgets),
       ({ id }) => id,
     ),
+    search: stacked.some(({ search }) => search),
+    promote: Math.max(...stacked.map(({ promote }) => promote)),
     caps: merged('caps'),
+    code: merged('code'),
     lifetimes: merged('lifetimes'),
     starts: merged('starts'),
     ...(schemaProfile !== undefined && { schemaProfile }),

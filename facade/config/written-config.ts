@@ -321,6 +321,23 @@ export interface WrittenConfig {
     /** Passages and facts in all answers of one turn. */
     readonly candidates?: number;
   };
+  /** Limits of one run of code (`expose.code`). */
+  readonly code?: {
+    /** Bytes of memory of one run. */
+    readonly memory?: number;
+    /** Bytes of the stack of one run. */
+    readonly stack?: number;
+    /** Milliseconds that the code may run. Time in which it waits for tools or for a person does not count. */
+    readonly timeMs?: number;
+    /** Bytes that one run may return and print. What the model sees of it is limited by caps. */
+    readonly output?: number;
+    /** Calls of tools by one run. */
+    readonly calls?: number;
+    /** Calls of one run that are open at once; others wait for their turn. */
+    readonly parallel?: number;
+    /** Bytes of the variables that are kept between the runs of a session. 0: none are kept. */
+    readonly variables?: number;
+  };
   /** Which labels of results stay after their session. */
   readonly labels?: {
     /**
@@ -716,6 +733,23 @@ export interface WrittenProfile {
     /** The most milliseconds that one call may take. Default: the timeout of the server. */
     readonly timeoutMs?: number;
   };
+  /** Limits of one run of code that differ from those of the file. */
+  readonly code?: {
+    /** Bytes of memory of one run. */
+    readonly memory?: number;
+    /** Bytes of the stack of one run. */
+    readonly stack?: number;
+    /** Milliseconds that the code may run. Time in which it waits for tools or for a person does not count. */
+    readonly timeMs?: number;
+    /** Bytes that one run may return and print. What the model sees of it is limited by caps. */
+    readonly output?: number;
+    /** Calls of tools by one run. */
+    readonly calls?: number;
+    /** Calls of one run that are open at once; others wait for their turn. */
+    readonly parallel?: number;
+    /** Bytes of the variables that are kept between the runs of a session. 0: none are kept. */
+    readonly variables?: number;
+  };
   /** How long servers stay for sessions of this profile, by name. Of several sessions the longest applies. */
   readonly lifetimes?: {
     /** Like lifetime of the server. */
@@ -786,6 +820,18 @@ export interface WrittenExpose {
   readonly resources?: readonly string[];
   /** Prompts to show, as server.prompt, if a rule allows it. */
   readonly prompts?: readonly WrittenExposedPrompt[];
+  /**
+   * true: tools of servers are found with find_tools and called with call_read and call_write, and are not
+   * listed. Primitives are listed as before. Default: false.
+   */
+  readonly search?: boolean;
+  /** With search: how many tools that a session found last are added to its list. Default: 0. */
+  readonly promote?: number;
+  /**
+   * true: the agent can run code that calls its tools, with run_code, list_modules and module_info. Default:
+   * false.
+   */
+  readonly code?: boolean;
 }
 /** A budget: at least one of calls, argBytes, outputBytes, wallMs and concurrent. */
 export interface WrittenBudget {
@@ -886,6 +932,7 @@ export const DEFAULTS = {
   recording: { mode: 'off', keep: '7d', maxBytes: 268435456 },
   runs: { keep: '1d' },
   knowledge: { requests: 8, bytes: 32768, candidates: 50 },
+  code: { memory: 67108864, stack: 262144, timeMs: 10000, output: 1048576, calls: 200, parallel: 8, variables: 0 },
   listen: {
     host: '127.0.0.1',
     port: 7310,

@@ -20,8 +20,8 @@ export interface Implementations {
   readonly loadPolicy: (config: Config, options: { readonly opa?: string; readonly busy: boolean }) => Promise<Policy>;
   /** Reads the files that a server would run. */
   readonly inspect: StartInspector;
-  /** `current` returns the present configuration, for what is started later. */
-  readonly openBackends: (shared: SharedServices, current: () => Config) => BackendMakers;
+  /** `current` and `facade` return the present configuration and the facade, for what is started later. */
+  readonly openBackends: (shared: SharedServices, current: () => Config, facade: () => Gateway) => BackendMakers;
 }
 
 type Options = Parameters<AssembleFacade>[1];
@@ -59,7 +59,11 @@ class Assembly {
 
   async start(config: Config): Promise<AssembledFacade> {
     const backends = (this.#backends = new Backends(
-      this.#make.openBackends(this.#shared, () => this.#gateway?.snapshot.config ?? config),
+      this.#make.openBackends(
+        this.#shared,
+        () => this.#gateway?.snapshot.config ?? config,
+        () => this.#gateway!,
+      ),
     ));
     const snapshot = await this.#load(config, 'loaded');
     const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, snapshot }));

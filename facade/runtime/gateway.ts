@@ -12,14 +12,17 @@ import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
 import { interruptionError } from '../call/refusal.ts';
+import type { InnerFacade } from '../code/code-server.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
 import { type ExposedTool, headerArgumentsOf } from '../exposure/exposed-tool.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
 import { type ListParts, listDefinitions, listTools } from '../exposure/list-tools.ts';
+import type { NameTable } from '../exposure/name-table.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
+import { LIST_WAIT_MS } from '../exposure/server-definitions.ts';
 import { ClientTasks } from '../operations/client-tasks.ts';
 import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
@@ -39,7 +42,7 @@ import type { Backends } from './servers/backends.ts';
 import { closeSharedServices, type SharedServices } from './shared-services.ts';
 
 /** Implements Facade. */
-export class Gateway implements Facade {
+export class Gateway implements Facade, InnerFacade {
   readonly #shared: SharedServices;
   readonly #backends: Backends;
   readonly #sessions = new Set<OpenSession>();
@@ -183,6 +186,15 @@ export class Gateway implements Facade {
     return this.#perform(session, request);
   }
 
+  /** Returns an open session; undefined if it has ended. */
+  session(id: string): OpenSession | undefined {
+    return [...this.#sessions].find((session) => session.id === id);
+  }
+
+  tableOf(session: OpenSession): Promise<NameTable> {
+    return this.#snapshot.within(({ nameTables }) => nameTables.tableFor(session.principal, session, LIST_WAIT_MS));
+  }
+
   runningTasks(session: Session): number {
     return this.#tasks.running(session as OpenSession);
   }
@@ -312,6 +324,10 @@ export class Gateway implements Facade {
       () => settleAll([...this.#retiring, this.#snapshot].map((one) => one.close())),
       () => closeSharedServices(this.#shared),
     ]);
+  }
+
+  noteListChange(): void {
+    this.#announcer.noteSwap();
   }
 
   /** Tells clients that a list has changed, once for many changes. */

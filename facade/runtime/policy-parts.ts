@@ -3,6 +3,7 @@ import path from 'node:path';
 import { startPlaces } from '../../adapters/port.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { CODE } from '../../catalogs/servers/shipped-servers.ts';
 import type { Config, PolicySource, ServerConfig } from '../config/config.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
 import { subjectSettings } from '../config/settings/jwt-settings.ts';
@@ -26,6 +27,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     cache: options.cache ?? path.join(config.state, 'policy'),
     rules: [
       controlRule(config),
+      codeRule(config),
       ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }]),
     ],
     sources: config.policies.map((source) => readAt(source, config)),
@@ -66,6 +68,21 @@ function startFolders({ servers, workspace, folder }: Config): readonly string[]
   return [...programFolders].map((tree) =>
     (isPathWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'),
   );
+}
+
+/**
+ * Returns the rules that allow Tollgate's own tools of search and code, which have no effect of their own: each tool
+ * that they call is decided by itself. Rules of the owner can still deny them, or ask.
+ */
+function codeRule({ profiles, ruleDocument }: Config) {
+  const shown = [...profiles.values()].flatMap(({ expose }) => expose.map(({ tool }) => tool));
+  const tools = [...new Set(shown)].filter((tool) => tool.startsWith(`${CODE}.`));
+  return {
+    file: ruleDocument.file,
+    mode: 'enforce' as const,
+    value: { rules: tools.length === 0 ? [] : [{ id: 'expose-code', outcome: 'allow', when: { tools } }] },
+    placeOf: () => ({ line: 1, column: 1 }),
+  };
 }
 
 /** Returns the rules that deny writing control files and programs of servers. Sandboxes apply them to commands too. */
