@@ -4,7 +4,7 @@ import { type ErrorCode, OWNER_CORRECTABLE, TollgateError } from '../catalogs/er
 import type { Confinement } from '../catalogs/readers/confinement.ts';
 import type { CallPathHandles } from '../catalogs/readers/path-handles.ts';
 import type { RawPrompt, RawResource, RawResourceTemplate } from '../catalogs/tools/definition-schema.ts';
-import type { RawTool, Semantics, ToolResult } from '../catalogs/tools/tool-definition.ts';
+import type { ContentItem, RawTool, Semantics, ToolResult } from '../catalogs/tools/tool-definition.ts';
 import type { CancelSignal } from './rpc/cancellation.ts';
 import type { JsonDoc, JsonObject, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
@@ -32,8 +32,12 @@ export interface ServerAnswer extends JsonDoc<ToolResult> {
   readonly hits?: number;
 }
 
-/** An answer of a server that runs in this process: a text, and the additional fields of `ServerAnswer`. */
-export type InProcessAnswer = { readonly text: string } & Pick<ServerAnswer, 'labels' | 'hits'>;
+/** An answer of a server that runs in this process: a text, media after it, and the additional fields. */
+export type InProcessAnswer = {
+  readonly text: string;
+  /** Content blocks. */
+  readonly media?: readonly ContentItem[];
+} & Pick<ServerAnswer, 'labels' | 'hits'>;
 
 /** The principal and the task that a call serves. */
 export interface CallScope {

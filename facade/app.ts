@@ -24,8 +24,14 @@ import { CODE, KNOWLEDGE, PROMPTS } from '../catalogs/servers/shipped-servers.ts
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
 import { appendQuietly } from './audit/audit-log.ts';
+import type { OpenSession } from './call/identify.ts';
+import { CodeRuns } from './code/code-runs.ts';
 import { createCodeServer, type InnerFacade } from './code/code-server.ts';
-import type { Config } from './config/config.ts';
+import { listModules, moduleInfo } from './code/module-info.ts';
+import { createRunCode } from './code/run-code.ts';
+import { CodeSandbox } from './code/sandbox/code-sandbox.ts';
+import type { CodeConfig, Config } from './config/config.ts';
+import { mergeProfiles } from './config/profiles.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
 import type { ConsentProbe } from './consent/servers/consent-probe.ts';
@@ -136,11 +142,14 @@ function answersFor({
   state,
   audit,
   consents,
-}: Pick<SharedServices, 'state' | 'audit' | 'consents'> & {
+  redactor,
+}: Pick<SharedServices, 'state' | 'audit' | 'consents' | 'redactor'> & {
   readonly current: () => Config;
   readonly facade: () => InnerFacade;
 }): Answers {
   let store: KnowledgeStore | undefined;
+  let codeRuns: CodeRuns | undefined;
+  const sandbox = new CodeSandbox();
   const knowledge = createKnowledge({
     store: () => (store ??= openKnowledgeStore(current().state)),
     caps: () => current().knowledge,
@@ -153,14 +162,31 @@ function answersFor({
     now: Date.now,
     config: current,
   });
-  const code = createCodeServer(facade, {});
+  const runs = (): CodeRuns =>
+    (codeRuns ??= new CodeRuns({
+      state,
+      folder: current().state,
+      redactor,
+      keepMs: () => current().runs.keepMs,
+      expireMs: () => current().approvals.expireMs,
+      now: Date.now,
+    }));
+  const limitsOf = ({ principal }: OpenSession): CodeConfig => ({
+    ...current().code,
+    ...mergeProfiles(current(), principal.profiles).code,
+  });
+  const code = createCodeServer(facade, {
+    list_modules: listModules,
+    module_info: moduleInfo,
+    run_code: createRunCode({ runs, sandbox, limitsOf }),
+  });
   const close = (): void => {
     store?.close();
     store = undefined;
   };
   return (name) => {
     if (name === KNOWLEDGE) return shippedServer(name, { answer: knowledge, close });
-    if (name === CODE) return shippedServer(name, { answer: code });
+    if (name === CODE) return shippedServer(name, { answer: code, close: () => sandbox.close() });
     if (name === PROMPTS) return shippedServer(name, { answer: noTool, prompts: createOwnPrompts(current) });
     return shippedServer(name, { answer: management });
   };

@@ -71,6 +71,23 @@ export const ERRORS = {
     'A person must approve this call first, so it was not made.',
     'Tell the user which call and rule, and continue with other work.',
   ),
+  LOOP_SPENT: result(
+    'The approval of a loop covers no more calls.',
+    'Tell the user how many calls are left to make. A new run asks again.',
+  ),
+  LOOP_LATE: result('The approval of a loop is no longer valid.', 'Tell the user. A new run asks again.'),
+  LOOP_MISMATCH: result(
+    'The approval of a loop does not cover these arguments.',
+    'Make only calls that it covers, or tell the user. A new run asks again.',
+  ),
+  CODE_DIVERGED: result(
+    'A run of code could not go on, because it made another call than before the wait.',
+    'The tools have changed meanwhile. Check what the run has done, then run new code for the rest.',
+  ),
+  PLANNED: result(
+    'The call is part of a plan that a person is shown, and was not made.',
+    'Nothing to do: the call is made after the approval.',
+  ),
   POLICY_FAILED: rpc(
     -32004,
     'The policy could not decide, so the call is refused.',

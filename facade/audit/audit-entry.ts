@@ -310,7 +310,7 @@ export interface ConsentEntry {
    * For the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been
    * used.
    */
-  readonly covers?: ApprovalScope;
+  readonly covers?: ApprovalScope | 'loop';
   readonly binding?: string;
   readonly uses?: number;
   /**

@@ -34,8 +34,18 @@ export interface DecideDependencies {
   readonly labels: Pick<RunLabels, 'of'>;
   readonly preconditions: Pick<Preconditions, 'judge'>;
   readonly plans: Pick<RunPlans, 'of'>;
-  readonly approvals: Approvals;
+  readonly approvals: Pick<Approvals, 'obtain'>;
+  /** Present for calls of code. */
+  readonly gate?: CallGate;
   readonly now: () => number;
+}
+
+/** What a run of code adds to the decision on its own calls. It can only make the outcome stricter. */
+export interface CallGate {
+  /** A person is asked even about a call that the policy allows. */
+  readonly asksAlways: boolean;
+  /** Called with each call that may run. Throws the refusal of a call that must not run now. */
+  readonly admit: (lowered: LoweredCall) => void;
 }
 
 /** How an operation is lowered to the effect that the policy judges. Throws what `lowerCall` throws. */
@@ -171,12 +181,17 @@ function askPolicy(
         return false;
       }
       // A continued call has its own approval, or waits for it: a second one would never be used.
-      if (decision.outcome === 'allow' || request.isContinued === true) return true;
+      const { gate, approvals } = deps;
+      const isFree = decision.outcome === 'allow' && gate?.asksAlways !== true;
+      if (isFree) gate?.admit(lowered);
+      if (isFree || request.isContinued === true) return true;
       const asked = { caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision };
       const consent =
-        preconditions.grant ?? deps.approvals.obtain({ ...asked, pin: exposed.pin, recheck, ...waiting(request) });
+        (gate?.asksAlways === true ? undefined : preconditions.grant) ??
+        approvals.obtain({ ...asked, pin: exposed.pin, recheck, ...waiting(request) });
       return andThen(consent, (given) => {
         facts.consent = given;
+        if (given !== undefined) gate?.admit(lowered);
         return given !== undefined;
       });
     });

@@ -63,7 +63,7 @@ export interface Caller {
   readonly run: string;
   /** The caller's own id of the call. No decision depends on it. */
   readonly correlation?: string;
-  /** The decision id of the call during which a server made this request. */
+  /** The decision id of the call during which a server made this request, or during which code made this call. */
   readonly parent?: string | undefined;
   readonly startedAt: number;
 }

@@ -8,13 +8,13 @@ function durationOf(text: string): number | undefined {
   return count === undefined ? undefined : Number(count) * (UNITS[unit] ?? 0);
 }
 
-/** Returns the milliseconds of `90s`, `10m`, `12h` or `7d`. Throws USAGE. */
-export function readTime(text: string): number {
+/** Returns the milliseconds of `90s`, `10m`, `12h` or `7d`. `option`: its name, for the message. Throws USAGE. */
+export function readTime(text: string, option = '--for'): number {
   const duration = durationOf(text);
   if (duration === undefined)
     throw new TollgateError('USAGE', {
-      detail: '--for is not a number followed by s, m, h or d.',
-      next: 'Write for example --for 10m.',
+      detail: `${option} is not a number followed by s, m, h or d.`,
+      next: `Write for example ${option} 10m.`,
     });
   return duration;
 }

@@ -4,9 +4,21 @@
  */
 import type { InProcessAnswer, UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { CallGate } from '../call/decide.ts';
 import type { OpenSession } from '../call/identify.ts';
+import type { Approvals, CallToApprove } from '../consent/approvals/approval-port.ts';
 import type { NameTable } from '../exposure/name-table.ts';
+import type { Cap } from '../output/text-cut.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
+
+/** How a call of code differs from other calls. The policy is not told. */
+export interface InnerCall {
+  /** The limit of its result, in place of that of the profile: values for code may be longer than those for models. */
+  readonly cap: Cap;
+  readonly gate: CallGate;
+  /** Answers a rule that asks, in place of `Approvals.obtain`. It must not wait for a person. */
+  readonly obtain: (call: CallToApprove, approvals: Approvals) => Promise<string | undefined>;
+}
 
 /** The running facade, as code and search use it. */
 export interface InnerFacade {
@@ -14,8 +26,14 @@ export interface InnerFacade {
   session(id: string): OpenSession | undefined;
   /** Returns the tools of the session's principal, as a list would show them. Throws what `NameTables.tableFor` does. */
   tableOf(session: OpenSession): Promise<NameTable>;
-  /** Performs a call of the session. Never throws. */
-  perform(session: OpenSession, request: CallRequest): Promise<Reply>;
+  /** Performs a call that code makes. Never throws. */
+  performInner(session: OpenSession, request: CallRequest, inner: InnerCall): Promise<Reply>;
+  /** Waits for a person as `Approvals.obtain` does. */
+  askPerson(call: CallToApprove): Promise<string | undefined>;
+  /** Returns the labels of what a run has read. */
+  labelsOf(session: OpenSession, run: string): readonly string[];
+  /** Adds the labels of values that code had before its run was interrupted. Throws STATE_FAILED. */
+  joinLabels(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
   /** Compares the lists of sessions with those that they were shown, and tells clients whose list has changed. */
   noteListChange(): void;
 }

@@ -1,4 +1,5 @@
 /** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
+
 import { randomUUID } from 'node:crypto';
 import { memoize } from '../../catalogs/text/collections.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -13,6 +14,7 @@ import { createLabels, type RunLabels } from '../call/run-labels.ts';
 import type { CapsConfig, Config } from '../config/config.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { backendsIn } from '../config/servers/configured-routes.ts';
+import type { Approvals } from '../consent/approvals/approval-port.ts';
 import { ApprovalQueue, createApprovalNotice } from '../consent/approvals/approval-queue.ts';
 import { upgradePrecondition } from '../consent/capabilities/capability-precondition.ts';
 import { Upgrades } from '../consent/capabilities/capability-upgrades.ts';
@@ -58,6 +60,7 @@ export interface SnapshotParts {
 
 /** The services of one snapshot: the dependencies of its calls, and those of hosts and commands. */
 export type SnapshotServices = CallDependencies & {
+  readonly approvals: Approvals;
   readonly nameTables: NameTables;
   readonly resources: ResourceTables;
   readonly prompts: PromptTables;

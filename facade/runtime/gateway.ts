@@ -12,9 +12,10 @@ import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
 import { interruptionError } from '../call/refusal.ts';
-import type { InnerFacade } from '../code/code-server.ts';
+import type { InnerCall, InnerFacade } from '../code/code-server.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
+import type { Approvals, CallToApprove } from '../consent/approvals/approval-port.ts';
 import { Announcer } from '../exposure/announcer.ts';
 import { type ExposedTool, headerArgumentsOf } from '../exposure/exposed-tool.ts';
 import { facadeInstructions, serverInstructions } from '../exposure/facade-instructions.ts';
@@ -189,6 +190,27 @@ export class Gateway implements Facade, InnerFacade {
   /** Returns an open session; undefined if it has ended. */
   session(id: string): OpenSession | undefined {
     return [...this.#sessions].find((session) => session.id === id);
+  }
+
+  performInner(session: OpenSession, request: CallRequest, { cap, gate, obtain }: InnerCall): Promise<Reply> {
+    const operation = operationOf(request.method);
+    return this.#snapshot.within((deps) => {
+      const approvals: Pick<Approvals, 'obtain'> = { obtain: (call: CallToApprove) => obtain(call, deps.approvals) };
+      const capsOf: typeof deps.capsOf = (principal) => ({ ...deps.capsOf(principal), ...cap });
+      return perform({ ...deps, approvals, gate, capsOf }, { session, operation }, request);
+    });
+  }
+
+  askPerson(call: CallToApprove): Promise<string | undefined> {
+    return this.#snapshot.within(({ approvals }) => approvals.obtain(call));
+  }
+
+  labelsOf(session: OpenSession, run: string): readonly string[] {
+    return this.#snapshot.deps.labels.of(session, run);
+  }
+
+  joinLabels(session: OpenSession, run: string, labels: readonly string[]): Promise<void> {
+    return this.#snapshot.deps.labels.join(session, run, labels);
   }
 
   tableOf(session: OpenSession): Promise<NameTable> {

@@ -123,7 +123,7 @@ export interface CallRequest {
   readonly refusal?: TollgateError;
   /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
   readonly isContinued?: true;
-  /** The decision id of the call during which a server made this request. */
+  /** The decision id of the call during which a server made this request, or during which code made this call. */
   readonly parent?: string;
   /** Called while the call waits for a person, before `onProgress` is called; set by the facade itself. */
   readonly onWait?: (params: Readonly<Record<string, unknown>>) => void;

@@ -43,8 +43,8 @@ export function createInProcessServer({ name, tools, answer, prompts, close }: I
         const value = prompts.get(call.args.value);
         return { text: JSON.stringify(value), value, exact: true };
       }
-      const { text, ...facts } = await answer(call);
-      const value: ToolResult = { content: [{ type: 'text', text }] };
+      const { text, media = [], ...facts } = await answer(call);
+      const value: ToolResult = { content: [{ type: 'text', text }, ...media] };
       return { text: JSON.stringify(value), value, exact: true, ...facts };
     },
     health: () => health,

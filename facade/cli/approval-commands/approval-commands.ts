@@ -44,6 +44,10 @@ export const APPROVALS: CommandDefinition = {
         new Option('--for <scope>', 'what the approval covers, as far as the rules allow it')
           .choices(APPROVAL_SCOPES)
           .default('call'),
+        new Option('--loop', 'approve a loop of code: the calls that `show` proposes, or as the next options say'),
+        new Option('--max <n>', 'with --loop: the most calls').argParser(readCount(10_000)),
+        new Option('--where <schema>', 'with --loop: JSON Schema that the arguments of each call satisfy'),
+        new Option('--within <time>', 'with --loop: how long, such as 90s, 10m or 2h'),
         new Option('--yes <hash>', 'approve without a question: 12 or more digits of the binding that `show` prints'),
       ],
       load: async () => (await import('./approvals-actions.ts')).runApproveCall,

@@ -29,7 +29,8 @@ export const APPROVAL_COLUMNS = ['ID', 'STATE', 'PRINCIPAL', 'CALL', 'RULE', 'EX
 export function approvalRow(item: Approval, { redactor, awaited, now }: ListView): readonly Cell[] {
   const { principal, effect } = item.binding;
   const caller = awaited.has(item.id) ? ', caller waits' : ', caller has gone';
-  const scope = item.scope === 'call' ? '' : ` for this ${item.scope}`;
+  const wider = item.loop === undefined ? item.scope : 'loop';
+  const scope = wider === 'call' ? '' : ` for this ${wider}`;
   return [
     item.id,
     { text: `${item.state}${item.state === 'pending' ? caller : scope}`, colour: STATE_COLOURS[item.state] },
@@ -51,7 +52,23 @@ export function beginningOf({ argsText }: Approval, redactor: Redactor): string 
 
 /** Returns a request as data, with the arguments as the exact text that will be sent. */
 export function approvalData(item: Approval, redactor: Redactor): Readonly<Record<string, unknown>> {
-  const { id, state, scope, widest, binding, hash, reasons, session, run, call, uses, concealed, decided } = item;
+  const {
+    id,
+    state,
+    scope,
+    widest,
+    binding,
+    hash,
+    reasons,
+    session,
+    run,
+    call,
+    uses,
+    concealed,
+    decided,
+    asking,
+    loop,
+  } = item;
   const data = {
     id,
     state,
@@ -72,6 +89,8 @@ export function approvalData(item: Approval, redactor: Redactor): Readonly<Recor
     binding: hash,
     asked: new Date(item.asked).toISOString(),
     expires: new Date(item.expires).toISOString(),
+    ...(asking !== undefined && { coderun: { id: asking.id, again: asking.again, ...asking.shown } }),
+    ...(loop !== undefined && { loop: { ...loop, until: new Date(loop.until).toISOString() } }),
     ...(decided === undefined ? {} : { decided: { ...decided, at: new Date(decided.at).toISOString() } }),
   };
   return mapStrings(data, (text) => redactor.redact(text).value) as typeof data;

@@ -2,6 +2,7 @@
  * Runs `approvals list`, `show`, `approve` and `deny`. Only an owner sees and decides requests, and approves only what
  * was shown.
  */
+import { isObject } from '../../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ApprovalScope } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
@@ -15,6 +16,7 @@ import {
   approvalEntry,
   type StoredApproval,
 } from '../../consent/approvals/call-approval.ts';
+import type { LoopTerms } from '../../consent/approvals/loop-approval.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import {
   type ConnectionProposal,
@@ -28,6 +30,7 @@ import type { State } from '../../state/state-port.ts';
 import { type OwnerOptions, readDecider } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withDecisions } from '../command-state.ts';
+import { readTime } from '../durations.ts';
 import { json, plural, printable, printList, printResult } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
@@ -126,20 +129,24 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
       return EXIT.refused;
     }
     const { expireMs } = config.approvals;
+    const loop = loopOf(item, options);
     const approved = await approveRequest(store, stored, {
       ...decider,
       now: Date.now(),
       scope: options.for ?? 'call',
       expireMs,
+      ...(loop !== undefined && { loop }),
     });
     const what =
-      approved.scope === 'call'
-        ? 'This call may be made once'
-        : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
+      approved.loop !== undefined
+        ? `Run ${approved.asking?.id} may make ${plural(approved.loop.max, 'such call')}`
+        : approved.scope === 'call'
+          ? 'This call may be made once'
+          : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
     printResult(
       { io, options },
       approvalData(approved, redactor),
-      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. ` +
+      `Approved: ${what}, until ${new Date(approved.loop?.until ?? approved.expires).toISOString()}. ` +
         `Withdraw it with: tollgate approvals deny ${item.id}`,
     );
     return EXIT.ok;
@@ -270,9 +277,44 @@ async function isConfirmed(
   return true;
 }
 
+/** Returns the terms of a loop: those that were shown, changed by the options. Throws USAGE. */
+function loopOf({ id, asking }: Approval, { loop, max, where, within }: VerdictOptions): LoopTerms | undefined {
+  if (loop !== true) {
+    if (max === undefined && where === undefined && within === undefined) return undefined;
+    throw new TollgateError('USAGE', { detail: '--max, --where and --within belong to --loop.', next: 'Add --loop.' });
+  }
+  const proposal = asking?.shown?.proposal ?? { max: 0, where: {}, withinMs: 0 };
+  const terms: LoopTerms = {
+    max: max ?? proposal.max,
+    where: where === undefined ? proposal.where : readSchema(where),
+    withinMs: within === undefined ? proposal.withinMs : readTime(within, '--within'),
+  };
+  if (asking?.shown !== undefined && terms.max === 0)
+    throw new TollgateError('USAGE', {
+      detail: `The dry run of ${id} found no call that a loop could cover.`,
+      next: 'Give --max and --where, or approve this call alone.',
+    });
+  return terms;
+}
+
+function readSchema(text: string): LoopTerms['where'] {
+  const problem = { next: `Give JSON, such as --where '{"properties": {"repo": {"const": "docs"}}}'.` };
+  try {
+    const value: unknown = JSON.parse(text);
+    if (isObject(value)) return value;
+  } catch (cause) {
+    throw new TollgateError('USAGE', { detail: '--where is not JSON.', ...problem, cause });
+  }
+  throw new TollgateError('USAGE', { detail: '--where is not an object.', ...problem });
+}
+
 /** Options of `approve` and `deny`. */
 export interface VerdictOptions extends OwnerOptions {
   readonly id: string;
+  readonly loop?: true;
+  readonly max?: number;
+  readonly where?: string;
+  readonly within?: string;
   readonly for?: ApprovalScope;
   readonly reason?: string;
   readonly yes?: string;

@@ -19,6 +19,8 @@ export interface ApprovalBinding {
   readonly pin: string;
   /** The caller's session, if the arguments name something in it: `s1` is another shell in another session. */
   readonly session?: string;
+  /** The run of code and the number of its call, if it is not known whether the call ran before. */
+  readonly again?: string;
 }
 
 /** What a binding is made from. */
@@ -30,6 +32,7 @@ export interface BindableCall {
   readonly revision: string;
   readonly pin: string;
   readonly session?: string;
+  readonly again?: string;
 }
 
 type Digest = (text: string) => string;
@@ -44,6 +47,7 @@ export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
     revision: call.revision,
     pin: call.pin,
     ...(call.session !== undefined && { session: call.session }),
+    ...(call.again !== undefined && { again: call.again }),
   };
 }
 
@@ -52,10 +56,11 @@ export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
  * JSON list separates the parts. The first line separates this hash from other digests with the same key.
  */
 export function bindingHash(
-  { principal, effect, args, revision, pin, session }: ApprovalBinding,
+  { principal, effect, args, revision, pin, session, again }: ApprovalBinding,
   digest: Digest,
 ): string {
-  const parts = [...identityOf(principal), inOrder(effect), args, revision, pin, session ?? null];
+  const told = again === undefined ? [] : [again];
+  const parts = [...identityOf(principal), inOrder(effect), args, revision, pin, session ?? null, ...told];
   return digest(`tollgate/approval/call/1\n${JSON.stringify(parts)}`);
 }
 
@@ -78,6 +83,12 @@ export function approvalReachHash(
   const rules = reach.scope === 'group' ? [...reach.rules].sort() : [];
   const parts = [...identityOf(principal), reach.run, effect.server, reach.scope, rules, revision, reach.set];
   return digest(`tollgate/approval/reach/1\n${JSON.stringify(parts)}`);
+}
+
+/** Like `bindingHash`, for the approval of a loop: calls of one tool by one run of code. */
+export function loopHash({ principal, effect, revision, pin }: ApprovalBinding, run: string, digest: Digest): string {
+  const parts = [...identityOf(principal), run, effect.server, effect.tool, effect.verb, revision, pin];
+  return digest(`tollgate/approval/loop/1\n${JSON.stringify(parts)}`);
 }
 
 function identityOf({ id, role, groups, profiles, origin }: ApprovalBinding['principal']): readonly unknown[] {

@@ -3,6 +3,7 @@ import type { JsonObject } from '../../../adapters/rpc/wire-message.ts';
 import type { CallDecision, Effect, Reason } from '../../../policies/port.ts';
 import type { Caller } from '../../call/identify.ts';
 import type { AskClient } from '../../serve/facade-port.ts';
+import type { AskingRun } from './loop-approval.ts';
 
 /** A call that the policy asks a person about. */
 export interface CallToApprove {
@@ -23,6 +24,8 @@ export interface CallToApprove {
   readonly ask?: AskClient;
   /** The capabilities that the client declared with this request. Default: those of the session. */
   readonly client?: JsonObject;
+  /** Present if code makes the call. */
+  readonly asking?: AskingRun;
   /** Throws if a precondition refuses the call now (see facade/consent/preconditions.ts). */
   readonly recheck: () => unknown;
 }
@@ -36,6 +39,11 @@ export interface Approvals {
    * the server or of the call, because no person is asked about a call that cannot run.
    */
   obtain(call: CallToApprove): Promise<string | undefined>;
+  /**
+   * Resolves with the id of the existing approval that this call has used; undefined if there is none. Asks no one.
+   * Throws what `obtain` throws, and LOOP_SPENT, LOOP_LATE, LOOP_MISMATCH.
+   */
+  use(call: CallToApprove): Promise<string | undefined>;
 }
 
 /** Returns the first three rules, in words. */

@@ -16,6 +16,7 @@ import { deniedBy, findNearestApproval, refuseFullQueue, refusePending, refuseWi
 import { type ApprovalRequest, bindApprovalRequest } from './approval-request.ts';
 import { WaitProgress, waitUntilAborted, whileRequestWaits } from './approval-wait.ts';
 import { type Approval, ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
+import { requireCovered } from './loop-approval.ts';
 
 /** The parts that a queue uses. */
 export interface ApprovalQueueParts {
@@ -90,6 +91,13 @@ export class ApprovalQueue implements Approvals {
       this.#waiting.set(session, (this.#waiting.get(session) ?? 1) - 1);
       this.#parts.onWaiting(-1);
     }
+  }
+
+  async use(call: CallToApprove): Promise<string | undefined> {
+    const request = bindApprovalRequest(call, this.#parts);
+    await this.#mayRun(request, 'asking');
+    const known = await this.#findAnswer(request);
+    return typeof known === 'string' ? known : undefined;
   }
 
   /** Ends the queue because a new configuration is in force. The waiting callers must call again. */
@@ -177,8 +185,9 @@ export class ApprovalQueue implements Approvals {
     if (await this.#store.replace(open, withdrawn)) this.#parts.append(approvalEntry(withdrawn, 'withdrawn', { code }));
   }
 
-  async #isDecided({ hash, reachKeys }: ApprovalRequest, known: StoredApproval): Promise<boolean> {
+  async #isDecided({ hash, reachKeys, loopKey }: ApprovalRequest, known: StoredApproval): Promise<boolean> {
     if ((await this.#store.find(hash))?.text !== known.text) return true;
+    if (loopKey !== undefined && (await this.#store.find(loopKey)) !== undefined) return true;
     for (const key of reachKeys) if ((await this.#store.find(key)) !== undefined) return true;
     return known.item.expires <= this.#parts.now();
   }
@@ -189,6 +198,9 @@ export class ApprovalQueue implements Approvals {
       const used = await this.#useWider(key, request);
       if (used !== undefined) return used;
     }
+    const { loopKey } = request;
+    const inLoop = loopKey === undefined ? undefined : await this.#useWider(loopKey, request);
+    if (inLoop !== undefined) return inLoop;
     for (;;) {
       const found = await this.#store.find(request.hash);
       if (found === undefined) return undefined;
@@ -205,8 +217,11 @@ export class ApprovalQueue implements Approvals {
     for (;;) {
       const found = await this.#store.find(key);
       if (found === undefined) return undefined;
-      if (found.item.expires <= this.#parts.now()) await this.#expire(found);
-      else if (await this.#store.replace(found, { ...found.item, uses: found.item.uses + 1 }))
+      const { loop, uses, expires } = found.item;
+      const now = this.#parts.now();
+      if (loop !== undefined) requireCovered(loop, { uses, now, args: JSON.parse(request.call.argsText) });
+      if (expires <= now) await this.#expire(found);
+      else if (await this.#store.replace(found, { ...found.item, uses: uses + 1 }))
         return this.#recordUse(found, request);
     }
   }

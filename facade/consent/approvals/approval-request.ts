@@ -6,7 +6,14 @@ import { randomInt } from 'node:crypto';
 import type { ApprovalScope, Effect } from '../../../policies/port.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
-import { type ApprovalBinding, approvalReachHash, bindingHash, bindingOf, widestScope } from './approval-binding.ts';
+import {
+  type ApprovalBinding,
+  approvalReachHash,
+  bindingHash,
+  bindingOf,
+  loopHash,
+  widestScope,
+} from './approval-binding.ts';
 import type { CallToApprove } from './approval-port.ts';
 import type { Approval } from './call-approval.ts';
 
@@ -18,6 +25,8 @@ export interface ApprovalRequest {
   readonly hash: string;
   /** Keys of wider approvals that would cover it. */
   readonly reachKeys: readonly string[];
+  /** The key of the approval of a loop that may cover it. */
+  readonly loopKey?: string;
   readonly shown: Shown;
   /** A new request in the state `pending`. */
   open(now: number, expireMs: number): Approval;
@@ -43,7 +52,7 @@ export function bindApprovalRequest(
     readonly setOf: (server: string) => string;
   },
 ): ApprovalRequest {
-  const { effect, argsText, sentText, revision, caller, decision } = call;
+  const { effect, argsText, sentText, revision, caller, decision, asking } = call;
   const bound = bindingOf(
     {
       principal: caller.principal,
@@ -53,16 +62,27 @@ export function bindApprovalRequest(
       revision,
       pin: by.pinOf(effect) ?? call.pin,
       ...(namesSession(sentText) && { session: caller.session.id }),
+      ...(asking?.again !== undefined && { again: `${asking.id}/${asking.again}` }),
     },
     by.digest,
   );
   const hash = bindingHash(bound, by.digest);
+  const loopKey = asking === undefined ? undefined : loopHash(bound, asking.id, by.digest);
   // A secret is neither stored nor shown. The hash is made from the bytes to send.
   const binding: ApprovalBinding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
   const widest = widestScope(decision.reasons);
   const reach = reachOf();
   const shown = conceal(sentText, by.redactor);
-  return { call, binding, hash, reachKeys: Object.values(reach), shown, open };
+  return {
+    call,
+    binding,
+    hash,
+    // It is not known whether the call ran, so only an approval of exactly this call counts.
+    reachKeys: asking?.again === undefined ? Object.values(reach) : [],
+    ...(loopKey !== undefined && asking?.again === undefined && { loopKey }),
+    shown,
+    open,
+  };
 
   function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {
     if (widest === 'call') return {};
@@ -83,6 +103,7 @@ export function bindApprovalRequest(
       hash,
       reach,
       ...shown,
+      ...(asking !== undefined && loopKey !== undefined && { asking: { ...asking, loopKey } }),
       reasons: decision.reasons.map(({ id, message, file, line }) => ({
         id,
         message,

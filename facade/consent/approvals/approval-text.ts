@@ -5,6 +5,7 @@
 import { marked, plural } from '../../../catalogs/text/readable-text.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { type Approval, shortHash } from './call-approval.ts';
+import type { ShownRun } from './loop-approval.ts';
 
 /** Characters of an argument that are shown without `--all`. */
 const PAGE = 2000;
@@ -49,11 +50,58 @@ export function approvalText(
   ];
   const head = rows.map(([name, text]) => `${name.padEnd(10)} ${marked(text)}`);
   const secrets = item.concealed === 0 ? '' : `, ${plural(item.concealed, 'secret')} shown as ***`;
-  const lines = [...head, `arguments  ${item.argsText.length} characters${secrets}`, ...argumentLines(item, isWhole)];
+  const ending = item.asking === undefined ? [] : runLines(item, isWhole);
+  const lines = [
+    ...head,
+    `arguments  ${item.argsText.length} characters${secrets}`,
+    ...argumentLines(item, isWhole),
+    ...ending,
+  ];
   return `${redactor.redact(lines.join('\n')).value.replaceAll('[redacted]', '***')}\n`;
 }
 
-function coverage({ scope, widest, uses, state, binding: { effect, principal } }: Approval): string {
+/** Shows the run of code that asks: its code, what it has done, and what would follow. */
+function runLines({ asking, loop }: Approval, isWhole: boolean): readonly string[] {
+  const { id = '', again, shown } = asking ?? {};
+  const unknown =
+    again === undefined
+      ? []
+      : ['outcome    not known: this call may have run before the run was interrupted. Approving makes it again.'];
+  if (shown === undefined) return [...unknown, `code run   ${id}`];
+  const { code, made, planned, end, proposal } = shown;
+  const terms = loop ?? proposal;
+  const calls = (list: ShownRun['made']): readonly string[] =>
+    list.map(({ seq, tool, args, outcome }) => `  ${seq}. ${marked(tool)} ${marked(args)} (${OUTCOMES[outcome]})`);
+  return [
+    ...unknown,
+    `code run   ${id}, ${plural(code.split('\n').length, 'line')}`,
+    ...blockOf('code', JSON.stringify(`${code}\n`), isWhole),
+    `made       ${plural(made.length, 'call')} so far`,
+    ...calls(made),
+    `would make ${plural(planned.length, 'call')}, by a dry run in which only reads were made`,
+    ...calls(planned),
+    `  ${marked(end)}`,
+    ...(again === undefined
+      ? [
+          `${loop === undefined ? '--loop    ' : 'loop      '} at most ${plural(terms.max, 'call')} of this tool by this run, ` +
+            `within ${durationText(terms.withinMs)}, with arguments that satisfy`,
+          `  ${marked(JSON.stringify(terms.where))}`,
+        ]
+      : []),
+  ];
+}
+
+const OUTCOMES = {
+  done: 'was made',
+  failed: 'failed',
+  unknown: 'may have run',
+  allow: 'the policy allows it',
+  ask: 'the policy asks a person',
+} as const;
+
+function coverage({ scope, widest, uses, state, loop, binding: { effect, principal } }: Approval): string {
+  if (loop !== undefined)
+    return `${uses} of at most ${plural(loop.max, 'call')} of this loop, until ${new Date(loop.until).toISOString()}`;
   const words = {
     call: 'this call, once',
     group: `calls of ${effect.server} that the same rules ask about, by ${principal.id} in this run`,

@@ -12,6 +12,7 @@ import {
   approvalEntry,
   type StoredApproval,
 } from './call-approval.ts';
+import { checkTerms, type LoopTerms } from './loop-approval.ts';
 
 /**
  * Who decides, the time (ms since 1970), and `record`, which is called before the decision takes effect. `form`: the
@@ -32,10 +33,16 @@ export interface Decider {
 export async function approveRequest(
   store: ApprovalStore,
   stored: StoredApproval,
-  { scope, expireMs, ...decider }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number },
+  {
+    scope,
+    expireMs,
+    loop,
+    ...decider
+  }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number; readonly loop?: LoopTerms },
 ): Promise<Approval> {
   const { item } = stored;
   refuseOver(item);
+  if (loop !== undefined) requireLoop(item, loop);
   if (item.state !== 'pending')
     throw new TollgateError('USAGE', {
       detail: `${item.id} is ${item.state} already.`,
@@ -52,11 +59,12 @@ export async function approveRequest(
     ...item,
     state: 'approved',
     scope,
-    expires: decider.now + expireMs,
+    expires: decider.now + (loop === undefined ? expireMs : loop.withinMs + KEEP_LOOP_MS),
+    ...(loop !== undefined && { loop: { ...loop, until: decider.now + loop.withinMs } }),
     decided: decidedBy(decider),
   };
   await decider.record(approvalEntry(approved, 'approved', { by: decider.by }));
-  const key = item.reach[scope];
+  const key = loop === undefined ? item.reach[scope] : item.asking?.loopKey;
   const holds =
     key === undefined
       ? await store.replace(stored, approved)
@@ -78,8 +86,25 @@ export async function denyRequest(
   const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
   await decider.record(approvalEntry(denied, 'denied', { by: decider.by }));
   // A wider approval has no single call to refuse. After it is removed, its calls ask again.
-  const holds = item.scope === 'call' ? await store.replace(stored, denied) : await store.take(stored);
+  const holds =
+    item.scope === 'call' && item.loop === undefined ? await store.replace(stored, denied) : await store.take(stored);
   return holds ? denied : changed(item);
+}
+
+/** A loop stays known after its time, so that a late call is refused by name. ms. */
+const KEEP_LOOP_MS = 86_400_000;
+
+/** Throws USAGE if this request cannot become the approval of a loop. */
+function requireLoop({ id, asking }: Approval, terms: LoopTerms): void {
+  if (asking === undefined || asking.again !== undefined)
+    throw new TollgateError('USAGE', {
+      detail:
+        asking === undefined
+          ? `${id} was not asked for by code, so it has no loop.`
+          : `${id} is about a call that may have run already, so it is approved alone.`,
+      next: `Approve it alone: \`tollgate approvals approve ${id}\`.`,
+    });
+  checkTerms(terms);
 }
 
 /** Throws USAGE for a withdrawn request, because its call cannot run. */

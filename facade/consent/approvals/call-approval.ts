@@ -4,6 +4,7 @@ import type { ApprovalScope, Reason } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import type { ApprovalBinding } from './approval-binding.ts';
+import type { ApprovedLoop, AskingRun } from './loop-approval.ts';
 
 /** A request and its decision. Times in ms since 1970. */
 export interface Approval {
@@ -20,6 +21,10 @@ export interface Approval {
   readonly hash: string;
   /** The keys under which a wider approval would be stored. */
   readonly reach: Readonly<Partial<Record<ApprovalScope, string>>>;
+  /** Present if code asks: what is shown of its run, and the key of an approval of its loop. */
+  readonly asking?: AskingRun & { readonly loopKey: string };
+  /** The approval covers a loop of code. */
+  readonly loop?: ApprovedLoop;
   /** What was asked: the arguments as they will be sent, registered secrets as `***`, and their number. */
   readonly argsText: string;
   readonly concealed: number;
@@ -121,7 +126,7 @@ export function approvalEntry(
     principal: { id, role, profiles, origin },
     server: effect.server,
     tool: effect.tool,
-    covers: item.scope,
+    covers: item.loop === undefined ? item.scope : 'loop',
     binding: shortHash(item),
     ...(form !== undefined && { form }),
     ...of,

@@ -1,0 +1,279 @@
+/**
+ * The runs of code of a state folder. A run that stopped for a person, or whose process ended, is continued from its
+ * log by the next call with the same code: no call is made twice.
+ */
+import { createHash, randomInt } from 'node:crypto';
+import path from 'node:path';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { proposeTerms, type ShownCall, type ShownRun } from '../consent/approvals/loop-approval.ts';
+import type { Redactor } from '../output/redactor.ts';
+import type { State } from '../state/state-port.ts';
+import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
+import { type LoggedCall, RunLog } from './run-log.ts';
+import type { SandboxOutcome } from './sandbox/code-sandbox.ts';
+
+/** What runs are kept in. */
+export interface CodeRunsParts {
+  readonly state: State;
+  /** The state folder. */
+  readonly folder: string;
+  readonly redactor: Redactor;
+  /** Milliseconds after which a run that does not go on is forgotten. */
+  readonly keepMs: () => number;
+  /** Milliseconds that an owner has to decide, and that a proposed loop is valid. */
+  readonly expireMs: () => number;
+  readonly now: () => number;
+}
+
+/** A run that has not ended, as the shared state has it. */
+interface OpenRun {
+  readonly principal: string;
+  /** Digest of the code. */
+  readonly code: string;
+  readonly since: number;
+  /** The mark of the process that executes it; empty while it waits. */
+  readonly owner: string;
+}
+
+/** How a run ended, and whether it continued an earlier one. */
+export interface FinishedRun {
+  readonly id: string;
+  readonly outcome: SandboxOutcome;
+  readonly continued: boolean;
+}
+
+const SPACE = 'code-runs';
+const FOLDER = 'code-runs';
+/** Without letters and digits that look alike. */
+const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
+const ID_LENGTH = 10;
+/** Characters of the arguments of one call that a person is shown. */
+const ARGS_CHARS = 500;
+
+/** All runs. Methods throw STATE_FAILED. */
+export class CodeRuns {
+  readonly #parts: CodeRunsParts;
+  readonly #folder: string;
+
+  constructor(parts: CodeRunsParts) {
+    this.#parts = parts;
+    this.#folder = path.join(parts.folder, FOLDER);
+  }
+
+  /**
+   * Runs code, or continues the run of the same principal with the same code that has not ended. Throws
+   * APPROVAL_REQUIRED if no person decided in time, and what an execution throws.
+   */
+  async run(host: RunHost, { code, variables }: { code: string; variables?: string }): Promise<FinishedRun> {
+    await this.#sweep();
+    const { state, now } = this.#parts;
+    const principal = host.session.principal.id;
+    const digest = digestOf(code);
+    for (const [id, text] of state.list(SPACE)) {
+      const open = JSON.parse(text) as OpenRun;
+      if (open.principal !== principal || open.code !== digest || this.#isRunning(open)) continue;
+      const log = await this.#claim(id, text);
+      if (log !== undefined) return this.#drive(host, log, true);
+    }
+    const id = Array.from({ length: ID_LENGTH }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+    const since = now();
+    const open: OpenRun = { principal, code: digest, since, owner: state.mark() };
+    await state.put(SPACE, id, JSON.stringify(open));
+    const start = { id, principal, code, startedAt: since, ...(variables !== undefined && { variables }) };
+    return this.#drive(host, RunLog.create(this.#folder, start), false);
+  }
+
+  /** Continues a run. Throws ARGS_INVALID if the principal has no such run, or if it is executed elsewhere. */
+  async resume(host: RunHost, id: string): Promise<FinishedRun> {
+    return this.#drive(host, await this.#own(host.session.principal.id, id), true);
+  }
+
+  /** Forgets a run. Throws as `resume` does. */
+  async discard(principal: string, id: string): Promise<void> {
+    (await this.#own(principal, id)).close();
+    await this.#forget(id);
+  }
+
+  /** Takes a run of a principal over. */
+  async #own(principal: string, id: string): Promise<RunLog> {
+    const { state } = this.#parts;
+    await state.refresh();
+    const text = state.get(SPACE, id);
+    const open = text === undefined ? undefined : (JSON.parse(text) as OpenRun);
+    if (text === undefined || open?.principal !== principal)
+      throw new TollgateError('ARGS_INVALID', {
+        detail: `There is no run ${id} to continue: it has ended, or it was too old.`,
+        next: 'Call run_code with code.',
+      });
+    const log = this.#isRunning(open) ? undefined : await this.#claim(id, text);
+    if (log === undefined)
+      throw new TollgateError('ARGS_INVALID', {
+        detail: `Run ${id} is executed by another call now.`,
+        next: 'Wait for the answer of that call.',
+      });
+    return log;
+  }
+
+  #isRunning({ owner }: OpenRun): boolean {
+    return owner !== '' && this.#parts.state.isAlive(owner);
+  }
+
+  /** Returns undefined if another process was faster. A run without a log has made no call and is forgotten. */
+  async #claim(id: string, text: string): Promise<RunLog | undefined> {
+    const { state } = this.#parts;
+    const open: OpenRun = { ...(JSON.parse(text) as OpenRun), owner: state.mark() };
+    if (!(await state.swap(SPACE, id, { from: text, to: JSON.stringify(open) }))) return undefined;
+    const log = RunLog.open(this.#folder, id);
+    if (log === undefined) await this.#forget(id);
+    return log;
+  }
+
+  async #forget(id: string): Promise<void> {
+    RunLog.remove(this.#folder, id);
+    await this.#parts.state.remove(SPACE, id);
+  }
+
+  /** Forgets runs that did not go on for too long. */
+  async #sweep(): Promise<void> {
+    const { state, keepMs, now } = this.#parts;
+    await state.refresh();
+    for (const [id, text] of state.list(SPACE)) {
+      const open = JSON.parse(text) as OpenRun;
+      if (open.since < now() - keepMs() && !this.#isRunning(open)) await this.#forget(id);
+    }
+  }
+
+  /** Executes a run until it ends or waits for a person. */
+  async #drive(host: RunHost, log: RunLog, continued: boolean): Promise<FinishedRun> {
+    const { id } = log.start;
+    let hasEnded = false;
+    try {
+      await host.facade.joinLabels(host.session, host.run, log.labels);
+      const { outcome } = await this.#execute(host, log);
+      // Tollgate stops, or the session ends: the run can go on later. A caller that cancels ends it.
+      hasEnded = outcome.kind !== 'stopped' || !isInterrupted(host);
+      return { id, outcome, continued };
+    } catch (thrown) {
+      const { code } = asTollgateError(thrown);
+      hasEnded = code === 'CODE_LIMIT' || code === 'CODE_DIVERGED' || (code === 'CANCELLED' && !isInterrupted(host));
+      throw code === 'APPROVAL_REQUIRED' ? waitingError(asTollgateError(thrown), id) : thrown;
+    } finally {
+      log.close();
+      if (hasEnded) await this.#forget(id);
+      else await this.#release(id);
+    }
+  }
+
+  async #execute(host: RunHost, log: RunLog): Promise<ExecutionEnd> {
+    const consents = new Map<number, string>();
+    for (let last = 0; ; ) {
+      const end = await new CodeExecution(host, log, { isDry: false, consents }).run();
+      const { asked } = end;
+      if (asked === undefined) return end;
+      const given = await this.#ask(host, log, asked).catch((thrown: unknown) => {
+        // The call itself gets the refusal when it is made again.
+        if (isRefusalOfCall(thrown) && asked.seq !== last) return undefined;
+        throw thrown;
+      });
+      if (given !== undefined) consents.set(asked.seq, given);
+      last = asked.seq;
+    }
+  }
+
+  /** Asks a person about a call, and shows what would follow. */
+  async #ask(host: RunHost, log: RunLog, asked: AskedCall): Promise<string | undefined> {
+    const { seq, call, isAgain } = asked;
+    if (log.plan?.seq !== seq) log.notePlan({ seq, shown: await this.#show(host, log, asked) });
+    const shown = log.plan?.shown;
+    const asking = { id: log.start.id, ...(isAgain && { again: seq }), ...(shown !== undefined && { shown }) };
+    const caller = { ...call.caller, startedAt: this.#parts.now() };
+    return host.facade.askPerson({ ...call, caller, asking });
+  }
+
+  async #show(host: RunHost, log: RunLog, { call }: AskedCall): Promise<ShownRun> {
+    const end = await new CodeExecution(host, log, { isDry: true }).run();
+    const tool = `${call.effect.server}.${call.effect.tool}`;
+    const same = end.planned.filter((one) => one.tool === tool && one.outcome !== 'unknown');
+    const args = same.map(({ argsText }) => JSON.parse(argsText) as Readonly<Record<string, unknown>>);
+    const mask = (text: string): string => this.#parts.redactor.redact(text).value.replaceAll('[redacted]', '***');
+    return {
+      code: mask(log.start.code),
+      made: [...log.calls.values()]
+        .filter(({ isSent, answer }) => isSent || answer !== undefined)
+        .map((one) => shownCall(one, mask)),
+      planned: end.planned.map(({ seq, tool, argsText, outcome }) => ({
+        seq,
+        tool,
+        args: cut(mask(argsText)),
+        outcome,
+      })),
+      end: endOf(end),
+      proposal: JSON.parse(mask(JSON.stringify(proposeTerms(args, this.#parts.expireMs())))) as ShownRun['proposal'],
+    };
+  }
+
+  async #release(id: string): Promise<void> {
+    const { state } = this.#parts;
+    const text = state.get(SPACE, id);
+    if (text === undefined) return;
+    const open: OpenRun = { ...(JSON.parse(text) as OpenRun), owner: '' };
+    await state.swap(SPACE, id, { from: text, to: JSON.stringify(open) });
+  }
+}
+
+function digestOf(code: string): string {
+  return createHash('sha256').update(code).digest('hex');
+}
+
+function isInterrupted({ signal, session }: RunHost): boolean {
+  const { reason } = signal.aborted ? signal : session.closed;
+  return reason instanceof TollgateError && reason.code !== 'CANCELLED';
+}
+
+/** Refusals that belong to the call that asked, not to the run. */
+function isRefusalOfCall(thrown: unknown): boolean {
+  const { code } = asTollgateError(thrown);
+  return code === 'DENIED' || code === 'PIN_MISMATCH' || code === 'SWITCHED_OFF' || code === 'SERVER_UNAVAILABLE';
+}
+
+function waitingError(thrown: TollgateError, id: string): TollgateError {
+  return new TollgateError('APPROVAL_REQUIRED', {
+    detail: thrown.message,
+    next:
+      `Run ${id} waits. After the decision, call run_code with {"resume": "${id}"} or with the same code: ` +
+      'it goes on, and makes no call twice.',
+    data: { ...thrown.data, coderun: id },
+    cause: thrown,
+  });
+}
+
+function shownCall(
+  { seq, module, function: name, args, answer }: LoggedCall,
+  mask: (text: string) => string,
+): ShownCall {
+  const outcome = answer === undefined ? 'unknown' : isFailed(answer) ? 'failed' : 'done';
+  return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args: cut(mask(args)), outcome };
+}
+
+function isFailed(answer: NonNullable<LoggedCall['answer']>): boolean {
+  return answer.kind === 'failure' || (answer.kind === 'result' && answer.text.includes('"isError":true'));
+}
+
+function cut(text: string): string {
+  return text.length <= ARGS_CHARS ? text : `${text.slice(0, ARGS_CHARS)}… (${text.length} characters)`;
+}
+
+/** Returns what ended a dry run, for the person who reads the plan. */
+function endOf({
+  outcome,
+  planned,
+}: {
+  readonly outcome: SandboxOutcome;
+  readonly planned: readonly PlannedCall[];
+}): string {
+  if (outcome.kind === 'returned') return 'The code ends after these calls.';
+  if (outcome.kind === 'used-planned')
+    return `The code uses the result of call ${outcome.seq}, so it is not known what follows.`;
+  if (outcome.kind === 'failed') return `The code fails after these calls: ${outcome.message}`;
+  return `Only the first ${planned.length} calls are shown; more may follow.`;
+}

@@ -1,0 +1,98 @@
+/** Answers run_code: runs code in the sandbox, and turns what it returns and prints into a result. */
+import type { InProcessAnswer } from '../../adapters/port.ts';
+import { cancelReason } from '../../adapters/rpc/cancellation.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
+import type { OpenSession } from '../call/identify.ts';
+import type { CodeConfig } from '../config/config.ts';
+import type { RunHost } from './code-execution.ts';
+import { modulesOf } from './code-modules.ts';
+import type { CodeRuns, FinishedRun } from './code-runs.ts';
+import type { CodeCall, CodeTool } from './code-server.ts';
+import type { CodeSandbox } from './sandbox/code-sandbox.ts';
+
+/** What runs need. */
+export interface RunCodeParts {
+  readonly runs: () => CodeRuns;
+  readonly sandbox: CodeSandbox;
+  /** Returns the limits of a session's profiles. */
+  readonly limitsOf: (session: OpenSession) => CodeConfig;
+}
+
+/** Bytes of the printed text that an error repeats. */
+const PRINTED_TAIL = 2_000;
+
+/** Returns the tool run_code. It throws CODE_SYNTAX, CODE_FAILED, CODE_LIMIT and what `CodeRuns.run` throws. */
+export function createRunCode({ runs, sandbox, limitsOf }: RunCodeParts): CodeTool {
+  /** Variables between the runs of a session, as JSON. */
+  const variables = new WeakMap<OpenSession, string>();
+  return async ({ call, session, facade }: CodeCall): Promise<InProcessAnswer> => {
+    const { code, resume, discard } = call.args.value as { code?: string; resume?: string; discard?: string };
+    if (discard !== undefined) {
+      await runs().discard(session.principal.id, discard);
+      return { text: `Run ${discard} is forgotten. What it has done stays done.` };
+    }
+    if (call.id === undefined) throw new TollgateError('INTERNAL');
+    const limits = limitsOf(session);
+    const host: RunHost = {
+      facade,
+      session,
+      parent: call.id,
+      run: call.run ?? session.id,
+      signal: call.signal,
+      modules: modulesOf(await facade.tableOf(session)),
+      limits,
+      sandbox,
+    };
+    const kept = limits.variables === 0 ? undefined : (variables.get(session) ?? '{}');
+    const finished =
+      resume === undefined
+        ? await runs().run(host, { code: code ?? '', ...(kept !== undefined && { variables: kept }) })
+        : await runs().resume(host, resume);
+    const answer = answerOf(finished, host);
+    const { outcome } = finished;
+    if (outcome.kind === 'returned' && outcome.variables !== undefined)
+      keepVariables(outcome.variables, { limits, keep: (text) => variables.set(session, text) });
+    return answer;
+  };
+}
+
+function keepVariables(
+  text: string,
+  { limits, keep }: { readonly limits: CodeConfig; readonly keep: (text: string) => void },
+): void {
+  const size = Buffer.byteLength(text);
+  if (size > limits.variables)
+    throw new TollgateError('CODE_LIMIT', {
+      detail: `The variables have ${size} bytes, and a session keeps ${limits.variables} at most. They are as before.`,
+      next: 'Remove what is not needed from `vars`. The calls of this run were made.',
+    });
+  keep(text);
+}
+
+/** Throws the error of a run that did not return. */
+function answerOf({ id, outcome, continued }: FinishedRun, { signal }: RunHost): InProcessAnswer {
+  const { printed } = outcome;
+  const note = continued ? `[tollgate: this continues run ${id}; no call was made twice]\n` : '';
+  if (outcome.kind === 'stopped') throw cancelReason(signal);
+  if (outcome.kind === 'used-planned') throw new TollgateError('INTERNAL');
+  if (outcome.kind === 'failed') {
+    const tail = printed.slice(-PRINTED_TAIL);
+    const before =
+      printed === '' ? '' : `\nPrinted before${tail.length < printed.length ? ', at the end' : ''}:\n${tail}`;
+    throw new TollgateError(outcome.code, { detail: `${note}${outcome.message}${before}` });
+  }
+  const { value, media } = outcome;
+  const returned = value === undefined ? '' : shownValue(value);
+  const gap = printed !== '' && returned !== '' && !printed.endsWith('\n') ? '\n' : '';
+  const text = `${note}${printed}${gap}${returned}`;
+  return {
+    text: text === '' ? 'The code returned nothing and printed nothing.' : text,
+    media: media.map((block) => JSON.parse(block) as ContentItem),
+  };
+}
+
+/** A returned text is shown as it is, any other value as JSON. */
+function shownValue(json: string): string {
+  return json.startsWith('"') ? (JSON.parse(json) as string) : json;
+}

@@ -1,0 +1,206 @@
+/**
+ * The log of one run of code: its calls and their answers, so that the run can go on after a wait for a person, or after
+ * the process was killed, without making a call twice. Each line is written before what it states takes effect.
+ */
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ShownRun } from '../consent/approvals/loop-approval.ts';
+import type { SandboxAnswer, SandboxCall } from './sandbox/code-sandbox.ts';
+
+/** What a run begins with. */
+export interface RunStart {
+  readonly id: string;
+  /** The id of the principal. No other may continue the run. */
+  readonly principal: string;
+  readonly code: string;
+  /** JSON text of the variables of the session at the start. */
+  readonly variables?: string;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+}
+
+/** One call of a run, as far as it is known. */
+export interface LoggedCall extends Pick<SandboxCall, 'seq' | 'module' | 'function' | 'args'> {
+  /** The call was given to its server. Without an answer, it is not known whether it ran. */
+  readonly isSent: boolean;
+  readonly answer?: SandboxAnswer;
+}
+
+/** What a person is shown about a call that the run waits for. Made once, because a dry run reads again. */
+export interface LoggedPlan {
+  readonly seq: number;
+  readonly shown: ShownRun;
+}
+
+type Line =
+  | ({ readonly t: 'plan' } & LoggedPlan)
+  | ({ readonly t: 'run' } & RunStart)
+  | ({ readonly t: 'call' } & Pick<SandboxCall, 'seq' | 'module' | 'function' | 'args'>)
+  | { readonly t: 'sent'; readonly seq: number }
+  | { readonly t: 'done'; readonly seq: number; readonly answer: SandboxAnswer; readonly labels?: readonly string[] };
+
+/** Bytes of all answers of one run. A run that reads more must be split. */
+const MAX_BYTES = 64 * 1_048_576;
+
+/** A log that is open for writing. Methods throw STATE_FAILED if a line cannot be written. */
+export class RunLog {
+  readonly start: RunStart;
+  readonly #fd: number;
+  readonly #calls = new Map<number, LoggedCall>();
+  /** The numbers of the answered calls, in the order in which the code got the answers. */
+  readonly #order: number[] = [];
+  readonly #labels = new Set<string>();
+  #plan: LoggedPlan | undefined;
+  #bytes = 0;
+
+  private constructor(file: string, start: RunStart) {
+    this.start = start;
+    this.#fd = openSync(file, 'a', 0o600);
+  }
+
+  /** Begins the log of a new run. */
+  static create(folder: string, start: RunStart): RunLog {
+    return guarded(() => {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      const log = new RunLog(fileOf(folder, start.id), start);
+      log.#write({ t: 'run', ...start });
+      return log;
+    });
+  }
+
+  /** Opens the log of an earlier run. Returns undefined if there is none. */
+  static open(folder: string, id: string): RunLog | undefined {
+    return guarded(() => {
+      const lines = readLines(fileOf(folder, id));
+      const [first, ...rest] = lines;
+      if (first?.t !== 'run') return undefined;
+      const { t: _, ...start } = first;
+      const log = new RunLog(fileOf(folder, id), start);
+      // A torn last line has no line end, and the next line must not continue it.
+      writeSync(log.#fd, '\n');
+      for (const line of rest) log.#note(line);
+      return log;
+    });
+  }
+
+  /** The calls by number. */
+  get calls(): ReadonlyMap<number, LoggedCall> {
+    return this.#calls;
+  }
+
+  get order(): readonly number[] {
+    return this.#order;
+  }
+
+  /** The labels of the answers. */
+  get labels(): readonly string[] {
+    return [...this.#labels];
+  }
+
+  /** What a person was shown last. */
+  get plan(): LoggedPlan | undefined {
+    return this.#plan;
+  }
+
+  notePlan(plan: LoggedPlan): void {
+    this.#add({ t: 'plan', ...plan });
+  }
+
+  /** Notes that the code makes a call. */
+  noteCall({ seq, module, function: name, args }: SandboxCall): void {
+    this.#add({ t: 'call', seq, module, function: name, args });
+  }
+
+  /** Notes that a call goes to its server. */
+  noteSent(seq: number): void {
+    this.#add({ t: 'sent', seq });
+  }
+
+  /** Notes the answer that the code will get. */
+  noteDone(seq: number, answer: SandboxAnswer, labels: readonly string[]): void {
+    this.#add({ t: 'done', seq, answer, ...(labels.length > 0 && { labels }) });
+  }
+
+  /** Closes the log. It stays on the disk. */
+  close(): void {
+    closeSync(this.#fd);
+  }
+
+  /** Removes the log of a run that has ended. */
+  static remove(folder: string, id: string): void {
+    rmSync(fileOf(folder, id), { force: true });
+  }
+
+  #add(line: Line): void {
+    guarded(() => this.#write(line));
+    this.#note(line);
+  }
+
+  #write(line: Line): void {
+    const text = `${JSON.stringify(line)}\n`;
+    this.#bytes += text.length;
+    if (this.#bytes > MAX_BYTES)
+      throw new TollgateError('CODE_LIMIT', {
+        detail: `The answers to the calls of this run are longer than ${MAX_BYTES} bytes together.`,
+        next: 'Read less in one run, or split it into several.',
+      });
+    writeSync(this.#fd, text);
+  }
+
+  #note(line: Line): void {
+    if (line.t === 'run') return;
+    if (line.t === 'plan') {
+      this.#plan = { seq: line.seq, shown: line.shown };
+      return;
+    }
+    if (line.t === 'call') {
+      const { t: _, ...call } = line;
+      this.#calls.set(call.seq, { ...call, isSent: false });
+      return;
+    }
+    const call = this.#calls.get(line.seq);
+    if (call === undefined) return;
+    if (line.t === 'sent') this.#calls.set(line.seq, { ...call, isSent: true });
+    else {
+      this.#calls.set(line.seq, { ...call, answer: line.answer });
+      this.#order.push(line.seq);
+      for (const label of line.labels ?? []) this.#labels.add(label);
+    }
+  }
+}
+
+function fileOf(folder: string, id: string): string {
+  return path.join(folder, `${id}.jsonl`);
+}
+
+/** Reads the whole lines. A process that was killed while it wrote leaves a torn last line, which states nothing. */
+function readLines(file: string): readonly Line[] {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+  return text
+    .slice(0, text.lastIndexOf('\n') + 1)
+    .split('\n')
+    .flatMap((line): readonly Line[] => {
+      try {
+        return line === '' ? [] : [JSON.parse(line) as Line];
+      } catch {
+        // The torn line of an earlier crash, which a later line follows.
+        return [];
+      }
+    });
+}
+
+function guarded<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof TollgateError) throw cause;
+    throw new TollgateError('STATE_FAILED', { detail: 'The log of a run of code cannot be read or written.', cause });
+  }
+}
