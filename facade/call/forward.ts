@@ -152,8 +152,14 @@ function executedAfter(failure: unknown, isSent: boolean): ForwardedCall['execut
   return ANSWERED.has(failure.code) ? 'yes' : 'unknown';
 }
 
-/** Codes of failures after the server answered. */
+/** Codes of failures after the server answered. Those of code: its calls have records of their own. */
 const ANSWERED: ReadonlySet<string> = new Set([
+  'CODE_SYNTAX',
+  'CODE_FAILED',
+  'CODE_LIMIT',
+  'CODE_CRASHED',
+  'CODE_DIVERGED',
+  'APPROVAL_REQUIRED',
   'UPSTREAM_REQUEST_DENIED',
   'URL_ELICITATION_DENIED',
   'CLIENT_CAPABILITY',

@@ -16,7 +16,8 @@ import type { Reply } from '../serve/facade-port.ts';
 import type { CodeModule } from './code-modules.ts';
 import type { InnerFacade } from './code-server.ts';
 import type { RunLog } from './run-log.ts';
-import type { CodeSandbox, SandboxAnswer, SandboxCall, SandboxOutcome, SandboxRun } from './sandbox/code-sandbox.ts';
+import type { CodeSandbox, SandboxRun } from './sandbox/code-sandbox.ts';
+import type { SandboxAnswer, SandboxCall, SandboxOutcome } from './sandbox/sandbox-program.ts';
 
 /** The call of run_code that an execution serves, and what it may use. */
 export interface RunHost {

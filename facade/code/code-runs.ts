@@ -10,7 +10,7 @@ import type { Redactor } from '../output/redactor.ts';
 import type { State } from '../state/state-port.ts';
 import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
 import { type LoggedCall, RunLog } from './run-log.ts';
-import type { SandboxOutcome } from './sandbox/code-sandbox.ts';
+import type { SandboxOutcome } from './sandbox/sandbox-program.ts';
 
 /** What runs are kept in. */
 export interface CodeRunsParts {

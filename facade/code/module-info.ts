@@ -5,7 +5,9 @@ import { plural } from '../../catalogs/text/readable-text.ts';
 import { nearestName } from '../../catalogs/validation/validation-faults.ts';
 import { type CodeModule, type ModuleFunction, modulesOf } from './code-modules.ts';
 import type { CodeTool } from './code-server.ts';
-import { type DeclaredFunction, exampleOf, moduleDeclaration, signatureOf } from './declarations/module-declaration.ts';
+import { exampleOf } from './declarations/call-example.ts';
+import { signatureOf } from './declarations/call-signature.ts';
+import { type DeclaredFunction, moduleDeclaration } from './declarations/module-declaration.ts';
 
 /** Modules on one page. */
 const MODULES = 50;

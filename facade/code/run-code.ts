@@ -80,7 +80,10 @@ function answerOf({ id, outcome, continued }: FinishedRun, { signal }: RunHost):
     const tail = printed.slice(-PRINTED_TAIL);
     const before =
       printed === '' ? '' : `\nPrinted before${tail.length < printed.length ? ', at the end' : ''}:\n${tail}`;
-    throw new TollgateError(outcome.code, { detail: `${note}${outcome.message}${before}` });
+    // Its last line says what to do next.
+    const at = outcome.message.lastIndexOf('\n');
+    const [what, next] = [outcome.message.slice(0, at), outcome.message.slice(at + 1)];
+    throw new TollgateError(outcome.code, { detail: `${note}${what}${before}`, next });
   }
   const { value, media } = outcome;
   const returned = value === undefined ? '' : shownValue(value);

@@ -6,7 +6,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from 
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ShownRun } from '../consent/approvals/loop-approval.ts';
-import type { SandboxAnswer, SandboxCall } from './sandbox/code-sandbox.ts';
+import type { SandboxAnswer, SandboxCall } from './sandbox/sandbox-program.ts';
 
 /** What a run begins with. */
 export interface RunStart {
