@@ -149,7 +149,7 @@ function answersFor({
 }): Answers {
   let store: KnowledgeStore | undefined;
   let codeRuns: CodeRuns | undefined;
-  const sandbox = new CodeSandbox();
+  let sandbox: CodeSandbox | undefined;
   const knowledge = createKnowledge({
     store: () => (store ??= openKnowledgeStore(current().state)),
     caps: () => current().knowledge,
@@ -175,20 +175,31 @@ function answersFor({
     ...current().code,
     ...mergeProfiles(current(), principal.profiles).code,
   });
-  const code = createCodeServer(facade, {
-    list_modules: listModules,
-    module_info: moduleInfo,
-    run_code: createRunCode({ runs, sandbox, limitsOf }),
+  const { runCode, snippet } = createRunCode({
+    runs,
+    sandbox: () => (sandbox ??= new CodeSandbox()),
+    limitsOf,
+    snippets: () => current().code.snippets,
   });
+  const own = new Map([
+    ['list_modules', listModules],
+    ['module_info', moduleInfo],
+    ['run_code', runCode],
+  ]);
+  const code = createCodeServer(facade, own, snippet);
   const close = (): void => {
     store?.close();
     store = undefined;
   };
-  return (name) => {
-    if (name === KNOWLEDGE) return shippedServer(name, { answer: knowledge, close });
-    if (name === CODE) return shippedServer(name, { answer: code, close: () => sandbox.close() });
-    if (name === PROMPTS) return shippedServer(name, { answer: noTool, prompts: createOwnPrompts(current) });
-    return shippedServer(name, { answer: management });
+  const closeSandbox = (): void => {
+    sandbox?.close();
+    sandbox = undefined;
+  };
+  return (name, tools) => {
+    if (name === KNOWLEDGE) return shippedServer(name, tools, { answer: knowledge, close });
+    if (name === CODE) return shippedServer(name, tools, { answer: code, close: closeSandbox });
+    if (name === PROMPTS) return shippedServer(name, tools, { answer: noTool, prompts: createOwnPrompts(current) });
+    return shippedServer(name, tools, { answer: management });
   };
 }
 
@@ -238,7 +249,7 @@ function supervised(
         lower: (primitive, args) => inner.lower(primitive, args),
       };
     },
-    shipped: (name) => withSwitch(answers(name)),
+    shipped: (name, tools) => withSwitch(answers(name, tools)),
     stop: () => {
       supervision.close();
       return pool.stopAll().finally(() => pools.delete(pool));

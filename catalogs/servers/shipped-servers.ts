@@ -16,7 +16,8 @@ export interface ShippedServer {
   readonly semantics: ReadonlyMap<string, Semantics>;
 }
 
-const NO_ARGUMENTS = { type: 'object', properties: {}, additionalProperties: false } as const;
+/** The schema of a tool without arguments. */
+export const NO_ARGUMENTS = { type: 'object', properties: {}, additionalProperties: false } as const;
 /** The form of names of configured servers. A text of another form is refused, and not repeated in an answer. */
 const SERVER = {
   type: 'string',

@@ -2,7 +2,6 @@
 import { UpstreamError } from '../../adapters/port.ts';
 import { errorJson, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
-import type { CapsConfig } from '../config/config.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
 import { type ClientChannelDependencies, openClientChannel } from './client-channel.ts';
@@ -11,7 +10,7 @@ import { type ForwardDependencies, type ForwardedCall, forward, serverAnswer } f
 import { type Caller, identify, type OpenSession } from './identify.ts';
 import { endedCall, type RecordDependencies, record } from './record.ts';
 import { failureAfterInterruption, refusalReply } from './refusal.ts';
-import { type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
+import { type CallCaps, type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
 import type { ResolveDependencies, ResolvedTool } from './resolve.ts';
 import type { ShapeDependencies, Shaped } from './shape.ts';
 
@@ -28,7 +27,7 @@ export type CallDependencies = ClientChannelDependencies &
   RecordDependencies & {
     readonly policy: () => Policy;
     /** Returns the caps of a principal's profiles. */
-    readonly capsOf: (principal: Principal) => CapsConfig;
+    readonly capsOf: (principal: Principal) => CallCaps;
     readonly newId: () => string;
   };
 

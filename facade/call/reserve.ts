@@ -11,6 +11,7 @@ import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
 import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { WaitLimit } from '../budget/queue-place.ts';
 import type { CapsConfig } from '../config/config.ts';
+import type { Cap } from '../output/text-cut.ts';
 import { callFactsText, intentRecord } from './call-facts.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller, CallStart, OpenSession } from './identify.ts';
@@ -33,9 +34,12 @@ export interface ReserveRequest {
   readonly start: CallStart;
   readonly caller: Caller;
   readonly allowed: AllowedCall;
-  readonly caps: CapsConfig;
+  readonly caps: CallCaps;
   readonly signal: CancelSignal;
 }
+
+/** The caps of a principal. `forCode`: the limit of a result for code, which replaces that of a result for models. */
+export type CallCaps = CapsConfig & { readonly forCode?: Cap };
 
 /** What one call may use. */
 export type CallLimits = OwnLimits;
@@ -121,17 +125,20 @@ export function settle(reserved: ReservedCall | undefined, used: BudgetUse): voi
 }
 
 /** Obligations can only tighten what the configuration allows. */
-function callLimits(caps: CapsConfig, lowered: LoweredCall, obligations: Obligations): CallLimits {
-  const cap = {
-    bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes),
-    lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines),
-  };
+function callLimits(caps: CallCaps, lowered: LoweredCall, obligations: Obligations): CallLimits {
+  const cap = { bytes: capOf('bytes', caps, obligations), lines: capOf('lines', caps, obligations) };
   const longest = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
   return {
     cap,
     timeoutMs: Math.min(lowered.timeoutMs, longest),
     hardTimeoutMs: Math.min(lowered.hardTimeoutMs, longest),
   };
+}
+
+/** The policy repeats the cap of the profile. Only a stricter one, of a rule, is about results for code as well. */
+function capOf(unit: keyof Cap, caps: CallCaps, obligations: Obligations): number {
+  const cap = Math.min(caps[unit], obligations.caps[unit] ?? caps[unit]);
+  return caps.forCode !== undefined && cap === caps[unit] ? caps.forCode[unit] : cap;
 }
 
 /** A budget that is nearly spent grants less than the cap. */

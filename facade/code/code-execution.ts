@@ -95,7 +95,7 @@ export class CodeExecution {
   /** Runs the code to its end. Throws CODE_DIVERGED, and what the log throws. */
   async run(): Promise<ExecutionEnd> {
     const { sandbox, modules, limits, signal } = this.#host;
-    const { code, startedAt, id, variables } = this.#log.start;
+    const { code, startedAt, id, args, variables } = this.#log.start;
     const program = {
       code,
       modules: [...modules.values()].map(({ name, functions }) => ({
@@ -115,6 +115,7 @@ export class CodeExecution {
       },
       startedAt,
       seed: id,
+      ...(args !== undefined && { args }),
       ...(variables !== undefined && { variables }),
     };
     const sandboxed = (this.#sandboxed = sandbox.start(program, (call) => this.#onCall(call)));

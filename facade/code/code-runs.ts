@@ -9,7 +9,7 @@ import { proposeTerms, type ShownCall, type ShownRun } from '../consent/approval
 import type { Redactor } from '../output/redactor.ts';
 import type { State } from '../state/state-port.ts';
 import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
-import { type LoggedCall, RunLog } from './run-log.ts';
+import { type LoggedCall, RunLog, type RunStart } from './run-log.ts';
 import type { SandboxOutcome } from './sandbox/sandbox-program.ts';
 
 /** What runs are kept in. */
@@ -28,7 +28,7 @@ export interface CodeRunsParts {
 /** A run that has not ended, as the shared state has it. */
 interface OpenRun {
   readonly principal: string;
-  /** Digest of the code. */
+  /** Digest of the code and its arguments. */
   readonly code: string;
   readonly since: number;
   /** The mark of the process that executes it; empty while it waits. */
@@ -61,14 +61,14 @@ export class CodeRuns {
   }
 
   /**
-   * Runs code, or continues the run of the same principal with the same code that has not ended. Throws
+   * Runs code, or continues the run of the same principal with the same code and arguments that has not ended. Throws
    * APPROVAL_REQUIRED if no person decided in time, and what an execution throws.
    */
-  async run(host: RunHost, { code, variables }: { code: string; variables?: string }): Promise<FinishedRun> {
+  async run(host: RunHost, program: Pick<RunStart, 'code' | 'args' | 'variables'>): Promise<FinishedRun> {
     await this.#sweep();
     const { state, now } = this.#parts;
     const principal = host.session.principal.id;
-    const digest = digestOf(code);
+    const digest = digestOf(program);
     for (const [id, text] of state.list(SPACE)) {
       const open = JSON.parse(text) as OpenRun;
       if (open.principal !== principal || open.code !== digest || this.#isRunning(open)) continue;
@@ -79,8 +79,7 @@ export class CodeRuns {
     const since = now();
     const open: OpenRun = { principal, code: digest, since, owner: state.mark() };
     await state.put(SPACE, id, JSON.stringify(open));
-    const start = { id, principal, code, startedAt: since, ...(variables !== undefined && { variables }) };
-    return this.#drive(host, RunLog.create(this.#folder, start), false);
+    return this.#drive(host, RunLog.create(this.#folder, { ...program, id, principal, startedAt: since }), false);
   }
 
   /** Continues a run. Throws ARGS_INVALID if the principal has no such run, or if it is executed elsewhere. */
@@ -221,8 +220,11 @@ export class CodeRuns {
   }
 }
 
-function digestOf(code: string): string {
-  return createHash('sha256').update(code).digest('hex');
+/** Variables are left out: they differ after each run. */
+function digestOf({ code, args }: Pick<RunStart, 'code' | 'args'>): string {
+  return createHash('sha256')
+    .update(JSON.stringify([code, args]))
+    .digest('hex');
 }
 
 function isInterrupted({ signal, session }: RunHost): boolean {

@@ -48,15 +48,19 @@ export interface CodeCall {
 /** How one tool answers. Throws TollgateError. */
 export type CodeTool = (call: CodeCall) => Promise<InProcessAnswer>;
 
-/** Returns the function that answers for the server. `tools`: one function for each of its tools. */
+/**
+ * Returns the function that answers for the server. `tools`: one function for each of its own tools. `snippet` answers
+ * for the code of the owner.
+ */
 export function createCodeServer(
   facade: () => InnerFacade,
-  tools: Readonly<Record<string, CodeTool>>,
+  tools: ReadonlyMap<string, CodeTool>,
+  snippet: CodeTool,
 ): (call: UpstreamCall) => Promise<InProcessAnswer> {
   return async (call) => {
     const session = facade().session(call.scope);
-    const answer = Object.hasOwn(tools, call.tool) ? tools[call.tool] : undefined;
-    if (session === undefined || answer === undefined) throw new TollgateError('INTERNAL');
+    const answer = tools.get(call.tool) ?? snippet;
+    if (session === undefined) throw new TollgateError('INTERNAL');
     return answer({ call, session, facade: facade() });
   };
 }

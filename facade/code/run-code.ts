@@ -4,7 +4,7 @@ import { cancelReason } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
 import type { OpenSession } from '../call/identify.ts';
-import type { CodeConfig } from '../config/config.ts';
+import type { CodeConfig, SnippetConfig } from '../config/config.ts';
 import type { RunHost } from './code-execution.ts';
 import { modulesOf } from './code-modules.ts';
 import type { CodeRuns, FinishedRun } from './code-runs.ts';
@@ -14,36 +14,33 @@ import type { CodeSandbox } from './sandbox/code-sandbox.ts';
 /** What runs need. */
 export interface RunCodeParts {
   readonly runs: () => CodeRuns;
-  readonly sandbox: CodeSandbox;
+  readonly sandbox: () => CodeSandbox;
   /** Returns the limits of a session's profiles. */
   readonly limitsOf: (session: OpenSession) => CodeConfig;
+  /** Returns the owner's own code by name. */
+  readonly snippets: () => ReadonlyMap<string, SnippetConfig>;
 }
 
-/** Bytes of the printed text that an error repeats. */
+/** Characters of the printed text that an error repeats. */
 const PRINTED_TAIL = 2_000;
 
-/** Returns the tool run_code. It throws CODE_SYNTAX, CODE_FAILED, CODE_LIMIT and what `CodeRuns.run` throws. */
-export function createRunCode({ runs, sandbox, limitsOf }: RunCodeParts): CodeTool {
+/**
+ * Returns the tool run_code, and the tools that are code of the owner. They throw CODE_SYNTAX, CODE_FAILED, CODE_LIMIT
+ * and what `CodeRuns.run` throws.
+ */
+export function createRunCode(parts: RunCodeParts): { readonly runCode: CodeTool; readonly snippet: CodeTool } {
+  const { runs, limitsOf, snippets } = parts;
   /** Variables between the runs of a session, as JSON. */
   const variables = new WeakMap<OpenSession, string>();
-  return async ({ call, session, facade }: CodeCall): Promise<InProcessAnswer> => {
+  const runCode: CodeTool = async (asked) => {
+    const { call, session } = asked;
     const { code, resume, discard } = call.args.value as { code?: string; resume?: string; discard?: string };
     if (discard !== undefined) {
       await runs().discard(session.principal.id, discard);
       return { text: `Run ${discard} is forgotten. What it has done stays done.` };
     }
-    if (call.id === undefined) throw new TollgateError('INTERNAL');
+    const host = await hostOf(parts, asked);
     const limits = limitsOf(session);
-    const host: RunHost = {
-      facade,
-      session,
-      parent: call.id,
-      run: call.run ?? session.id,
-      signal: call.signal,
-      modules: modulesOf(await facade.tableOf(session)),
-      limits,
-      sandbox,
-    };
     const kept = limits.variables === 0 ? undefined : (variables.get(session) ?? '{}');
     const finished =
       resume === undefined
@@ -54,6 +51,30 @@ export function createRunCode({ runs, sandbox, limitsOf }: RunCodeParts): CodeTo
     if (outcome.kind === 'returned' && outcome.variables !== undefined)
       keepVariables(outcome.variables, { limits, keep: (text) => variables.set(session, text) });
     return answer;
+  };
+  const snippet: CodeTool = async (asked) => {
+    const code = snippets().get(asked.call.tool)?.code;
+    if (code === undefined) throw new TollgateError('UNKNOWN_TOOL');
+    const host = await hostOf(parts, asked);
+    return answerOf(await runs().run(host, { code, args: JSON.stringify(asked.call.args.value) }), host);
+  };
+  return { runCode, snippet };
+}
+
+async function hostOf(
+  { sandbox, limitsOf }: Pick<RunCodeParts, 'sandbox' | 'limitsOf'>,
+  { call, session, facade }: CodeCall,
+): Promise<RunHost> {
+  if (call.id === undefined) throw new TollgateError('INTERNAL');
+  return {
+    facade,
+    session,
+    parent: call.id,
+    run: call.run ?? session.id,
+    signal: call.signal,
+    modules: modulesOf(await facade.tableOf(session)),
+    limits: limitsOf(session),
+    sandbox: sandbox(),
   };
 }
 

@@ -14,6 +14,8 @@ export interface RunStart {
   /** The id of the principal. No other may continue the run. */
   readonly principal: string;
   readonly code: string;
+  /** JSON text of the arguments of a snippet. */
+  readonly args?: string;
   /** JSON text of the variables of the session at the start. */
   readonly variables?: string;
   /** Milliseconds since 1970. */

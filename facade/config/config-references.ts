@@ -1,6 +1,6 @@
 /** Checks the names by which parts of tollgate.yaml refer to each other, and refuses names that do not exist. */
 import { readdirSync } from 'node:fs';
-import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { CODE, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { toolMatcher } from '../exposure/served-server.ts';
 import { marksOf } from '../operations/prompt-template.ts';
 import type { PrincipalConfig } from './config.ts';
@@ -358,7 +358,12 @@ class ReferenceChecker {
           ? [server]
           : [];
     const known = servers.flatMap((name) =>
-      name === WORKSPACE ? [...PRIMITIVE_NAMES] : (SHIPPED.get(name)?.tools ?? []).map((one) => one.name),
+      name === WORKSPACE
+        ? [...PRIMITIVE_NAMES]
+        : [
+            ...(SHIPPED.get(name)?.tools ?? []).map((one) => one.name),
+            ...(name === CODE ? Object.keys(this.#written.code?.snippets ?? {}) : []),
+          ],
     );
     if (known.length === 0 || tool.includes('.') || known.some(toolMatcher(tool))) return;
     this.#report.refuse(

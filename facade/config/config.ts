@@ -14,6 +14,7 @@ import type {
   WrittenProfile,
   WrittenPrompt,
   WrittenRoute,
+  WrittenSnippet,
 } from './written-config.ts';
 
 /** When a server starts: `lazy` with its first use, `eager` with Tollgate. */
@@ -189,7 +190,7 @@ export interface Config {
   readonly recording: RecordingConfig;
   readonly runs: RunsConfig;
   readonly knowledge: KnowledgeConfig;
-  readonly code: CodeConfig;
+  readonly code: CodeConfig & { readonly snippets: ReadonlyMap<string, SnippetConfig> };
   /** Labels that survive sessions until an owner clears them. */
   readonly labels: Complete<'labels'>;
   readonly listen: ListenConfig;
@@ -247,7 +248,13 @@ export interface RunsConfig {
 /** The limits of one turn at the internal server `knowledge`. */
 export type KnowledgeConfig = Complete<'knowledge'>;
 /** What one run of code may use. Times in milliseconds, sizes in bytes. */
-export type CodeConfig = Complete<'code'>;
+export type CodeConfig = Omit<Complete<'code'>, 'snippets'>;
+
+/** Code of the owner that agents call as a tool. */
+export type SnippetConfig = WrittenSnippet & {
+  /** The text of the file. */
+  readonly code: string;
+};
 
 /** The source of a secret that is not in the vault. */
 export type SecretSource =

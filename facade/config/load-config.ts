@@ -3,9 +3,11 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { CODE_TOOLS, NO_ARGUMENTS, SEARCH_TOOLS } from '../../catalogs/servers/shipped-servers.ts';
+import { createValidator } from '../../catalogs/validation/validator.ts';
 import { withSources } from '../secrets/secret-uses.ts';
 import { acceptedFolder } from './accepted-config.ts';
-import type { Config, OtherWorkspaces, PrincipalConfig, ServerConfig } from './config.ts';
+import type { Config, OtherWorkspaces, PrincipalConfig, ServerConfig, SnippetConfig } from './config.ts';
 import { fileProblem, type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
 import { checkReferences } from './config-references.ts';
 import { checkShape } from './config-schema.ts';
@@ -31,6 +33,7 @@ import { placeState, placeWorkspace, resolver, stateFolder, type World } from '.
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
 const MAX_BYTES = 1024 * 1024;
+const MAX_SNIPPET_BYTES = 200_000;
 
 /**
  * The defaults of `serve`, whose servers work for many agents. The 20 s for running calls and the 8 s in which servers
@@ -171,10 +174,29 @@ class Loader {
       budgets: (written.budgets ?? []).map(buildBudget),
       prompts: new FrozenMap(Object.entries(written.prompts ?? {})),
       ...buildSections(written),
+      code: { ...DEFAULTS.code, ...written.code, snippets: this.#snippets(written) },
       limits: { ...this.#limits, ...written.limits },
       schemaProfile: written.schemaProfile ?? DEFAULTS.schemaProfile,
       mentions: collectMentions(written, this.#yaml),
     };
+  }
+
+  /** Reads the owner's own code, so that what runs is what was accepted. */
+  #snippets({ code }: WrittenConfig): FrozenMap<string, SnippetConfig> {
+    return new FrozenMap(
+      Object.entries(code?.snippets ?? {}).map(([name, snippet]) => {
+        const at = ['code', 'snippets', name];
+        const read = readText(this.#world.at(this.#resolve(snippet.file)), MAX_SNIPPET_BYTES);
+        if (!read.ok)
+          this.#report.refuse([...at, 'file'], `the code cannot be read: ${read.reason}; name another file`);
+        const { unchecked } = createValidator(snippet.input ?? NO_ARGUMENTS);
+        if (unchecked !== undefined)
+          this.#report.refuse([...at, 'input'], `the schema cannot be checked: ${unchecked}; write another one`);
+        if (CODE_TOOLS.includes(name) || SEARCH_TOOLS.includes(name))
+          this.#report.refuse(at, `${quote(name)} is a tool of Tollgate; give the snippet another name`);
+        return [name, { ...snippet, code: read.ok ? read.text : '' }];
+      }),
+    );
   }
 
   #placeState(written: WrittenConfig, workspace: string | undefined) {
@@ -243,6 +265,7 @@ class Loader {
         path.join(this.#folder, SERVER_FOLDER),
         ...included,
         ...this.#envFiles,
+        ...Object.values(written.code?.snippets ?? {}).map(({ file }) => this.#resolve(file)),
         ...policies.flatMap(controlFilesOf),
       ]),
     ];

@@ -44,7 +44,8 @@ export function buildProfiles({
   profiles = {},
   servers = {},
   expose,
-}: Pick<WrittenConfig, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
+  code,
+}: Pick<WrittenConfig, 'profiles' | 'servers' | 'expose' | 'code'>): Map<string, ProfileConfig> {
   const joined = (profile: string): readonly string[] =>
     Object.entries(servers)
       .filter(([, server]) => server.profiles?.includes(profile))
@@ -52,13 +53,17 @@ export function buildProfiles({
   return new Map(
     Object.entries({ ...BUILT_IN, ...profiles }).map(([name, profile]) => [
       name,
-      buildProfile(name, profile, { base: expose, joined: joined(name) }),
+      buildProfile(name, profile, {
+        base: expose,
+        joined: joined(name),
+        snippets: Object.keys(code?.snippets ?? {}),
+      }),
     ]),
   );
 }
 
 /** Returns the `expose` of a file or a profile with its short forms expanded. */
-function buildExpose(written: WrittenExpose | undefined): Exposed {
+function buildExpose(written: WrittenExpose | undefined, snippets: readonly string[]): Exposed {
   const {
     primitives,
     tools = [],
@@ -68,7 +73,7 @@ function buildExpose(written: WrittenExpose | undefined): Exposed {
     code = false,
     promote = 0,
   } = written ?? {};
-  const own = [...(search ? SEARCH_TOOLS : []), ...(code ? CODE_TOOLS : [])];
+  const own = [...(search ? SEARCH_TOOLS : []), ...(code ? [...CODE_TOOLS, ...snippets] : [])];
   return {
     search,
     promote,
@@ -94,11 +99,19 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
 function buildProfile(
   name: string,
   { env: _, ...written }: WrittenProfile,
-  { base, joined }: { readonly base: WrittenExpose | undefined; readonly joined: readonly string[] },
+  {
+    base,
+    joined,
+    snippets,
+  }: {
+    readonly base: WrittenExpose | undefined;
+    readonly joined: readonly string[];
+    readonly snippets: readonly string[];
+  },
 ): ProfileConfig {
   const { host = false } = written;
   // Primitives work in a sandbox, so a host profile has none.
-  const exposed = buildExpose(written.expose ?? base);
+  const exposed = buildExpose(written.expose ?? base, snippets);
   const { expose, resources, prompts, search, promote } = exposed;
   const primitives = host ? {} : exposed.primitives;
   const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);

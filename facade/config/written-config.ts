@@ -321,7 +321,7 @@ export interface WrittenConfig {
     /** Passages and facts in all answers of one turn. */
     readonly candidates?: number;
   };
-  /** Limits of one run of code (`expose.code`). */
+  /** Limits of one run of code (`expose.code`), and code of the owner. */
   readonly code?: {
     /** Bytes of memory of one run. */
     readonly memory?: number;
@@ -337,6 +337,10 @@ export interface WrittenConfig {
     readonly parallel?: number;
     /** Bytes of the variables that are kept between the runs of a session. 0: none are kept. */
     readonly variables?: number;
+    /** Code that agents call as a tool, by the name of the tool. Profiles with expose.code show all of them. */
+    readonly snippets?: {
+      readonly [k: string]: WrittenSnippet;
+    };
   };
   /** Which labels of results stay after their session. */
   readonly labels?: {
@@ -903,6 +907,17 @@ export interface WrittenPrompt {
     /** False if it may be left out. */
     readonly required?: boolean;
   }[];
+}
+/** Code of the owner that agents call as a tool. */
+export interface WrittenSnippet {
+  /** The file of the code: JavaScript or TypeScript, relative to this file. */
+  readonly file: string;
+  /** What the agent is told about it. */
+  readonly description: string;
+  /** JSON Schema of its arguments, which the code reads as `args`. Default: no arguments. */
+  readonly input?: {
+    readonly [k: string]: unknown;
+  };
 }
 
 /** How the commands of the workspace run. */

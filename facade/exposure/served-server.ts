@@ -2,7 +2,7 @@
  * A server with its settings: the semantics of its tools, and their timeouts. The policy decides which tools are shown.
  */
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
-import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { CODE, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { ServerConfig } from '../config/config.ts';
 
@@ -87,7 +87,9 @@ export function serveShipped(adapter: ServerAdapter): ServedServer {
     name: adapter.name,
     adapter,
     inProcess: true,
-    semanticsOf: (tool) => SHIPPED.get(adapter.name)?.semantics.get(tool) ?? UNKNOWN,
+    // The code of an owner has no effect of its own: each call that it makes is decided by itself.
+    semanticsOf: (tool) =>
+      SHIPPED.get(adapter.name)?.semantics.get(tool) ?? (adapter.name === CODE ? { verb: 'read' } : UNKNOWN),
     labels: [],
     uri: 'prefixed',
     asks: [],

@@ -196,7 +196,7 @@ export class Gateway implements Facade, InnerFacade {
     const operation = operationOf(request.method);
     return this.#snapshot.within((deps) => {
       const approvals: Pick<Approvals, 'obtain'> = { obtain: (call: CallToApprove) => obtain(call, deps.approvals) };
-      const capsOf: typeof deps.capsOf = (principal) => ({ ...deps.capsOf(principal), ...cap });
+      const capsOf: typeof deps.capsOf = (principal) => ({ ...deps.capsOf(principal), forCode: cap });
       return perform({ ...deps, approvals, gate, capsOf }, { session, operation }, request);
     });
   }

@@ -3,8 +3,8 @@ import path from 'node:path';
 import { startPlaces } from '../../adapters/port.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
-import { CODE } from '../../catalogs/servers/shipped-servers.ts';
-import type { Config, PolicySource, ServerConfig } from '../config/config.ts';
+import { CODE, NO_ARGUMENTS } from '../../catalogs/servers/shipped-servers.ts';
+import type { Config, PolicySource, ServerConfig, SnippetConfig } from '../config/config.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
 import { subjectSettings } from '../config/settings/jwt-settings.ts';
 
@@ -31,9 +31,14 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
       ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }]),
     ],
     sources: config.policies.map((source) => readAt(source, config)),
+    offered: new Map([[CODE, [...config.code.snippets].map(([name, { input }]) => offeredSnippet(name, input))]]),
     readYaml,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
+}
+
+function offeredSnippet(name: string, input: SnippetConfig['input'] = NO_ARGUMENTS) {
+  return { name, inputSchema: input, semantics: { verb: 'read' as const } };
 }
 
 /** Returns a source with the path at which it is read (maybe the accepted copy). `shown`: its name for messages. */

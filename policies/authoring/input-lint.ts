@@ -19,7 +19,7 @@ import {
 } from '../rego/syntax-tree.ts';
 import { findTestFaults, type SchemaNode, schemasAt } from '../rules/argument-schemas.ts';
 import type { ConfiguredNames } from '../rules/configured-names.ts';
-import { INTERNAL_TOOLS, type OfferedTools } from '../rules/offered-tools.ts';
+import { type OfferedTools, withInternalTools } from '../rules/offered-tools.ts';
 import { suggest } from '../rules/policy-problems.ts';
 
 /** The names to check against. Without `known` there is no configuration, and names are not checked. */
@@ -187,7 +187,7 @@ function relevantTools(
         ? undefined
         : [...known.servers.keys()]
       : textsOf(stated).map(({ text }) => text);
-  const pairs = servers?.map((server) => [server, INTERNAL_TOOLS.get(server) ?? offered.get(server)] as const);
+  const pairs = servers?.map((server) => [server, withInternalTools(offered).get(server)] as const);
   return pairs === undefined || pairs.some(([, tools]) => tools === undefined || tools === 'any')
     ? undefined
     : new Map(pairs as readonly (readonly [string, readonly OfferedTool[]])[]);

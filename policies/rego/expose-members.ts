@@ -9,7 +9,7 @@ import { isJsonObject } from '../../catalogs/schemas/json-schema.ts';
 import { definedFields } from '../../catalogs/text/collections.ts';
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { Exposure, RequestedExposure } from '../port.ts';
-import { INTERNAL_TOOLS } from '../rules/offered-tools.ts';
+import { withInternalTools } from '../rules/offered-tools.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { schemaCheck } from '../rules/rule-schema.ts';
 import type { ReadAnalysis } from './read-analysis.ts';
@@ -127,7 +127,7 @@ export function findUnknownExposed(
   exposes: readonly ExposeFacts[],
   { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
 ): readonly PolicyProblem[] {
-  const servers = [...settings.servers.map(({ name }) => name), ...INTERNAL_TOOLS.keys()];
+  const servers = [...settings.servers.map(({ name }) => name), ...withInternalTools().keys()];
   return exposes.flatMap(({ file, line, column, tool }): readonly PolicyProblem[] => {
     const [server, name] = /^([^.]+)\.(.+)$/.exec(tool ?? '')?.slice(1) ?? [];
     if (server === undefined || name === undefined) return [];
@@ -139,7 +139,7 @@ export function findUnknownExposed(
             `"${server}".${suggest(server, servers) || ` Known names: ${servers.slice(0, 12).join(', ')}.`}`,
         ),
       ];
-    const known = INTERNAL_TOOLS.get(server) ?? offered.get(server) ?? 'any';
+    const known = withInternalTools(offered).get(server) ?? 'any';
     if (known === 'any' || name.includes('*') || known.some((one) => one.name === name)) return [];
     const names = known.map((one) => one.name);
     return [problem(`${server} has no tool "${name}", so nothing is shown.${suggest(name, names)}`)];

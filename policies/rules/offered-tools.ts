@@ -32,8 +32,19 @@ const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([n
 
 const NO_MEANING: Semantics = { verb: 'read' };
 
+/** Returns what servers offer, with the tools of Tollgate's own servers. An owner adds tools to one of these. */
+export function withInternalTools(
+  offered: ReadonlyMap<string, OfferedTools> = new Map(),
+): ReadonlyMap<string, OfferedTools> {
+  const own = [...INTERNAL_TOOLS].map(([server, tools]) => {
+    const added = offered.get(server) ?? [];
+    return [server, added === 'any' ? added : [...tools, ...added]] as const;
+  });
+  return new Map([...offered, ...own]);
+}
+
 /** The tools of each of Tollgate's own servers. */
-export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new Map([
+const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new Map([
   ['workspace', WORKSPACE_TOOLS],
   ...[...SHIPPED].map(
     ([server, { tools, semantics }]) =>

@@ -4,7 +4,7 @@ import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { ENTRYPOINTS } from '../engine/policy-library.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
 import { findDanglingNames, type LocatedRule, readConfiguredNames } from './configured-names.ts';
-import { findUnofferedTools, INTERNAL_TOOLS } from './offered-tools.ts';
+import { findUnofferedTools, withInternalTools } from './offered-tools.ts';
 import { type PolicyProblem, problemAt } from './policy-problems.ts';
 import type { CompiledRules } from './rule-compiler.ts';
 import { lintRules } from './rule-lint.ts';
@@ -15,13 +15,13 @@ import { lintRules } from './rule-lint.ts';
  */
 export function findRuleFaults(
   compiled: CompiledRules,
-  { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
+  { settings, offered }: Pick<PolicyParts, 'settings' | 'offered'>,
   wasm: Uint8Array,
 ): readonly PolicyProblem[] {
   const { rules, problems } = compiled;
   const known = readConfiguredNames(settings, rules);
   const whole = rules.filter(({ isPruned }) => isPruned !== true);
-  const unoffered = [...INTERNAL_TOOLS, ...offered].flatMap(([server, tools]) =>
+  const unoffered = [...withInternalTools(offered)].flatMap(([server, tools]) =>
     tools === 'any' ? [] : findUnofferedTools(rules, server, tools),
   );
   return [

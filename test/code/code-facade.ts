@@ -13,6 +13,7 @@ export interface CodeFacadeOptions {
   readonly more?: string;
   readonly rules?: string;
   readonly waitMs?: number;
+  readonly files?: Readonly<Record<string, string>>;
 }
 
 /** Reading and `pair` are allowed, `wipe` and `open` are asked about. */
@@ -28,6 +29,7 @@ export function startCodeFacade({
   more = '',
   rules = RULES,
   waitMs = 0,
+  files = {},
 }: CodeFacadeOptions = {}): Promise<TestFacade> {
   const yaml = `version: 1
 workspace: ./workspace
@@ -48,7 +50,7 @@ profiles:
 approvals: {waitMs: ${waitMs}}
 rules:${rules}
 ${more}`;
-  return startFacade(yaml, folder === undefined ? {} : { folder });
+  return startFacade(yaml, { files: { ...files }, ...(folder !== undefined && { folder }) });
 }
 
 /** Runs code as `alice`. */

@@ -75,7 +75,12 @@ describe('the plan of a run that waits', () => {
     const { coderun } = await waiting();
     expect(coderun.code).toBe(LOOP);
     expect(coderun.made).toEqual(
-      ['a', 'b', 'c'].map((text, at) => ({ seq: at + 1, tool: 'stories.echo', args: `{"text":"${text}"}`, outcome: 'done' })),
+      ['a', 'b', 'c'].map((text, at) => ({
+        seq: at + 1,
+        tool: 'stories.echo',
+        args: `{"text":"${text}"}`,
+        outcome: 'done',
+      })),
     );
     expect(coderun.planned).toEqual(
       ['a', 'b', 'c'].map((name, at) => ({
@@ -98,30 +103,33 @@ describe('the plan of a run that waits', () => {
     expect(callsMade(facade)).toEqual({ echo: 3 });
   });
 
-  it('executes, records and budgets the reads that would follow, and shows the model none of it' + verifies('CM-31'), async () => {
-    const facade = await start();
-    const answer = await runCode(
-      facade,
-      `const { echo, open, pair } = require('host:mcp-stories');
+  it(
+    'executes, records and budgets the reads that would follow, and shows the model none of it' + verifies('CM-31'),
+    async () => {
+      const facade = await start();
+      const answer = await runCode(
+        facade,
+        `const { echo, open, pair } = require('host:mcp-stories');
 open({ path: 'x' });
 const secret = echo({ text: 'only-in-the-plan' });
 console.log(secret);
 pair({ a: 'written', 'odd key!': secret });
 return secret;`,
-    );
-    const { coderun } = await waiting();
-    expect(coderun.planned.map(({ tool, outcome }) => [tool, outcome])).toEqual([
-      ['stories.open', 'ask'],
-      ['stories.pair', 'allow'],
-    ]);
-    expect(callsMade(facade)).toEqual({ echo: 1 });
-    const codes = facade.records().filter(({ code }) => code === 'PLANNED');
-    expect(codes.map(({ type, tool }) => [type, tool])).toEqual([
-      ['decision', 'open'],
-      ['decision', 'pair'],
-    ]);
-    expect(answer.text).not.toContain('only-in-the-plan');
-  });
+      );
+      const { coderun } = await waiting();
+      expect(coderun.planned.map(({ tool, outcome }) => [tool, outcome])).toEqual([
+        ['stories.open', 'ask'],
+        ['stories.pair', 'allow'],
+      ]);
+      expect(callsMade(facade)).toEqual({ echo: 1 });
+      const codes = facade.records().filter(({ code }) => code === 'PLANNED');
+      expect(codes.map(({ type, tool }) => [type, tool])).toEqual([
+        ['decision', 'open'],
+        ['decision', 'pair'],
+      ]);
+      expect(answer.text).not.toContain('only-in-the-plan');
+    },
+  );
 
   it('ends where the code uses the result of a call that was not made, and says so' + verifies('CM-32'), async () => {
     const facade = await start();
@@ -211,16 +219,19 @@ return Promise.all([1, 2, 3, 4, 5].map((n) => open.async({ path: 'file-' + n }))
     expect(callsMade(facade)).toEqual({ open: 5 });
   });
 
-  it('cannot be given where none was asked for, or with a schema that cannot be checked' + verifies('CM-34'), async () => {
-    const facade = await start();
-    await facade.call(facade.open('alice'), 'stories_wipe', {});
-    const { id, binding } = await waiting();
-    const words = ['approvals', 'approve', id, '--as', 'boss', '--yes', binding, '--loop'];
-    const none = await cli({ folder, home: folder } as Project, words);
-    expect(none.err).toContain('was not asked for by code');
-    const bare = await cli({ folder, home: folder } as Project, [...words.slice(0, -1), '--max', '3']);
-    expect(bare.err).toContain('belong to --loop');
-  });
+  it(
+    'cannot be given where none was asked for, or with a schema that cannot be checked' + verifies('CM-34'),
+    async () => {
+      const facade = await start();
+      await facade.call(facade.open('alice'), 'stories_wipe', {});
+      const { id, binding } = await waiting();
+      const words = ['approvals', 'approve', id, '--as', 'boss', '--yes', binding, '--loop'];
+      const none = await cli({ folder, home: folder } as Project, words);
+      expect(none.err).toContain('was not asked for by code');
+      const bare = await cli({ folder, home: folder } as Project, [...words.slice(0, -1), '--max', '3']);
+      expect(bare.err).toContain('belong to --loop');
+    },
+  );
 });
 
 describe('an approval of one call of a run', () => {
@@ -245,7 +256,10 @@ describe('an approval of one call of a run', () => {
     await owner('approvals', 'deny', id, '--reason', 'Not today.');
     const { text } = await running;
     expect(text).toContain('Not today.');
-    expect(JSON.parse(text)).toEqual([{ error: expect.stringContaining('boss has denied this call'), code: 'DENIED' }, 'after']);
+    expect(JSON.parse(text)).toEqual([
+      { error: expect.stringContaining('boss has denied this call'), code: 'DENIED' },
+      'after',
+    ]);
     expect(callsMade(facade)).toEqual({});
   });
 

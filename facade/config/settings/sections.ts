@@ -16,7 +16,7 @@ export function durationMs(written: string): number {
 /** Returns the sections that need no check but that of the schema. */
 export function buildSections(
   written: WrittenConfig,
-): Pick<Config, 'caps' | 'approvals' | 'recording' | 'runs' | 'knowledge' | 'code' | 'labels'> {
+): Pick<Config, 'caps' | 'approvals' | 'recording' | 'runs' | 'knowledge' | 'labels'> {
   const { keep, ...recording } = { ...DEFAULTS.recording, ...written.recording };
   return {
     caps: { ...DEFAULTS.caps, ...written.caps },
@@ -24,7 +24,6 @@ export function buildSections(
     recording: { ...recording, keepMs: durationMs(keep) },
     runs: { keepMs: durationMs(written.runs?.keep ?? DEFAULTS.runs.keep) },
     knowledge: { ...DEFAULTS.knowledge, ...written.knowledge },
-    code: { ...DEFAULTS.code, ...written.code },
     labels: { sticky: written.labels?.sticky ?? [] },
   };
 }

@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../../../adapters/port.ts';
 import { loadMapping, type Mapping } from '../../../catalogs/primitives/primitive-mapping.ts';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
-import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
+import { CODE, NO_ARGUMENTS, SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
-import type { Config, ServerConfig } from '../../config/config.ts';
+import type { Config, ServerConfig, SnippetConfig } from '../../config/config.ts';
 import { eagerServers } from '../../config/profiles.ts';
 import type { ServedServer } from '../../exposure/served-server.ts';
 import { serveExternal, serveInternal, serveShipped } from '../../exposure/served-server.ts';
@@ -36,7 +36,7 @@ export interface BackendMakers {
   readonly sync: (settings: readonly AdapterSettings[]) => ReadonlyMap<string, ServerAdapter>;
   readonly workspace: (root: string) => PrimitiveBackend;
   /** A server of catalogs/servers/shipped-servers.ts. */
-  readonly shipped: (name: string) => ServerAdapter;
+  readonly shipped: (name: string, tools: readonly RawTool[]) => ServerAdapter;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
   /** Says that this process serves agents from now on. */
   readonly warmUp: () => void;
@@ -61,7 +61,7 @@ export class Backends {
   #workspace: KeptWorkspace | undefined;
   /** Made for a configuration that is not in force yet. */
   #nextWorkspace: KeptWorkspace | undefined;
-  readonly #shipped = new Map<string, ServedServer>();
+  readonly #shipped = new Map<string, { readonly served: ServedServer; readonly tools: readonly RawTool[] }>();
   /** Workspaces of earlier configurations. */
   readonly #replaced = new Set<ServedServer>();
   #isWarm = false;
@@ -124,7 +124,7 @@ export class Backends {
   async stop(): Promise<void> {
     await Promise.all([
       this.#workspace?.served.adapter.stop(),
-      ...[...this.#shipped.values()].map(({ adapter }) => adapter.stop()),
+      ...[...this.#shipped.values()].map(({ served: { adapter } }) => adapter.stop()),
       this.stopReplaced(),
       this.#make.stop(),
     ]);
@@ -161,13 +161,16 @@ export class Backends {
   }
 
   /** Returns the internal servers that a profile lists. */
-  #serveShipped({ profiles }: Config): readonly ServedServer[] {
+  #serveShipped({ profiles, code }: Config): readonly ServedServer[] {
     const listed = [...SHIPPED.keys()].filter((name) =>
       [...profiles.values()].some(({ servers }) => servers.includes(name)),
     );
     return listed.map((name) => {
-      const served = this.#shipped.get(name) ?? serveShipped(this.#make.shipped(name));
-      this.#shipped.set(name, served);
+      const tools = [...(SHIPPED.get(name)?.tools ?? []), ...(name === CODE ? snippetTools(code.snippets) : [])];
+      const known = this.#shipped.get(name);
+      if (known !== undefined && isDeepStrictEqual(known.tools, tools)) return known.served;
+      const served = serveShipped(this.#make.shipped(name, tools));
+      this.#shipped.set(name, { served, tools });
       return served;
     });
   }
@@ -199,4 +202,14 @@ function adapterSettings(server: ServerConfig, confine: (server: string) => Conf
 /** Returns whether a server is a program in a sandbox or container. */
 export function isIsolated({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>): boolean {
   return transport === 'stdio' && isolation !== 'direct';
+}
+
+/** Returns the owner's own code as tools. */
+function snippetTools(snippets: ReadonlyMap<string, SnippetConfig>): readonly RawTool[] {
+  return [...snippets].map(([name, { description, input }]) => ({
+    name,
+    description,
+    inputSchema: input ?? NO_ARGUMENTS,
+    annotations: { readOnlyHint: false, destructiveHint: true, openWorldHint: true },
+  }));
 }

@@ -10,7 +10,7 @@ import type { LaunchHost } from '../../../adapters/stdio/launch.ts';
 import { ServerPool } from '../../../adapters/supervisor/server-pool.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { NO_CONFINEMENT } from '../../../catalogs/readers/confinement.ts';
-import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
+import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import type { Config } from '../../config/config.ts';
 import type { ServedServer } from '../../exposure/served-server.ts';
 import { type BackendMakers, Backends } from './backends.ts';
@@ -27,7 +27,8 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
   return {
     sync: (settings) => pool.sync(settings),
     workspace: (root) => createWorkspace({ root }),
-    shipped: (name) => shippedServer(name, { answer: () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE')) }),
+    shipped: (name, tools) =>
+      shippedServer(name, tools, { answer: () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE')) }),
     mapped: createMappedBackend,
     warmUp: () => undefined,
     startAhead: (servers) => pool.warmUp(servers),
@@ -38,9 +39,10 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
 /** Makes an internal server of catalogs/servers/shipped-servers.ts. */
 export function shippedServer(
   name: string,
+  tools: readonly RawTool[],
   parts: Pick<InProcessServerParts, 'answer' | 'prompts' | 'close'>,
 ): ServerAdapter {
-  return createInProcessServer({ name, tools: SHIPPED.get(name)?.tools ?? [], ...parts });
+  return createInProcessServer({ name, tools, ...parts });
 }
 
 /** Returns adapters without processes, as `ServeOffline` of assembled-facade.ts says. */
