@@ -132,9 +132,9 @@ function readableObject(given, at) {
   const tag = apply(tagOf, given, []);
   if (tag === '[object Error]') return (textOf(given.name) ?? 'Error') + ': ' + (textOf(given.message) ?? '');
   if (INSTEAD[tag] !== undefined) return '[' + INSTEAD[tag] + ']';
-  if (typeof given.toJSON === 'function') return readable(given.toJSON(), { up: at, level: at.level + 1 });
   if (isInside(given, at)) return '[circular]';
   if (at.level > MOST_LEVELS) return '[deeper]';
+  if (typeof given.toJSON === 'function') return readable(given.toJSON(), { up: at.up, level: at.level + 1 });
   at.value = given;
   let text = '';
   if (isArray(given)) {
@@ -189,17 +189,24 @@ function argumentsOf(input, name) {
   return jsonOf(input, { key: 'the argument of ' + name, level: 0 }) ?? '{}';
 }
 
+function tooLarge(name) {
+  return new TypeFault('The argument of ' + name + ' has more than 1,000,000 bytes as JSON. Send less in one call.');
+}
+
 /** Returns one function of a module. Methods are no constructors, and keep any name that a tool has. */
 function functionOf(module, index, name) {
   const made = {
     __proto__: null,
     [name](input) {
-      return valueOf(host.call(module, index, argumentsOf(input, name)));
+      const text = host.call(module, index, argumentsOf(input, name));
+      if (text === '') throw tooLarge(name);
+      return valueOf(text);
     },
   };
   const variant = {
     async(input) {
       const seq = host.callAsync(module, index, argumentsOf(input, name));
+      if (seq === 0) throw tooLarge(name);
       return new NewPromise((resolve) => {
         settlers[seq] = resolve;
       });

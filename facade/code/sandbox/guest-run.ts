@@ -132,7 +132,7 @@ export class GuestRun {
         .consume((made) => context.setProp(host, name, made));
     const text = (of = context.undefined): string => context.getString(of);
     const number = (of = context.undefined): number => context.getNumber(of);
-    const called = ([module, index, args]: QuickJSHandle[], isAsync: boolean): NewCall =>
+    const called = ([module, index, args]: QuickJSHandle[], isAsync: boolean): NewCall | undefined =>
       this.#newCall([number(module), number(index)], text(args), isAsync);
     give('call', (...given) => context.newString(this.#callNow(called(given, false))));
     give('callAsync', (...given) => context.newNumber(this.#callLater(called(given, true))));
@@ -192,13 +192,11 @@ export class GuestRun {
     );
   }
 
-  #newCall(called: readonly [module: number, index: number], args: string, isAsync: boolean): NewCall {
+  /** Returns a call with the next number; undefined if its arguments are too large. */
+  #newCall(called: readonly [module: number, index: number], args: string, isAsync: boolean): NewCall | undefined {
     const module = this.#program.modules[called[0]];
     const { name = '', json = false } = module?.functions[called[1]] ?? {};
-    if (Buffer.byteLength(args) > MOST_ARGUMENT_BYTES)
-      throw new TypeError(
-        `The argument of ${name} has more than ${MOST_ARGUMENT_BYTES} bytes as JSON. Send less in one call.`,
-      );
+    if (Buffer.byteLength(args) > MOST_ARGUMENT_BYTES) return undefined;
     const { calls } = this.#program.limits;
     if (this.#calls >= calls) {
       this.#stop(
@@ -217,7 +215,8 @@ export class GuestRun {
   }
 
   /** Sends a call and waits for its answer. Answers to other calls are kept in their order. */
-  #callNow(made: NewCall): string {
+  #callNow(made: NewCall | undefined): string {
+    if (made === undefined) return '';
     this.#send(made);
     for (;;) {
       const received = this.#receive();
@@ -226,7 +225,8 @@ export class GuestRun {
     }
   }
 
-  #callLater(made: NewCall): number {
+  #callLater(made: NewCall | undefined): number {
+    if (made === undefined) return 0;
     this.#unsent.push(made);
     this.#sendNext();
     return made.call.seq;
