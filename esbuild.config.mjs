@@ -3,7 +3,7 @@
  * with source maps, and the licences of the packages in them. `dist/facade/main.js` starts the first. tsc has compiled
  * every module for tests and benchmarks.
  */
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { build } from 'esbuild';
 import { CODED_SCHEMAS, codeFile } from './dist/catalogs/validation/schema-code.js';
@@ -73,6 +73,7 @@ const threads = await build({
   ...shared,
   format: 'cjs',
   entryPoints: [
+    'facade/code/sandbox/sandbox-thread.ts',
     'facade/runtime/compile-thread.ts',
     'facade/runtime/watchdog-thread.ts',
     'facade/state/state-thread.ts',
@@ -85,6 +86,10 @@ const threads = await build({
   plugins: [keepPlaces],
   external: ['libsql', '@napi-rs/keyring'],
 });
+
+// The main thread compiles it once and gives it to the threads that run code.
+const quickJs = 'node_modules/@jitl/quickjs-wasmfile-release-sync/dist/emscripten-module.wasm';
+copyFileSync(path.join(ROOT, quickJs), path.join(ROOT, 'dist/code/quickjs.wasm'));
 
 const bundle = Object.keys(bundles.metafile.outputs).find((name) => name.endsWith('.cjs'));
 

@@ -293,6 +293,19 @@ export const ERRORS = {
     'Restore it with `tollgate state restore FILE`, or begin with an empty one: `tollgate state repair --start-empty`.',
   ),
   USAGE: local('The command line is not understood.', 'Read `tollgate --help`.'),
+  CODE_SYNTAX: result('The code cannot be read.', 'Correct the line that is named and send the code again.'),
+  CODE_FAILED: result(
+    'The program ended with an error.',
+    'Correct the line that is named. Calls that the program made before it have happened.',
+  ),
+  CODE_LIMIT: result(
+    'The program exceeded a limit, which is named, and was ended.',
+    'Do less in one run, as the message says. Calls that the program made before have happened.',
+  ),
+  CODE_CRASHED: result(
+    'The engine that runs code ended while it ran the program.',
+    'Simplify the program or use less data at once. Calls that it made may have happened.',
+  ),
 } as const satisfies Record<string, ErrorRow>;
 
 /** A code of the table. */

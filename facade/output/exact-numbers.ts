@@ -15,9 +15,9 @@ const QUOTE = 34;
 
 /**
  * Returns a JSON text with each number that a double cannot represent as a marked string. Linear; the text must be
- * valid JSON.
+ * valid JSON. `mark`: what stands before the digits in the string.
  */
-export function markExactNumbers(text: string): string {
+export function markExactNumbers(text: string, mark = MARK): string {
   const parts: string[] = [];
   let from = 0;
   for (let at = 0; at < text.length; at++) {
@@ -27,7 +27,7 @@ export function markExactNumbers(text: string): string {
     const end = numberEnd(text, at);
     const written = text.slice(at, end);
     if (!fitsDouble(written)) {
-      parts.push(text.slice(from, at), `"${MARK}${written}"`);
+      parts.push(text.slice(from, at), `"${mark}${written}"`);
       from = end;
     }
     at = end - 1;

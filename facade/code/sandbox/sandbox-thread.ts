@@ -1,0 +1,77 @@
+/** The thread of the sandbox for code: runs one program after the other, each in a new instance of QuickJS. */
+import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { GuestRun } from './guest-run.ts';
+import { compiledCode } from './program-code.ts';
+import { newEngine, type SandboxEngine, useProgramClock } from './sandbox-engine.ts';
+import {
+  type FromSandbox,
+  MESSAGES,
+  PHASE,
+  type SandboxAnswer,
+  type SandboxCall,
+  type SandboxEnd,
+  type SandboxProgram,
+  type SandboxThreadData,
+  type ToSandbox,
+} from './sandbox-program.ts';
+
+const port = parentPort as NonNullable<typeof parentPort>;
+const { wasm, control } = workerData as SandboxThreadData;
+const state = new Int32Array(control);
+
+const CRASHED: SandboxEnd = {
+  kind: 'failed',
+  code: 'CODE_CRASHED',
+  message: 'The engine that runs code failed.\nSimplify the program. Calls that it made may have happened.',
+};
+
+/** Waits for the next answer to a call of a run. */
+function receive(run: number): { readonly seq: number; readonly answer: SandboxAnswer } {
+  Atomics.add(state, PHASE, 1);
+  for (;;) {
+    const seen = Atomics.load(state, MESSAGES);
+    const message = (receiveMessageOnPort(port) as { readonly message: ToSandbox } | undefined)?.message;
+    if (message === undefined) Atomics.wait(state, MESSAGES, seen);
+    else if (message.run === run && 'seq' in message) {
+      Atomics.add(state, PHASE, 1);
+      return message;
+    }
+  }
+}
+
+function execute(run: number, program: SandboxProgram, engine: SandboxEngine): void {
+  let guest: GuestRun | undefined;
+  let sent = 0;
+  const printed = (): string => {
+    const text = guest?.printed.slice(sent) ?? '';
+    sent += text.length;
+    return text;
+  };
+  const send = (call: SandboxCall): void => port.postMessage({ call, printed: printed() } satisfies FromSandbox);
+  let end: SandboxEnd;
+  Atomics.add(state, PHASE, 1);
+  try {
+    guest = new GuestRun(engine, program, { send, receive: () => receive(run) });
+    end = guest.run();
+  } catch {
+    // A trap of WebAssembly, or the end of the thread's stack.
+    end = CRASHED;
+  }
+  Atomics.add(state, PHASE, 1);
+  // An engine that was stopped in the middle is not trusted any more, and its memory is given back with the thread.
+  const reusable = end.kind === 'returned' || (end.kind === 'failed' && /SYNTAX|FAILED/.test(end.code));
+  port.postMessage({ end, reusable, printed: printed() } satisfies FromSandbox);
+}
+
+useProgramClock();
+// V8 compiles code when it first runs. This happens before the first program arrives.
+compiledCode('const first: number = 1;');
+let next = newEngine(wasm);
+port.on('message', (message: ToSandbox) => {
+  // An answer to a call of a run that has ended.
+  if (!('program' in message)) return;
+  void next.then((engine) => {
+    next = newEngine(wasm);
+    execute(message.run, message.program, engine);
+  });
+});

@@ -1,0 +1,130 @@
+/** One worker thread of the sandbox for code, seen from the main thread. */
+import { Worker } from 'node:worker_threads';
+import { threadFile } from '../../../catalogs/programs/own-code.ts';
+import {
+  type FromSandbox,
+  MESSAGES,
+  PHASE,
+  type SandboxAnswer,
+  type SandboxCall,
+  type SandboxEnd,
+  type SandboxOutcome,
+  type SandboxProgram,
+  type SandboxThreadData,
+  type ToSandbox,
+  timeEnd,
+} from './sandbox-program.ts';
+
+/**
+ * The stack of the thread: 32 bytes for each byte of the program's stack, and some more. The system gives memory only
+ * to what is used.
+ */
+const STACK_MB = 40;
+const HEAP_MB = 512;
+/** Milliseconds beyond the time limit, in which the engine must notice it, before the thread is ended. */
+const GRACE_MS = 1_000;
+const WATCH_MS = 250;
+
+/** A run in a worker. */
+interface CurrentRun {
+  readonly id: number;
+  readonly program: SandboxProgram;
+  readonly onCall: (call: SandboxCall) => void;
+  readonly resolve: (outcome: SandboxOutcome) => void;
+}
+
+/** Numbers the runs of this process. */
+let runs = 0;
+
+/** A worker. It runs one program at a time, and is of no more use once `dead`. */
+export class SandboxWorker {
+  dead = false;
+  readonly #worker: Worker;
+  readonly #state = new Int32Array(new SharedArrayBuffer(2 * Int32Array.BYTES_PER_ELEMENT));
+  #current: CurrentRun | undefined;
+  #printed = '';
+  #watch: NodeJS.Timeout | undefined;
+
+  constructor(wasm: WebAssembly.Module) {
+    // The thread gets nothing of this process's environment. Its output is dropped: stdout carries the MCP protocol.
+    this.#worker = new Worker(threadFile('sandbox-thread'), {
+      workerData: { wasm, control: this.#state.buffer } satisfies SandboxThreadData,
+      env: {},
+      execArgv: [],
+      stdout: true,
+      stderr: true,
+      resourceLimits: { stackSizeMb: STACK_MB, maxOldGenerationSizeMb: HEAP_MB },
+    });
+    this.#worker.on('message', (message: FromSandbox) => this.#take(message));
+    this.#worker.on('error', () => this.#crash());
+    this.#worker.on('exit', () => this.#crash());
+    this.#worker.unref();
+  }
+
+  /** Runs a program. Call it only while no other runs. Never rejects. */
+  run(program: SandboxProgram, onCall: (call: SandboxCall) => void): Promise<SandboxOutcome> {
+    return new Promise((resolve) => {
+      runs += 1;
+      this.#current = { id: runs, program, onCall, resolve };
+      this.#printed = '';
+      // A run keeps the process running, an idle worker does not.
+      this.#worker.ref();
+      this.#post({ run: runs, program });
+      this.#watch = this.#watchPhase(program.limits.timeMs + GRACE_MS);
+    });
+  }
+
+  /** Answers a call of the current run. */
+  answer(seq: number, answer: SandboxAnswer): void {
+    if (this.#current !== undefined) this.#post({ run: this.#current.id, seq, answer });
+  }
+
+  /** Ends the thread, and the current run with it. */
+  end(end: SandboxEnd = { kind: 'stopped' }): void {
+    this.dead = true;
+    void this.#worker.terminate();
+    this.#finish(end);
+  }
+
+  #post(message: ToSandbox): void {
+    this.#worker.postMessage(message);
+    Atomics.add(this.#state, MESSAGES, 1);
+    Atomics.notify(this.#state, MESSAGES);
+  }
+
+  /** The engine cannot stop all of its own work. A thread that stays in one phase of running for too long is ended. */
+  #watchPhase(mostMs: number): NodeJS.Timeout {
+    let [phase, since] = [-1, 0];
+    return setInterval(() => {
+      const now = Atomics.load(this.#state, PHASE);
+      if (now !== phase) [phase, since] = [now, performance.now()];
+      const isTooLong = phase % 2 === 1 && performance.now() - since > mostMs;
+      if (isTooLong && this.#current !== undefined) this.end(timeEnd(this.#current.program.limits));
+    }, WATCH_MS).unref();
+  }
+
+  #take(message: FromSandbox): void {
+    if (this.#current === undefined) return;
+    this.#printed += message.printed;
+    if ('call' in message) return this.#current.onCall(message.call);
+    if (message.reusable) this.#finish(message.end);
+    else this.end(message.end);
+  }
+
+  #crash(): void {
+    this.end({
+      kind: 'failed',
+      code: 'CODE_CRASHED',
+      message:
+        'The thread that ran the program ended.\nUse less data at once. Calls that the program made may have happened.',
+    });
+  }
+
+  #finish(end: SandboxEnd): void {
+    clearInterval(this.#watch);
+    this.#worker.unref();
+    const current = this.#current;
+    this.#current = undefined;
+    current?.resolve({ printed: this.#printed, ...end });
+  }
+}
