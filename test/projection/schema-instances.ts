@@ -48,14 +48,21 @@ function deref(root: Schema, node: Schema): Schema {
   return (target ?? {}) as Schema;
 }
 
-/** Returns a value for `schema`; `full` fills optional names too. Undefined if the generator knows none. */
-export function instanceOf(root: Schema, full: boolean): unknown {
-  return make(root, { root, full, depth: 0 });
+/**
+ * Returns a value for `schema`; `full` fills optional names too. Undefined if the generator knows none. `choose(count)`
+ * picks among branches, allowed values, types and lengths; by default the first.
+ */
+export function instanceOf(root: Schema, full: boolean, choose: Choose = () => 0): unknown {
+  return make(root, { root, full, choose, depth: 0 });
 }
+
+/** Returns a number from 0, smaller than `count`. */
+export type Choose = (count: number) => number;
 
 interface Making {
   readonly root: Schema;
   readonly full: boolean;
+  readonly choose: Choose;
   readonly depth: number;
 }
 
@@ -64,13 +71,17 @@ function make(input: unknown, making: Making): unknown {
   const node = deref(making.root, input as Schema);
   if (node !== input) return making.depth > 12 ? undefined : make(node, { ...making, depth: making.depth + 1 });
   if ('const' in node) return node.const;
-  if (Array.isArray(node.enum)) return node.enum[0];
+  if (Array.isArray(node.enum)) return node.enum[making.choose(node.enum.length)];
   const branches = (node.anyOf ?? node.oneOf) as readonly unknown[] | undefined;
-  if (branches !== undefined && node.properties === undefined)
-    return branches.map((branch) => make(branch, making)).find((value) => value !== undefined && value !== null);
+  if (branches !== undefined && node.properties === undefined) {
+    const first = making.choose(branches.length);
+    return [...branches.slice(first), ...branches.slice(0, first)]
+      .map((branch) => make(branch, making))
+      .find((value) => value !== undefined && value !== null);
+  }
   if (Array.isArray(node.allOf) && node.type === undefined)
     return Object.assign({}, ...node.allOf.map((part) => make(part, making)));
-  const type = Array.isArray(node.type) ? node.type[0] : node.type;
+  const type = Array.isArray(node.type) ? node.type[making.choose(node.type.length)] : node.type;
   if (type === 'object' || node.properties !== undefined) return makeObject(node, making);
   if (type === 'array') return makeArray(node, making);
   if (type === 'number' || type === 'integer') return makeNumber(node);
@@ -83,10 +94,15 @@ function makeObject(node: Schema, making: Making): unknown {
   const entries: [string, unknown][] = [];
   for (const [name, child] of Object.entries((node.properties ?? {}) as Schema)) {
     const needed = required.includes(name);
-    if (!needed && (!making.full || making.depth > 3)) continue;
+    if (!needed && (!making.full || making.depth > 3 || making.choose(4) === 1)) continue;
     const value = make(child, { ...making, depth: making.depth + 1 });
     if (value === undefined && needed) return undefined;
     if (value !== undefined) entries.push([name, value]);
+  }
+  const rest = node.additionalProperties;
+  if (typeof rest === 'object' && rest !== null && making.choose(2) === 1) {
+    const value = make(rest, { ...making, depth: making.depth + 1 });
+    if (value !== undefined) entries.push(['another_name', value]);
   }
   for (const name of required) if (!entries.some(([key]) => key === name)) entries.push([name, 'a']);
   return Object.fromEntries(entries);
@@ -95,10 +111,9 @@ function makeObject(node: Schema, making: Making): unknown {
 function makeArray(node: Schema, making: Making): unknown {
   const tuple = (Array.isArray(node.items) ? node.items : node.prefixItems) as readonly unknown[] | undefined;
   if (tuple !== undefined) return tuple.map((item) => make(item, { ...making, depth: making.depth + 1 }));
-  const count = Number(node.minItems ?? (making.full && making.depth < 4 ? 1 : 0));
-  const item = count > 0 ? make(node.items ?? {}, { ...making, depth: making.depth + 1 }) : undefined;
-  if (count > 0 && item === undefined) return undefined;
-  return Array.from({ length: count }, () => item);
+  const count = Number(node.minItems ?? (making.full && making.depth < 4 ? 1 : 0)) + making.choose(3);
+  const items = Array.from({ length: count }, () => make(node.items ?? {}, { ...making, depth: making.depth + 1 }));
+  return items.includes(undefined) ? undefined : items;
 }
 
 function makeNumber(node: Schema): number {
