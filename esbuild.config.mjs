@@ -65,8 +65,8 @@ const bundles = await build({
   entryNames: '[name]-[hash]',
   banner: { js: PLACES },
   plugins: [keepPlaces],
-  // Native code, which a bundle cannot contain.
-  external: ['libsql', '@napi-rs/keyring'],
+  // Native code, which a bundle cannot contain, and what is optional.
+  external: ['libsql', '@napi-rs/keyring', 'gpt-tokenizer'],
 });
 
 const threads = await build({
@@ -74,6 +74,7 @@ const threads = await build({
   format: 'cjs',
   entryPoints: [
     'facade/runtime/compile-thread.ts',
+    'facade/runtime/metrics/token-thread.ts',
     'facade/runtime/watchdog-thread.ts',
     'facade/state/state-thread.ts',
     'policies/engine/workers/policy-worker.ts',
@@ -83,7 +84,7 @@ const threads = await build({
   entryNames: '[name]',
   banner: { js: PLACES },
   plugins: [keepPlaces],
-  external: ['libsql', '@napi-rs/keyring'],
+  external: ['libsql', '@napi-rs/keyring', 'gpt-tokenizer'],
 });
 
 const bundle = Object.keys(bundles.metafile.outputs).find((name) => name.endsWith('.cjs'));

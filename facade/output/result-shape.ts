@@ -19,6 +19,8 @@ import { cutStructuredContent } from './structured-cut.ts';
 export interface Shaped extends Cleaning {
   readonly text: WireText;
   readonly sent: number;
+  /** The part of `sent` that Tollgate's own members of `_meta` are. Absent: 0. */
+  readonly metaBytes?: number;
   readonly cut: boolean;
   readonly spilled: number;
   readonly isError: boolean;
@@ -106,6 +108,7 @@ function finish(
   return {
     text,
     sent: sizeOfText(text),
+    metaBytes: Buffer.byteLength(meta),
     cut: cutting !== undefined,
     spilled: cutting?.spilled ?? 0,
     isError: doc.memberValue('isError') === true,
