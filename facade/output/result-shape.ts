@@ -94,6 +94,9 @@ function cut(doc: JsonText<ToolResult>, request: ShapeRequest, { result }: Clean
   return surelyFits(doc, request) ? undefined : cutResult(result ?? doc.value, request);
 }
 
+/** Stands around the members of Tollgate if a server sends no `_meta`; else there is a comma. */
+const NEW_META = '"_meta":{},';
+
 function finish(
   doc: JsonText<ToolResult>,
   request: ShapeRequest,
@@ -108,7 +111,7 @@ function finish(
   return {
     text,
     sent: sizeOfText(text),
-    metaBytes: Buffer.byteLength(meta),
+    metaBytes: meta === '' ? 0 : Buffer.byteLength(meta) + (doc.member('_meta') === undefined ? NEW_META.length : 1),
     cut: cutting !== undefined,
     spilled: cutting?.spilled ?? 0,
     isError: doc.memberValue('isError') === true,

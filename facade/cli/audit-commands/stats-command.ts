@@ -24,8 +24,8 @@ const UNITS = [
 ] as const;
 
 /**
- * Prints the sessions of all processes, or one of them. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner,
- * USAGE for a session that is not kept, STATE_FAILED.
+ * Prints the sessions of all processes, or one of them. Throws CONFIG_INVALID, IDENTITY for a principal that is no
+ * owner, USAGE for a session that is not kept, STATE_FAILED.
  */
 export async function runStats(options: OwnerOptions & { readonly session?: string }, io: Io): Promise<number> {
   const { config } = readDecider(options, 'sees what sessions cost', io);
@@ -37,8 +37,9 @@ export async function runStats(options: OwnerOptions & { readonly session?: stri
 
 function printAll(report: ContextReport, options: OwnerOptions, io: Io): void {
   const { sessions, days, total } = report;
+  const costs = [...sessions, ...days].some(isNegative);
   const rows = [
-    ...sessions.map((one) => [one.id.slice(0, SHORT_ID), one.principal, minute(one.started), ...cells(one)]),
+    ...sessions.map((one) => [one.id.slice(0, SHORT_ID), one.principal, one.started.slice(0, 16), ...cells(one)]),
     ...days.map((one) => [`${one.sessions} older`, '', one.day, ...cells(one)]),
   ];
   printList(
@@ -51,8 +52,8 @@ function printAll(report: ContextReport, options: OwnerOptions, io: Io): void {
         'No session has been counted yet. Let a client start `tollgate run`, or connect one to `tollgate serve`.\n' +
         'Counts appear ten seconds after its agent has listed tools or made a call.',
       summary: wrapWords(
-        `Shown to the client / without Tollgate. LISTS, CALLS and RESULTS are in bytes, and SAVED is of all bytes` +
-          `${isNegative(total) ? '; where it is negative, Tollgate costs more than it saves' : ''}. ${tokenNote(report)}`,
+        'Shown to the client / without Tollgate. LISTS, CALLS and RESULTS are in bytes, and SAVED is of all ' +
+          `bytes${costs ? '; where it is negative, Tollgate cost more than it saved' : ''}. ${tokenNote(report)}`,
         MAX_COLUMNS,
         '',
       ),
@@ -71,11 +72,9 @@ function printOne(report: ContextReport, options: OwnerOptions & { readonly sess
     saved(compared),
   ];
   const kinds: readonly ContextKind[] = ['lists', 'calls', 'results'];
-  if (options.json !== true)
-    io.stdout(
-      `${one.id}  ${printable(one.principal)}  ${one.started.slice(0, 19)}  ` +
-        `${one.running ? 'running' : one.ended === undefined ? 'its process was killed' : `ended ${one.ended.slice(0, 19)}`}\n`,
-    );
+  const end = one.ended === undefined ? 'its process was killed' : `ended ${one.ended.slice(0, 19)}`;
+  const head = `${one.id}  ${printable(one.principal)}  ${one.started.slice(0, 19)}  ${one.running ? 'running' : end}`;
+  if (options.json !== true) io.stdout(`${head}\n`);
   printList(
     { io, options },
     {
@@ -85,8 +84,8 @@ function printOne(report: ContextReport, options: OwnerOptions & { readonly sess
       empty: '',
       summary: wrapWords(
         `Bytes. The largest of ${plural(one.lists.count, 'list')} has ${one.lists.largest}; each list that was sent ` +
-          `counts. Results have ${one.results.metaBytes} bytes more of Tollgate's _meta, which clients do not give to ` +
-          `the model. ${tokenNote(report)}`,
+          `counts. Results have ${one.results.metaBytes} bytes more of Tollgate's _meta, which clients do not give ` +
+          `to the model. ${tokenNote(report)}`,
         MAX_COLUMNS,
         '',
       ),
@@ -132,12 +131,9 @@ function isNegative({ total }: ReportedCounts): boolean {
 
 /** Returns three digits and a unit: 950, 1.2k, 34.5k, 5.12M. */
 function short(count: number): string {
-  const [size, unit] = UNITS.find(([least]) => count >= least) ?? [1, ''];
+  // 999,500 is 1M in three digits.
+  const [size, unit] = UNITS.find(([least]) => count >= least * 0.9995) ?? [1, ''];
   return `${Number((count / size).toPrecision(3))}${unit}`;
-}
-
-function minute(iso: string): string {
-  return iso.slice(0, 16).replace('T', ' ');
 }
 
 function tokenNote({ tokens, total }: ContextReport): string {

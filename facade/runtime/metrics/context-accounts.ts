@@ -140,8 +140,8 @@ export class ContextAccounts {
   }
 
   /**
-   * Samples the calls 1, 2, 4, 8 … of this process, because more of them would hardly change the ratio. Of the result it
-   * takes what the server sent: Tollgate's `_meta` has ids, which have more tokens than other text.
+   * Samples the calls 1, 2, 4, 8 … of this process, because more of them would hardly change the ratio. Of the result
+   * it takes what the server sent: Tollgate's `_meta` has ids, which have more tokens than other text.
    */
   #sampleCall({ counts }: Account, answer: ServerAnswer, args: string | undefined): void {
     this.#sampled += 1;

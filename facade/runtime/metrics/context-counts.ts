@@ -26,7 +26,7 @@ export type ContextTally = { count: number } & Record<ContextSide, ContextAmount
 export type ContextCounts = Record<ContextKind, ContextTally> & {
   /** The size of the largest list that was shown. */
   largestList: number;
-  /** Bytes that Tollgate added to results under `_meta`. They are in no tally: clients do not give them to the model. */
+  /** Bytes that Tollgate added to results under `_meta`. They are in no tally, because no model reads them. */
   metaBytes: number;
 };
 
@@ -72,8 +72,8 @@ export function contextBytes(counts: ContextCounts, side: ContextSide): number {
 }
 
 /**
- * Returns the estimated tokens of one kind on one side, not rounded: its bytes by the ratio of its own samples, of those
- * of the other side, of those of other kinds, or of `others`. Undefined if there is no sample.
+ * Returns the estimated tokens of one kind on one side, not rounded: its bytes by the ratio of its own samples, of
+ * those of the other side, of those of other kinds, or of `others`. Undefined if there is no sample.
  */
 export function contextTokens(
   counts: ContextCounts,

@@ -10,7 +10,7 @@ import {
   savedPercent,
   sumContext,
 } from './context-counts.ts';
-import { type ContextDay, type ContextSession, isRunning, readContext } from './context-store.ts';
+import { type ContextDay, type ContextSession, isSessionRunning, readContext } from './context-store.ts';
 import { hasTokenizer, TOKENIZER } from './token-samples.ts';
 
 /** An amount. `tokens`: estimated; absent without a sample. */
@@ -83,7 +83,7 @@ function reportedSession(state: Pick<State, 'isAlive'>, session: ContextSession,
     principal,
     started: new Date(started).toISOString(),
     ...(ended !== undefined && { ended: new Date(ended).toISOString() }),
-    running: isRunning(state, session),
+    running: isSessionRunning(state, session),
     ...reported(counts, all),
   };
 }

@@ -46,16 +46,16 @@ export function putSession(state: ContextState, session: ContextSession): Awaita
 }
 
 /**
- * Adds the oldest sessions to the sums of their days, so that 200 are left, and removes old days. Each session is taken
- * by one process. Sessions that run stay. Throws STATE_FAILED.
+ * Adds the oldest ended sessions to the sums of their days, so that 200 are left, and removes old days. Each session is
+ * taken by one process. Throws STATE_FAILED.
  */
 export async function sumUpSessions(state: ContextState): Promise<void> {
-  const sessions = [...state.list(SPACE, SESSION)];
-  for (const [key, text] of sessions.slice(0, Math.max(0, sessions.length - KEPT_SESSIONS))) {
+  const all = [...state.list(SPACE, SESSION)];
+  const isFull = all.length > KEPT_SESSIONS;
+  const ended = isFull ? all.filter(([, text]) => !isSessionRunning(state, parseSession(text))) : [];
+  for (const [key, text] of ended.slice(0, Math.max(0, ended.length - KEPT_SESSIONS))) {
     const session = parseSession(text);
-    if (session !== undefined && isRunning(state, session)) continue;
-    if ((await state.take(SPACE, key, text)) === undefined || session === undefined) continue;
-    await addToDay(state, session);
+    if ((await state.take(SPACE, key, text)) !== undefined && session !== undefined) await addToDay(state, session);
   }
   const oldest = dayOf(Date.now() - KEPT_DAYS * DAY_MS);
   for (const key of state.list(SPACE, DAY).keys()) if (key.slice(DAY.length) < oldest) await state.remove(SPACE, key);
@@ -81,8 +81,8 @@ function dayOf(ms: number): string {
 }
 
 /** Returns whether the session runs now. */
-export function isRunning(state: Pick<State, 'isAlive'>, { ended, mark }: ContextSession): boolean {
-  return ended === undefined && state.isAlive(mark);
+export function isSessionRunning(state: Pick<State, 'isAlive'>, session: ContextSession | undefined): boolean {
+  return session !== undefined && session.ended === undefined && state.isAlive(session.mark);
 }
 
 /**

@@ -1,7 +1,8 @@
 /**
  * Exports what models are shown to OpenTelemetry, if the operator has registered an SDK in this process, as with
- * `NODE_OPTIONS=--import …`. The provider is read where SDKs register it: a symbol that all releases of the API share. The
- * package @opentelemetry/api is not used, because its releases refuse a provider of an older one and then do nothing.
+ * `NODE_OPTIONS=--import …`. The provider is read where SDKs register it: a symbol that all releases of the API share.
+ * The package @opentelemetry/api is not used: a release of it refuses the provider of an older one, and then does
+ * nothing.
  */
 import type { MeterProvider } from '@opentelemetry/api';
 import { VERSION } from '../../serve/version.ts';

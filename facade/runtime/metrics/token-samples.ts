@@ -1,6 +1,6 @@
 /**
- * Counts the tokens of sampled texts (o200k_base, by gpt-tokenizer) in a thread that runs only while it has something to
- * count. A text is dropped when it is counted. Without gpt-tokenizer, nothing is kept and nothing is counted.
+ * Counts the tokens of sampled texts (o200k_base, by gpt-tokenizer) in a thread that runs only while it has something
+ * to count. A text is dropped when it is counted. Without gpt-tokenizer, nothing is kept and nothing is counted.
  */
 import { createHash } from 'node:crypto';
 import { createRequire } from 'node:module';
