@@ -108,6 +108,7 @@ export class Gateway implements Facade, InnerFacade {
     const session = openSession(isDeepStrictEqual(current, principal) ? principal : current, transport, host);
     this.#shared.audit.append({ ...sessionRecord(session), event: 'opened', outcome: 'allow' });
     this.#sessions.add(session);
+    this.#shared.context.open(session);
     this.#snapshot.demand(session);
     this.#backends.startAhead(this.#snapshot.startsWith(session));
     return session;
@@ -119,7 +120,8 @@ export class Gateway implements Facade, InnerFacade {
     const ended = interruptionError('The session ended while the call ran.');
     open.end.abort(ended);
     await this.#tasks.end(open, ended);
-    const { budgets, spills, audit } = this.#shared;
+    const { budgets, spills, audit, context } = this.#shared;
+    context.end(open.id);
     const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
     // A server that fails here keeps nothing of the session either.
@@ -166,14 +168,18 @@ export class Gateway implements Facade, InnerFacade {
   }
 
   #list(session: Session, options: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
-    return this.#snapshot.within(({ nameTables: exposures, redactor, newId }) =>
-      listTools(exposures, session as OpenSession, {
+    const snapshot = this.#snapshot;
+    return snapshot.within(async ({ nameTables: exposures, redactor, newId }) => {
+      const reply = await listTools(exposures, session as OpenSession, {
         redactor,
         newId,
         basis: () => this.#announcer.basisOf(session as OpenSession),
         ...options,
-      }),
-    );
+      });
+      if (reply.kind === 'result')
+        this.#shared.context.onList(session, reply, snapshot.originalLists(session.principal));
+      return reply;
+    });
   }
 
   #listDefinitions(session: Session, method: Exclude<ListMethod, 'tools/list'>, signal: CancelSignal): Promise<Reply> {
