@@ -25,6 +25,7 @@ import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
 import { appendQuietly } from './audit/audit-log.ts';
 import { createCodeServer, type InnerFacade } from './code/code-server.ts';
+import { findTools } from './code/find-tools.ts';
 import type { Config } from './config/config.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
@@ -153,7 +154,7 @@ function answersFor({
     now: Date.now,
     config: current,
   });
-  const code = createCodeServer(facade, {});
+  const code = createCodeServer(facade, { find_tools: findTools });
   const close = (): void => {
     store?.close();
     store = undefined;

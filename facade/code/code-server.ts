@@ -12,12 +12,10 @@ import type { CallRequest, Reply } from '../serve/facade-port.ts';
 export interface InnerFacade {
   /** Returns an open session; undefined if it has ended. */
   session(id: string): OpenSession | undefined;
-  /** Returns the tools of the session's principal, as a list would show them. Throws what `NameTables.tableFor` does. */
+  /** Returns the tools of the session's principal. Throws what `NameTables.tableFor` does. */
   tableOf(session: OpenSession): Promise<NameTable>;
   /** Performs a call of the session. Never throws. */
   perform(session: OpenSession, request: CallRequest): Promise<Reply>;
-  /** Compares the lists of sessions with those that they were shown, and tells clients whose list has changed. */
-  noteListChange(): void;
 }
 
 /** One call of a tool of the server, with its session. */
