@@ -205,7 +205,7 @@ export class Snapshot {
         policy: () => policy,
         primitives,
         serversOf,
-        routesOf: (principal) => rulesOf(principal).primitives,
+        profileOf: rulesOf,
         maxArgBytes,
         view: preconditions.view,
         refresh,

@@ -24,6 +24,7 @@ import type { NameTable } from '../exposure/name-table.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { LIST_WAIT_MS } from '../exposure/server-definitions.ts';
+import { unwrapCall } from '../exposure/wrapped-calls.ts';
 import { ClientTasks } from '../operations/client-tasks.ts';
 import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
@@ -69,7 +70,8 @@ export class Gateway implements Facade, InnerFacade {
     });
     this.#tasks = new ClientTasks({
       perform: (session, request) => this.#perform(session, request),
-      supportOf: async (session, name) => {
+      supportOf: async (session, { name, via }) => {
+        if (via !== undefined && (await this.#find(session, via)) === undefined) return undefined;
         const exposed = await this.#find(session, name);
         return exposed === undefined ? undefined : (taskSupportOf(exposed.entry?.tool) ?? 'none');
       },
@@ -186,7 +188,8 @@ export class Gateway implements Facade, InnerFacade {
     return this.#snapshot.within((deps) => listDefinitions(deps, session as OpenSession, { method, signal }));
   }
 
-  perform(session: Session, request: CallRequest): Promise<Reply> {
+  perform(session: Session, asked: CallRequest): Promise<Reply> {
+    const request = unwrapCall(asked);
     if (request.refusal !== undefined) return this.#perform(session, request);
     if (request.task !== undefined) return this.#tasks.start(session as OpenSession, request);
     if (this.#tasks.answers(request)) return this.#tasks.answer(session as OpenSession, request);
@@ -352,10 +355,6 @@ export class Gateway implements Facade, InnerFacade {
       () => settleAll([...this.#retiring, this.#snapshot].map((one) => one.close())),
       () => closeSharedServices(this.#shared),
     ]);
-  }
-
-  noteListChange(): void {
-    this.#announcer.noteSwap();
   }
 
   /** Tells clients that a list has changed, once for many changes. */
