@@ -65,8 +65,8 @@ const bundles = await build({
   entryNames: '[name]-[hash]',
   banner: { js: PLACES },
   plugins: [keepPlaces],
-  // Native code, which a bundle cannot contain.
-  external: ['libsql', '@napi-rs/keyring'],
+  // Native code, which a bundle cannot contain, and what is optional.
+  external: ['libsql', '@napi-rs/keyring', 'gpt-tokenizer'],
 });
 
 const threads = await build({
@@ -75,6 +75,7 @@ const threads = await build({
   entryPoints: [
     'facade/code/sandbox/sandbox-thread.ts',
     'facade/runtime/compile-thread.ts',
+    'facade/runtime/metrics/token-thread.ts',
     'facade/runtime/watchdog-thread.ts',
     'facade/state/state-thread.ts',
     'policies/engine/workers/policy-worker.ts',
@@ -84,7 +85,7 @@ const threads = await build({
   entryNames: '[name]',
   banner: { js: PLACES },
   plugins: [keepPlaces],
-  external: ['libsql', '@napi-rs/keyring'],
+  external: ['libsql', '@napi-rs/keyring', 'gpt-tokenizer'],
 });
 
 // The main thread compiles it once and gives it to the threads that run code.

@@ -27,6 +27,7 @@ import { appendQuietly } from './audit/audit-log.ts';
 import type { OpenSession } from './call/identify.ts';
 import { CodeRuns } from './code/code-runs.ts';
 import { createCodeServer, type InnerFacade } from './code/code-server.ts';
+import { findTools } from './code/find-tools.ts';
 import { listModules, moduleInfo } from './code/module-info.ts';
 import { createRunCode } from './code/run-code.ts';
 import { CodeSandbox } from './code/sandbox/code-sandbox.ts';
@@ -182,6 +183,7 @@ function answersFor({
     snippets: () => current().code.snippets,
   });
   const own = new Map([
+    ['find_tools', findTools],
     ['list_modules', listModules],
     ['module_info', moduleInfo],
     ['run_code', runCode],

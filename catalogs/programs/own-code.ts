@@ -7,7 +7,13 @@ const ROOT = path.join(import.meta.dirname, '..', '..');
 export const PROGRAM = path.basename(ROOT) === 'dist' ? ROOT : path.join(ROOT, 'dist');
 
 /** The entries of the threads, which esbuild.config.mjs bundles. */
-type ThreadName = 'compile-thread' | 'policy-worker' | 'sandbox-thread' | 'state-thread' | 'watchdog-thread';
+type ThreadName =
+  | 'compile-thread'
+  | 'policy-worker'
+  | 'sandbox-thread'
+  | 'state-thread'
+  | 'token-thread'
+  | 'watchdog-thread';
 
 /** Returns the file of a thread: always the built one, because a thread of Node 20 cannot run TypeScript. */
 export function threadFile(name: ThreadName): string {

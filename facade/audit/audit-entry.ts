@@ -44,6 +44,8 @@ export interface CallFacts {
   readonly kind?: Exclude<EffectKind, 'tool'>;
   /** The name that was called; the method for requests that name neither a tool nor a prompt. */
   readonly exposed: string;
+  /** The tool of Tollgate by which the tool was called. */
+  readonly via?: 'call_read' | 'call_write';
   readonly server?: string;
   readonly tool?: string;
   readonly verb?: Verb;

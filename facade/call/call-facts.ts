@@ -29,6 +29,7 @@ export function callFactsText(call: KnownCall, digest: (text: string) => string)
     jsonMember('parent', caller?.parent) +
     jsonMember('by', start.operator?.by) +
     jsonMember('user', start.operator?.user) +
+    jsonMember('via', start.via) +
     jsonMember('exposed', exposed?.name ?? start.requestedName) +
     jsonMember('revision', start.revision) +
     (start.kind === 'tool' ? '' : jsonMember('kind', start.kind)) +

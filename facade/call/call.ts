@@ -48,6 +48,7 @@ export async function perform(
     requestedName: asked.name,
     kind: operation.kind,
     argBytes: sizeOfDoc(asked.args),
+    via: asked.via,
     startedAt: deps.now(),
     revision: policy.revision,
     operator: session.operator,

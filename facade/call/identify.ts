@@ -29,6 +29,10 @@ export interface OpenSession extends Session {
   shown?: ShownList;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
+  /** Exposed name → pin of the definition of a tool that the session found or called by name, the latest last. */
+  readonly found: Map<string, string>;
+  /** Increases whenever `found` changes the session's list. */
+  finds: number;
   /** Labels that any run of this session read, without sticky ones. */
   readonly labels: Set<string>;
   /** Server and own URI of the resources that the client follows, separated by a space. */
@@ -47,6 +51,7 @@ export interface CallStart {
   readonly requestedName: string;
   readonly kind: EffectKind;
   readonly argBytes: number;
+  readonly via?: CallRequest['via'];
   /** Milliseconds since 1970. */
   readonly startedAt: number;
   /** The policy's revision. */
@@ -84,6 +89,8 @@ export function openSession(
     closed: end.signal,
     end,
     listed: new Map(),
+    found: new Map(),
+    finds: 0,
     labels: new Set(),
     subscribed: new Set(),
     client: {},

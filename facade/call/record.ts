@@ -81,8 +81,8 @@ export interface RecordDependencies {
   readonly now: () => number;
   /** Keeps decisions for replay. Absent if recording is off. */
   readonly recorder?: { note(end: EndedCall): void };
-  /** Counts and logs the end of each call. Never throws. */
-  readonly onEnd: (end: EndedCall) => void;
+  /** Counts and logs the end of each call, and what is answered. Never throws. */
+  readonly onEnd: (end: EndedCall, answered: Reply) => void;
 }
 
 /**
@@ -103,7 +103,7 @@ export async function record(deps: RecordDependencies, ended: EndedCall, reply: 
     recorded = refusalReply(error, { id, kind, redactor: deps.redactor, correlation: end.caller?.correlation });
   }
   deps.recorder?.note(end);
-  deps.onEnd(end);
+  deps.onEnd(end, recorded);
   return recorded;
 }
 

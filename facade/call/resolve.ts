@@ -2,11 +2,13 @@
 import { abortable } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
-import type { ExposedTool } from '../exposure/exposed-tool.ts';
+import { type ExposedTool, onlyReads } from '../exposure/exposed-tool.ts';
+import { noteFound } from '../exposure/list-tools.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { NameTables } from '../exposure/name-tables.ts';
 import type { PromptTables } from '../exposure/prompt-tables.ts';
 import type { ResourceTables } from '../exposure/resource-tables.ts';
+import { CALL_READ, CALL_WRITE, isWrapper, wrapperFault } from '../exposure/wrapped-calls.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { Caller } from './identify.ts';
 
@@ -27,17 +29,44 @@ export interface ResolvedTool {
 export type ResolveStep = (deps: ResolveDependencies, caller: Caller, request: CallRequest) => Awaitable<ResolvedTool>;
 
 /**
- * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and
- * what `NameTables.resolve` throws.
+ * Resolves a name. A call by `call_read` or `call_write` needs that this caller has that tool, and `call_read` only
+ * calls what reads. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"),
+ * ARGS_INVALID for the wrong one of these two tools, and what `NameTables.resolve` throws.
  */
 export function resolve(
   { nameTables }: ResolveDependencies,
   { principal, session }: Caller,
-  { name, signal }: CallRequest,
+  request: CallRequest,
 ): Awaitable<ResolvedTool> {
-  return andThen(abortable(nameTables.resolve(principal, name, session), signal), (resolved) => {
-    const listedPin = session.listed.get(resolved.exposed.name);
-    if (listedPin !== undefined && listedPin !== resolved.exposed.pin) throw new TollgateError('PIN_MISMATCH');
-    return resolved;
+  const { name, via, signal } = request;
+  const find = (one: string): Awaitable<ResolvedTool> => abortable(nameTables.resolve(principal, one, session), signal);
+  if (via === undefined) return andThen(find(name), (resolved) => shownTool(resolved, session, request));
+  return andThen(find(via), () =>
+    andThen(find(name), (resolved) => {
+      const { table, exposed } = shownTool(resolved, session, request);
+      if (via === CALL_READ && !onlyReads(exposed)) throw needsWrite(exposed.name);
+      noteFound(session, table, [exposed]);
+      return resolved;
+    }),
+  );
+}
+
+/** Returns the tool if the client was shown this definition of it, or none. */
+function shownTool(resolved: ResolvedTool, { listed, found }: Caller['session'], request: CallRequest): ResolvedTool {
+  const { name, pin } = resolved.exposed;
+  if (isWrapper(resolved.exposed)) throw wrapperFault(request);
+  const known = listed.get(name) ?? found.get(name);
+  if (known === undefined || known === pin) return resolved;
+  throw new TollgateError(
+    'PIN_MISMATCH',
+    listed.has(name) ? {} : { next: 'Find it again with find_tools. If it is not found, an owner must approve it.' },
+  );
+}
+
+function needsWrite(name: string): TollgateError {
+  return new TollgateError('ARGS_INVALID', {
+    detail: `name: ${name} may do more than read`,
+    next: `Call it with ${CALL_WRITE}.`,
+    data: { paths: ['name'] },
   });
 }

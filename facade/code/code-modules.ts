@@ -30,7 +30,7 @@ export interface CodeModule {
 /** Returns the modules of a table by name: host:tollgate first, the others sorted. Made once for each table. */
 export const modulesOf = memoize((table: NameTable): ReadonlyMap<string, CodeModule> => {
   const byServer = new Map<string, ExposedTool[]>();
-  for (const exposed of table.listed) {
+  for (const exposed of table.visible) {
     const server = exposed.primitive === undefined ? exposed.server.name : '';
     if (server !== CODE) byServer.set(server, [...(byServer.get(server) ?? []), exposed]);
   }

@@ -24,7 +24,7 @@ export interface InnerCall {
 export interface InnerFacade {
   /** Returns an open session; undefined if it has ended. */
   session(id: string): OpenSession | undefined;
-  /** Returns the tools of the session's principal, as a list would show them. Throws what `NameTables.tableFor` does. */
+  /** Returns the tools of the session's principal. Throws what `NameTables.tableFor` does. */
   tableOf(session: OpenSession): Promise<NameTable>;
   /** Performs a call that code makes. Never throws. */
   performInner(session: OpenSession, request: CallRequest, inner: InnerCall): Promise<Reply>;
@@ -34,8 +34,6 @@ export interface InnerFacade {
   labelsOf(session: OpenSession, run: string): readonly string[];
   /** Adds the labels of values that code had before its run was interrupted. Throws STATE_FAILED. */
   joinLabels(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
-  /** Compares the lists of sessions with those that they were shown, and tells clients whose list has changed. */
-  noteListChange(): void;
 }
 
 /** One call of a tool of the server, with its session. */

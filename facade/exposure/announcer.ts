@@ -81,7 +81,7 @@ export class Announcer {
   basisOf(session: OpenSession, consented = this.#parts.consented()): string {
     const { number, deps } = this.#parts.snapshot();
     const { revision } = deps.preconditions.view(session.principal, session);
-    return `${number}\n${consented}\n${session.reads ?? ''}\n${revision}`;
+    return `${number}\n${consented}\n${session.reads ?? ''}\n${session.finds}\n${revision}`;
   }
 
   close(): void {

@@ -90,6 +90,11 @@ export class Catalog {
     return this.#listings.get(server)?.entries ?? [];
   }
 
+  /** Returns the same list as the server sent it, or as it was approved. A new list is another array. */
+  original(server: string): readonly RawTool[] {
+    return this.#listings.get(server)?.raw ?? [];
+  }
+
   /**
    * Asks the named servers without a current list, all at once. A server that fails does not affect the others. Its
    * error is kept, and it is asked again after five seconds or after it sends something.

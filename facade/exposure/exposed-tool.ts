@@ -2,6 +2,7 @@
 import type { Primitive } from '../../adapters/port.ts';
 import { type MirroredArgument, mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { memoize } from '../../catalogs/text/collections.ts';
+import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { ListDecision, Reason } from '../../policies/port.ts';
 import type { ArgsShape } from '../call/validate.ts';
 import type { Route } from '../config/config.ts';
@@ -35,6 +36,8 @@ export interface ExposedTool {
   readonly pin: string;
   /** Its JSON in a tools/list result. */
   readonly text: string;
+  /** What it does, in the words of the owner or of the server. Absent for Tollgate's own tools. */
+  readonly description?: string | undefined;
   /** The policy's list decision. Absent for the tool that reads spills. */
   readonly decision?: ListDecision;
 }
@@ -55,6 +58,27 @@ export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTo
       ? [entry.tool.name]
       : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
   return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
+}
+
+/** Returns the semantics of the tools that a call of this tool may reach. */
+export function semanticsOf({ entry, primitive, server, routedServers }: ExposedTool): readonly Semantics[] {
+  if (entry !== undefined) return [entry.semantics];
+  if (primitive === undefined) return [];
+  if (routedServers !== undefined) return [...routedServers.served.values()].flatMap(semanticsOf);
+  return (server.backend?.serves().get(primitive) ?? []).map(({ semantics }) => semantics);
+}
+
+/** Returns every verb that a call of this tool may have. Empty for tools of Tollgate that are served by no server. */
+export function verbsOf(exposed: ExposedTool): ReadonlySet<Verb> {
+  return new Set(
+    semanticsOf(exposed).flatMap(({ verb, byArgument }) => [verb, ...Object.values(byArgument?.verbs ?? {})]),
+  );
+}
+
+/** Returns true if each call of this tool only reads, whatever its arguments are. */
+export function onlyReads(exposed: ExposedTool): boolean {
+  const isKnown = exposed.entry !== undefined || exposed.primitive === 'read';
+  return isKnown && [...verbsOf(exposed)].every((verb) => verb === 'read');
 }
 
 /**

@@ -31,7 +31,10 @@ export async function listTools(exposures: NameTables, session: OpenSession, how
     basis = how.basis();
     const table = await abortable(exposures.tableFor(session.principal, session, LIST_WAIT_MS), how.signal);
     session.listed.clear();
-    for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
+    for (const { name, pin } of shownTools(table, session)) {
+      session.listed.set(name, pin);
+      if (session.found.has(name)) session.found.set(name, pin);
+    }
     const text = listText(table, session);
     session.shown = { text, basis };
     return {
@@ -74,10 +77,50 @@ export async function listDefinitions(
   }
 }
 
-/** Returns the list for a session. It includes the tool that reads spills only if there is a spill. */
+/** The tools of one session whose pins are kept. The oldest is forgotten first. */
+const MAX_FOUND = 1_000;
+
+/**
+ * Notes that a session found these tools, or called them by their names, the latest last. A definition that changes
+ * afterwards is refused until it is found again.
+ */
+export function noteFound(session: OpenSession, table: NameTable, tools: readonly ExposedTool[]): void {
+  const { found, listed } = session;
+  for (const { name, pin } of tools) {
+    found.delete(name);
+    found.set(name, pin);
+    if (listed.has(name)) listed.set(name, pin);
+  }
+  for (const name of found.keys()) if (found.size > MAX_FOUND) found.delete(name);
+  if (table.promote > 0) session.finds += 1;
+}
+
+/** Returns the list for a session: also what it found last, and the tool that reads spills if there is a spill. */
 export function listText(table: NameTable, session: OpenSession): string {
+  const more = addedTools(table, session);
+  if (more.length === 0) return table.text;
+  const texts = more.map(({ text }) => text).join(',');
+  return table.listed.length === 0 ? `{"tools":[${texts}]}` : `${table.text.slice(0, -2)},${texts}]}`;
+}
+
+function shownTools(table: NameTable, session: OpenSession): readonly ExposedTool[] {
+  return [...table.listed, ...addedTools(table, session)];
+}
+
+/** Returns what the list of one session shows besides `listed`. Promoted tools have the order of the table. */
+function addedTools(table: NameTable, session: OpenSession): readonly ExposedTool[] {
   const reader = readerOf(table, session);
-  return reader === undefined ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
+  const promoted = promotedTools(table, session);
+  return reader === undefined || promoted.includes(reader) ? promoted : [...promoted, reader];
+}
+
+function promotedTools({ listed, visible, promote }: NameTable, { found }: OpenSession): readonly ExposedTool[] {
+  if (promote === 0 || found.size === 0) return [];
+  const fixed = new Set(listed);
+  const behind = visible.filter((one) => found.has(one.name) && !fixed.has(one));
+  const names = new Set(behind.map(({ name }) => name));
+  const last = new Set([...found.keys()].filter((name) => names.has(name)).slice(-promote));
+  return behind.filter(({ name }) => last.has(name));
 }
 
 function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession): ExposedTool | undefined {
@@ -89,10 +132,8 @@ function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession)
  * are removed.
  */
 function listWithIds(table: NameTable, session: OpenSession): string {
-  const reader = readerOf(table, session);
-  const shown = reader === undefined ? table.listed : [...table.listed, reader];
   return JSON.stringify({
-    tools: shown.map((exposed) => ({
+    tools: shownTools(table, session).map((exposed) => ({
       ...(JSON.parse(exposed.text) as object),
       server: exposed.server.name,
       ids: toolIdsOf(exposed),

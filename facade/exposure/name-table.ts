@@ -7,6 +7,7 @@ import { loadSchemaProfile } from '../../catalogs/profiles/schema-profile.ts';
 import { tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
 import { withoutPinned } from '../../catalogs/projection/pinned-arguments.ts';
 import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
+import { CODE, MANAGEMENT } from '../../catalogs/servers/shipped-servers.ts';
 import {
   type ExposableTool,
   exposedNames,
@@ -36,13 +37,18 @@ import {
   withoutOwnWords,
 } from './tool-candidates.ts';
 import { describeExactly, describeTool } from './tool-description.ts';
+import { CALL_READ, CALL_WRITE, WRAPPER_TOOLS, WRAPPER_VALIDATOR } from './wrapped-calls.ts';
 
 /** The tools of one principal under one policy and one state of the catalog. */
 export interface NameTable {
   /** All callable tools, including those of a failed server: a call gets the reason. */
   readonly byName: ReadonlyMap<string, ExposedTool>;
-  /** The tools that a list shows. */
+  /** The tools that a list shows to each session. */
   readonly listed: readonly ExposedTool[];
+  /** `listed`, and the tools that are found by search. */
+  readonly visible: readonly ExposedTool[];
+  /** How many tools that a session found last its list adds. */
+  readonly promote: number;
   /** The result of tools/list, as JSON. */
   readonly text: string;
   /**
@@ -62,6 +68,8 @@ export interface NameTable {
 export const EMPTY_TABLE: NameTable = {
   byName: new Map(),
   listed: [],
+  visible: [],
+  promote: 0,
   text: '{"tools":[]}',
   reader: undefined,
   collisions: [],
@@ -80,7 +88,7 @@ export interface NameTableParts {
   readonly decisions: readonly ListDecision[];
   /** Bytes of arguments that one call may have. */
   readonly maxBytes: number;
-  readonly routes: ProfileConfig['primitives'];
+  readonly profile: Pick<ProfileConfig, 'primitives' | 'search' | 'promote'>;
   readonly view: PreconditionView;
   readonly regoExposures: RegoExposureCheck;
 }
@@ -101,14 +109,20 @@ export function primitiveDefinitions(tools: readonly RawTool[]): PrimitiveDefini
 
 /** Builds the table of one principal from its candidates. */
 export function buildNameTable(candidates: readonly ToolCandidate[], parts: NameTableParts): NameTable {
-  const { catalog, view, regoExposures } = parts;
+  const { catalog, view, regoExposures, profile } = parts;
   const { shown, hidden, behindPrimitives } = sortCandidates(candidates, parts);
-  const all = [...joinPrimitives(behindPrimitives, parts.routes), ...lastExposures(shown)];
+  const all = [...joinPrimitives(behindPrimitives, profile.primitives), ...lastExposures(shown)];
   const approved = all.filter((one) => !isPending(one));
-  const names = approved.map(nameParts);
-  const { nameOf, collisions } = exposedNames(names, [READ_SPILL]);
+  // The tools of search and code keep their names, whatever another tool is called.
+  const names: readonly ExposableTool[] = approved.map(nameParts);
+  const kept = [READ_SPILL, CALL_READ, CALL_WRITE, ...names.filter(isOfCode).map(shownName)];
+  const { nameOf, collisions } = exposedNames(
+    names.filter((one) => !isOfCode(one)),
+    kept,
+  );
   const exposed = approved.flatMap((one, at) => {
-    const name = nameOf.get(names[at] as ExposableTool);
+    const named = names[at] as ExposableTool;
+    const name = isOfCode(named) ? shownName(named) : nameOf.get(named);
     return name === undefined ? [] : expose(one, name, parts);
   });
   // A tool without approval never gets the name of an approved tool.
@@ -121,13 +135,18 @@ export function buildNameTable(candidates: readonly ToolCandidate[], parts: Name
       : behindPrimitives.every(
           ({ candidate }) => candidate.primitive !== primitive || view.withholds?.(candidate.listTool) === true,
         );
-  const listed = exposed.filter(
+  const seen = exposed.filter(
     (one) => !isWithheld(one) && (one.entry === undefined || !catalog.problems.has(one.server.name)),
   );
+  const wrappers = profile.search ? wrapperTools(seen, parts) : [];
+  for (const one of wrappers) byName.set(one.name, one);
+  const listed = profile.search ? [...seen.filter(isAlwaysListed), ...wrappers] : seen;
   const reader = addSpillReader(byName, listed, parts);
   return {
     byName,
     listed,
+    visible: [...seen, ...wrappers],
+    promote: profile.search ? profile.promote : 0,
     collisions,
     unshown: regoExposures.refused.map(({ line }) => line),
     hiddenBy: (name) => reasonsFor(hidden, name),
@@ -154,6 +173,37 @@ function sortCandidates(
   };
 }
 
+function isOfCode({ server }: ExposableTool): boolean {
+  return server === CODE;
+}
+
+/** Returns true for the tools that a list shows also if others are found by search. */
+function isAlwaysListed({ primitive, server }: ExposedTool): boolean {
+  return primitive !== undefined || server.name === CODE || server.name === MANAGEMENT;
+}
+
+/** Returns the tools with which a principal calls what it has found. */
+function wrapperTools(seen: readonly ExposedTool[], { catalog, maxBytes }: NameTableParts): readonly ExposedTool[] {
+  const server = catalog.servers.get(CODE);
+  if (server === undefined) return [];
+  const profile = schemaProfileOf(seen);
+  return WRAPPER_TOOLS.map((tool) => {
+    const { schema, lift } = projectOwn(tool.inputSchema, profile);
+    return {
+      name: tool.name,
+      server,
+      args: { schema: tool.inputSchema, validator: WRAPPER_VALIDATOR, lift, pins: {}, maxBytes },
+      pin: tool.name,
+      text: JSON.stringify({ ...tool, inputSchema: schema }),
+    };
+  });
+}
+
+/** The schema profile of the principal's first tool, for tools that no decision is about. */
+function schemaProfileOf([first]: readonly ExposedTool[]): string {
+  return first?.decision?.schemaProfile ?? OWN_PROFILE;
+}
+
 /**
  * Adds the tool that reads spills to the callable tools, and returns its name. A spill belongs to one principal and
  * run, and the policy of its source applies. So a principal that is shown a tool may read the rest of its results.
@@ -166,7 +216,7 @@ function addSpillReader(
   if (byName.get('read')?.primitive === 'read') return 'read';
   const server = catalog.servers.get('workspace') ?? listed[0]?.server;
   if (listed.length === 0 || server === undefined) return undefined;
-  const { schema, lift } = projectOwn(SPILL_TOOL.inputSchema, listed[0]?.decision?.schemaProfile ?? OWN_PROFILE);
+  const { schema, lift } = projectOwn(SPILL_TOOL.inputSchema, schemaProfileOf(listed));
   byName.set(READ_SPILL, {
     name: READ_SPILL,
     server,
@@ -200,9 +250,9 @@ function exposeServerTool(one: ShownTool, name: string, { maxBytes }: NameTableP
     ...(output !== undefined && { outputSchema: projection.isExact ? output : clientSchema(output) }),
   };
   const text = projection.isExact ? definitionJson(shown, entry.tool) : JSON.stringify(shown);
-  const { pins } = exposure;
+  const { pins, description = entry.tool.description } = exposure;
   const args = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins, maxBytes };
-  return [{ name, server: candidate.served, entry, args, pin: entry.pin, text, decision }];
+  return [{ name, server: candidate.served, entry, args, pin: entry.pin, text, description, decision }];
 }
 
 function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableParts): readonly ExposedTool[] {
@@ -227,6 +277,7 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
     primitive,
     args: { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes: parts.maxBytes },
     pin: candidate.served.name,
+    description: exposure.description ?? known.tool.description,
     text: JSON.stringify({
       ...known.tool,
       description: describeTool({ ...one, decision: { ...decision, bounds } }, known.tool, projection.hints),
@@ -234,7 +285,7 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
     }),
     decision,
   };
-  return [withRoutes(exposed, { behind: one.behind, routes: parts.routes[primitive] })];
+  return [withRoutes(exposed, { behind: one.behind, routes: parts.profile.primitives[primitive] })];
 }
 
 /**

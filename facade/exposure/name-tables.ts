@@ -31,7 +31,7 @@ export interface NameTablesParts {
   readonly primitives: readonly RawTool[];
   /** Returns the names of the servers in a principal's table. */
   readonly serversOf: (principal: Principal) => readonly string[];
-  readonly routesOf: (principal: Principal) => ProfileConfig['primitives'];
+  readonly profileOf: (principal: Principal) => Pick<ProfileConfig, 'primitives' | 'search' | 'promote'>;
   readonly maxArgBytes: (principal: Principal) => number;
   readonly view: Preconditions['view'];
   /** Reads what other processes changed in the shared state. See `State.refresh`. */
@@ -185,7 +185,7 @@ export class NameTables {
   }
 
   async #makeTable(principal: Principal, view: PreconditionView): Promise<NameTable> {
-    const { catalog, policy: currentPolicy, serversOf, routesOf, maxArgBytes, tell } = this.#parts;
+    const { catalog, policy: currentPolicy, serversOf, profileOf, maxArgBytes, tell } = this.#parts;
     const policy = currentPolicy();
     const { revision } = catalog;
     const candidates = this.#candidates(serversOf(principal)).filter(({ listTool }) => !view.hides(listTool));
@@ -208,7 +208,7 @@ export class NameTables {
       primitives: this.#primitives,
       decisions,
       maxBytes: maxArgBytes(principal),
-      routes: routesOf(principal),
+      profile: profileOf(principal),
       view,
       regoExposures,
     });
@@ -253,7 +253,7 @@ export function isNamedAfterServer(name: string, server: string): boolean {
 /**
  * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, it says why
  * that server cannot be reached, also if an owner has not approved it yet. Otherwise it suggests a similar name of the
- * table's list, never of a hidden tool. `servers`: the servers that the caller may reach.
+ * table, never of a hidden tool. `servers`: the servers that the caller may reach.
  */
 function unknownToolError(
   name: string,
@@ -266,7 +266,7 @@ function unknownToolError(
   const hidden = table.hiddenBy(name);
   const near = nearestName(
     name,
-    table.listed.map((one) => one.name),
+    table.visible.map((one) => one.name),
   );
   return new TollgateError('UNKNOWN_TOOL', {
     ...(near !== undefined && { next: `Did you mean ${near}? ${ERRORS.UNKNOWN_TOOL.next}` }),

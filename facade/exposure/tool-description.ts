@@ -31,7 +31,7 @@ export function describeTool(
   hints: readonly string[],
 ): string {
   const before = riskWords(exposure);
-  const after = decision.verdict === 'maybe' ? `\n(${condition(decision)})` : '';
+  const after = decision.verdict === 'maybe' ? `\n(${policyCondition(decision)})` : '';
   const description = exposure.description ?? tool.description;
   const text = toolDescription(
     { name: tool.name, hints, ...(description === undefined ? {} : { description }) },
@@ -53,7 +53,7 @@ export function describeExactly(
   const { _meta } = withoutOwnKeys({ _meta: tool._meta });
   return {
     ...((description !== undefined || risk !== '') && { description: risk + (description ?? '') }),
-    ...(decision.verdict === 'maybe' && { _meta: { ..._meta, 'tollgate/policy': condition(decision) } }),
+    ...(decision.verdict === 'maybe' && { _meta: { ..._meta, 'tollgate/policy': policyCondition(decision) } }),
   };
 }
 
@@ -65,7 +65,7 @@ function riskWords({ risk = [] }: Exposure): string {
  * Describes what decides a call, so that a model rarely tries a call that is refused. Uses as many whole phrases as
  * fit.
  */
-function condition({ says = [], bounds = [] }: ListDecision): string {
+export function policyCondition({ says = [], bounds = [] }: ListDecision): string {
   const phrases = [
     ...bounds.map(boundWords),
     ...says.map(({ outcome, say }, at) => outcomePhrase({ outcome, say, isSame: says[at - 1]?.outcome === outcome })),

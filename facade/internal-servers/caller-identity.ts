@@ -32,9 +32,9 @@ export interface IdentityParts {
 
 /** Returns the function that identifies callers. */
 export function createIdentify({ catalog, runs, hiddenServers, serversOf, onChange }: IdentityParts): Identify {
-  const visible = (name: string, { session }: Caller, { listed }: NameTable): VisibleServer => {
+  const visible = (name: string, { session }: Caller, { visible: seen }: NameTable): VisibleServer => {
     const problem = catalog.problems.get(name);
-    const tools = listed.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
+    const tools = seen.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
     return {
       name,
       state:

@@ -21,7 +21,10 @@ export interface ClientTaskParts {
   /** Runs a call through the nine stages. Never rejects. */
   readonly perform: (session: OpenSession, request: CallRequest) => Promise<Reply>;
   /** Returns what the definition of a tool says; undefined if the session has no such tool. Never rejects. */
-  readonly supportOf: (session: OpenSession, name: string) => Promise<TaskSupport | 'none' | undefined>;
+  readonly supportOf: (
+    session: OpenSession,
+    request: Pick<CallRequest, 'name' | 'via'>,
+  ) => Promise<TaskSupport | 'none' | undefined>;
   readonly tell: (notice: ClientNotice, session: OpenSession) => void;
   /** Throws AUDIT_FAILED. */
   readonly append: (entry: TaskEntry) => void;
@@ -71,7 +74,7 @@ export class ClientTasks {
    * allows a task: its call becomes one if the tool runs as nothing else. Never rejects.
    */
   async start(session: OpenSession, request: CallRequest): Promise<Reply> {
-    const support = await this.#parts.supportOf(session, request.name);
+    const support = await this.#parts.supportOf(session, request);
     const { task: asked, envelope } = request;
     const isTask = envelope === undefined ? support === 'optional' || support === 'required' : support === 'required';
     const plain = { ...request, task: undefined };

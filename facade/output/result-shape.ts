@@ -19,6 +19,8 @@ import { cutStructuredContent } from './structured-cut.ts';
 export interface Shaped extends Cleaning {
   readonly text: WireText;
   readonly sent: number;
+  /** The part of `sent` that Tollgate's own members of `_meta` are. Absent: 0. */
+  readonly metaBytes?: number;
   readonly cut: boolean;
   readonly spilled: number;
   readonly isError: boolean;
@@ -92,6 +94,9 @@ function cut(doc: JsonText<ToolResult>, request: ShapeRequest, { result }: Clean
   return surelyFits(doc, request) ? undefined : cutResult(result ?? doc.value, request);
 }
 
+/** Stands around the members of Tollgate if a server sends no `_meta`; else there is a comma. */
+const NEW_META = '"_meta":{},';
+
 function finish(
   doc: JsonText<ToolResult>,
   request: ShapeRequest,
@@ -106,6 +111,7 @@ function finish(
   return {
     text,
     sent: sizeOfText(text),
+    metaBytes: meta === '' ? 0 : Buffer.byteLength(meta) + (doc.member('_meta') === undefined ? NEW_META.length : 1),
     cut: cutting !== undefined,
     spilled: cutting?.spilled ?? 0,
     isError: doc.memberValue('isError') === true,

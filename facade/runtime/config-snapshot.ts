@@ -35,6 +35,7 @@ import type { ServedServer } from '../exposure/served-server.ts';
 import { createNameNotices, namePrecondition } from '../exposure/tool-name-check.ts';
 import { createIdentify } from '../internal-servers/caller-identity.ts';
 import { ServerRequests } from '../operations/server-requests.ts';
+import type { Reply } from '../serve/facade-port.ts';
 import { callEvent } from '../serve/host/event-feed.ts';
 import { createRuns, type Runs } from '../serve/host/host-runs.ts';
 import type { Metrics } from './metrics/metrics.ts';
@@ -204,7 +205,7 @@ export class Snapshot {
         policy: () => policy,
         primitives,
         serversOf,
-        routesOf: (principal) => rulesOf(principal).primitives,
+        profileOf: rulesOf,
         maxArgBytes,
         view: preconditions.view,
         refresh,
@@ -230,7 +231,7 @@ export class Snapshot {
       newId: randomUUID,
       concurrencyLimitOf: (session) => concurrencyGateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder !== undefined && { recorder: this.#recorder }),
-      onEnd: (end) => reportEnd(shared, end),
+      onEnd: (end, answered) => reportEnd(shared, end, answered),
     };
     return services;
   }
@@ -261,6 +262,16 @@ export class Snapshot {
   serversOf(principal: Principal): readonly string[] {
     const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
     return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]))];
+  }
+
+  /**
+   * Returns the lists of the principal's servers as they sent them. Servers that ship with Tollgate have none, because
+   * without Tollgate the client would not have them.
+   */
+  originalLists(principal: Principal): readonly (readonly RawTool[])[] {
+    return this.serversOf(principal)
+      .filter((name) => this.config.servers.has(name))
+      .map((name) => this.catalog.original(name));
   }
 
   /** Returns the servers of which a profile shows a tool with this name. */
@@ -320,11 +331,12 @@ export class Snapshot {
 }
 
 /** Counts, announces and logs the end of a call. */
-function reportEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
+function reportEnd({ metrics, context, feed, log }: SharedServices, end: EndedCall, answered: Reply): void {
   const { error, start } = end;
   const now = Date.now();
   const event = callEvent(end, now);
   metrics.onEnd(end, now);
+  context.onEnd(end, answered);
   feed.note(event);
   log.debug(event, 'call');
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')

@@ -24,6 +24,7 @@ import type { NameTable } from '../exposure/name-table.ts';
 import { shownUri } from '../exposure/resource-tables.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import { LIST_WAIT_MS } from '../exposure/server-definitions.ts';
+import { unwrapCall } from '../exposure/wrapped-calls.ts';
 import { ClientTasks } from '../operations/client-tasks.ts';
 import { decidedOnly } from '../operations/operation.ts';
 import { operationOf } from '../operations/operation-table.ts';
@@ -69,7 +70,8 @@ export class Gateway implements Facade, InnerFacade {
     });
     this.#tasks = new ClientTasks({
       perform: (session, request) => this.#perform(session, request),
-      supportOf: async (session, name) => {
+      supportOf: async (session, { name, via }) => {
+        if (via !== undefined && (await this.#find(session, via)) === undefined) return undefined;
         const exposed = await this.#find(session, name);
         return exposed === undefined ? undefined : (taskSupportOf(exposed.entry?.tool) ?? 'none');
       },
@@ -108,6 +110,7 @@ export class Gateway implements Facade, InnerFacade {
     const session = openSession(isDeepStrictEqual(current, principal) ? principal : current, transport, host);
     this.#shared.audit.append({ ...sessionRecord(session), event: 'opened', outcome: 'allow' });
     this.#sessions.add(session);
+    this.#shared.context.open(session);
     this.#snapshot.demand(session);
     this.#backends.startAhead(this.#snapshot.startsWith(session));
     return session;
@@ -119,7 +122,8 @@ export class Gateway implements Facade, InnerFacade {
     const ended = interruptionError('The session ended while the call ran.');
     open.end.abort(ended);
     await this.#tasks.end(open, ended);
-    const { budgets, spills, audit } = this.#shared;
+    const { budgets, spills, audit, context } = this.#shared;
+    context.end(open.id);
     const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
     // A server that fails here keeps nothing of the session either.
@@ -166,21 +170,26 @@ export class Gateway implements Facade, InnerFacade {
   }
 
   #list(session: Session, options: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
-    return this.#snapshot.within(({ nameTables: exposures, redactor, newId }) =>
-      listTools(exposures, session as OpenSession, {
+    const snapshot = this.#snapshot;
+    return snapshot.within(async ({ nameTables: exposures, redactor, newId }) => {
+      const reply = await listTools(exposures, session as OpenSession, {
         redactor,
         newId,
         basis: () => this.#announcer.basisOf(session as OpenSession),
         ...options,
-      }),
-    );
+      });
+      if (reply.kind === 'result')
+        this.#shared.context.onList(session, reply, snapshot.originalLists(session.principal));
+      return reply;
+    });
   }
 
   #listDefinitions(session: Session, method: Exclude<ListMethod, 'tools/list'>, signal: CancelSignal): Promise<Reply> {
     return this.#snapshot.within((deps) => listDefinitions(deps, session as OpenSession, { method, signal }));
   }
 
-  perform(session: Session, request: CallRequest): Promise<Reply> {
+  perform(session: Session, asked: CallRequest): Promise<Reply> {
+    const request = unwrapCall(asked);
     if (request.refusal !== undefined) return this.#perform(session, request);
     if (request.task !== undefined) return this.#tasks.start(session as OpenSession, request);
     if (this.#tasks.answers(request)) return this.#tasks.answer(session as OpenSession, request);
@@ -346,10 +355,6 @@ export class Gateway implements Facade, InnerFacade {
       () => settleAll([...this.#retiring, this.#snapshot].map((one) => one.close())),
       () => closeSharedServices(this.#shared),
     ]);
-  }
-
-  noteListChange(): void {
-    this.#announcer.noteSwap();
   }
 
   /** Tells clients that a list has changed, once for many changes. */

@@ -15,7 +15,9 @@ import { EventFeed } from '../serve/host/event-feed.ts';
 import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
 import { createSeals, type Seals } from '../state/state-seals.ts';
+import { ContextAccounts } from './metrics/context-accounts.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
+import { exportContext } from './metrics/open-telemetry.ts';
 import { createLog, type Logger } from './process-log.ts';
 import { SessionClients } from './session-clients.ts';
 
@@ -36,6 +38,8 @@ export interface SharedServices {
   readonly metrics: Metrics;
   /** Statistics of calls for hosts. They survive a restart. */
   readonly tally: CallTally;
+  /** What sessions put into the context of models. */
+  readonly context: ContextAccounts;
   /** The latest events of servers. */
   readonly feed: EventFeed;
   /** The clients of the facade's sessions. */
@@ -62,6 +66,8 @@ export async function openSharedServices(
     audit = openAudit({ folder, rotateBytes, onFault: () => void (faults.audit += 1) });
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
+    const context = new ContextAccounts(state);
+    exportContext(context, (err) => log.warn({ err }, 'OpenTelemetry'));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
     return {
       log,
@@ -74,8 +80,9 @@ export async function openSharedServices(
       consents,
       budgets: createBudgets(state),
       spills: new Spills(config.state),
-      metrics: new Metrics(tally, faults),
+      metrics: new Metrics(tally, faults, context),
       tally,
+      context,
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
       clients: new SessionClients(redactor),
       hiddenServers: new HiddenServers(),
@@ -89,13 +96,21 @@ export async function openSharedServices(
 }
 
 /** Closes the services; the audit log near the end, so that the last records are written. */
-export async function closeSharedServices({ spills, audit, state, tally, budgets }: SharedServices): Promise<void> {
+export async function closeSharedServices({
+  spills,
+  audit,
+  state,
+  tally,
+  context,
+  budgets,
+}: SharedServices): Promise<void> {
   try {
     spills.close();
   } finally {
     await audit
       .close()
       .finally(() => tally.flush())
+      .finally(() => context.close())
       .finally(() => budgets.close())
       .finally(() => state.close());
   }

@@ -119,6 +119,8 @@ export interface CallRequest {
   readonly onTask?: ((note: TaskNote) => void) | undefined;
   /** Called right before the call goes to its server; set by the facade itself. */
   readonly onForward?: ((facts: ForwardedFacts) => void) | undefined;
+  /** The tool by which the call was made, if its client named another tool by it; set by the facade itself. */
+  readonly via?: 'call_read' | 'call_write';
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
   /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */

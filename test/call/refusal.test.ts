@@ -2,7 +2,7 @@
  * Tests facade/call/refusal.ts, facade/call/identify.ts, facade/call/decide.ts and facade/runtime/metrics/metrics.ts:
  * how calls are refused, identified, decided and counted.
  */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
@@ -14,9 +14,12 @@ import { refusalReply } from '../../facade/call/refusal.ts';
 import type { ArgsShape } from '../../facade/call/validate.ts';
 import { operationOf } from '../../facade/operations/operation-table.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { ContextAccounts } from '../../facade/runtime/metrics/context-accounts.ts';
 import { Metrics } from '../../facade/runtime/metrics/metrics.ts';
 import { CallTally } from '../../facade/serve/host/call-statistics.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
 import type { CallDecision, Policy, Principal } from '../../policies/port.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 
 const redactor = new Redactor();
@@ -208,7 +211,9 @@ describe('decide', () => {
 
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
-    const metrics = new Metrics(new CallTally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
+    const state = openState(temporaryFolder());
+    onTestFinished(() => void state.close());
+    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0 }, new ContextAccounts(state));
     const start = {
       id: 'd',
       principal,

@@ -496,9 +496,13 @@ describe('the host API under attack', () => {
   });
 });
 
+interface CountedCalls {
+  readonly calls: { readonly count: number };
+}
+
 describe('lists, calls and statistics of the host API', () => {
   it(
-    "come from the same facade: exact numbers, a tool's own error, statistics" + verifies('HB-06', 'HB-11'),
+    "come from the same facade: exact numbers, a tool's own error, statistics" + verifies('HB-06', 'HB-11', 'CM-54'),
     async () => {
       const bench = await start();
       await allow(bench);
@@ -519,6 +523,8 @@ describe('lists, calls and statistics of the host API', () => {
         byOutcome: { ok: 1, UNKNOWN_TOOL: 1 },
       });
       expect(value.averageMs).toBeGreaterThanOrEqual(0);
+      expect(value.context.total).toMatchObject({ calls: { count: 2 }, results: { count: 2 } });
+      expect(value.context.sessions.reduce((sum: number, { calls }: CountedCalls) => sum + calls.count, 0)).toBe(2);
     },
   );
 

@@ -196,6 +196,8 @@ describe('/metrics', () => {
         'tollgate_call_seconds',
         'tollgate_upstream_seconds',
         'tollgate_server_state',
+        'tollgate_context_bytes_total',
+        'tollgate_context_tokens_total',
       ]);
     },
   );

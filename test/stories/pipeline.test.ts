@@ -58,8 +58,10 @@ ${READS.map((tool) => `      ${tool}: read`).join('\n')}
 principals:
   - { id: plain, role: developer, profiles: [plain], stdio: true }
   - { id: aliased, role: developer, profiles: [aliased], stdio: true }
+  - { id: searched, role: developer, profiles: [searched], stdio: true }
 profiles:
   plain: { servers: [story], expose: { primitives: {}, tools: ["story.*"] } }
+  searched: { servers: [story], expose: { primitives: {}, tools: ["story.*"], search: true } }
   aliased:
     servers: [story]
     expose:
@@ -106,7 +108,9 @@ describe.each(['stdio', 'http', 'sse'] as const)('the stories over %s', (mode) =
     child?.kill();
   });
 
-  describe.each(['plain', 'aliased'] as const)('exposed as %s', (principal) => {
+  // What is different for a wrapped call ends before it reaches a connection.
+  const exposures = ['plain', 'aliased', ...(mode === 'stdio' ? ['searched'] : [])];
+  describe.each(exposures)('exposed as %s', (principal) => {
     let session: Session;
     beforeAll(() => {
       session = facade.open(principal);
@@ -118,8 +122,12 @@ describe.each(['stdio', 'http', 'sse'] as const)('the stories over %s', (mode) =
       ),
     )('%s', async (_, story) => {
       const before = facade.records().length;
-      const shown = principal === 'plain' ? exposedName('story', story.call.tool) : `x_${story.call.tool}`;
-      const answer = await facade.call(session, shown, story.call.args);
+      const { tool, args } = story.call;
+      const plain = exposedName('story', tool);
+      const answer =
+        principal === 'searched'
+          ? await facade.call(session, 'call_write', { name: plain, arguments: args })
+          : await facade.call(session, principal === 'plain' ? plain : `x_${tool}`, args);
       judge(answer, story.want);
       // Approvals have their own stories in test/approvals/stories.yaml.
       const records = facade
@@ -128,17 +136,24 @@ describe.each(['stdio', 'http', 'sse'] as const)('the stories over %s', (mode) =
         .filter((record) => record.type !== 'server' && record.type !== 'approval');
       expect(records).toHaveLength(story.audit.length);
       for (const [index, wanted] of story.audit.entries())
-        expect(records[index]).toMatchObject({ ...wanted, session: session.id });
+        expect(records[index]).toMatchObject({
+          ...wanted,
+          session: session.id,
+          ...(principal === 'searched' && { via: 'call_write' }),
+        });
       expect(new Set(records.map((record) => record.id)).size).toBe(1);
     });
 
     it('give a call the same effect digest under every exposure, and keep payloads out of the log', async () => {
       const digests = new Set<unknown>();
-      for (const other of ['plain', 'aliased']) {
+      const args = { text: 'a very special payload' };
+      for (const [other, name, given] of [
+        ['plain', 'story_echo', args],
+        ['aliased', 'x_echo', args],
+        ['searched', 'call_write', { name: 'story_echo', arguments: args }],
+      ] as const) {
         const before = facade.records().length;
-        await facade.call(facade.open(other), other === 'plain' ? 'story_echo' : 'x_echo', {
-          text: 'a very special payload',
-        });
+        await facade.call(facade.open(other), name, given);
         for (const record of facade.records().slice(before))
           if (record.effectDigest !== undefined) digests.add(record.effectDigest);
       }

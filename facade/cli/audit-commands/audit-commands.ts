@@ -1,4 +1,4 @@
-/** Declares `tollgate audit` and its commands, for the admin. */
+/** Declares `tollgate audit` and its commands, and `tollgate stats`, for the admin. */
 import { Option } from 'commander';
 import { type CommandDefinition, collectValues, readCount } from '../command-definition.ts';
 
@@ -95,4 +95,13 @@ export const AUDIT: CommandDefinition = {
       load: async () => (await import('./audit-archive-command.ts')).runAuditArchive,
     },
   ],
+};
+
+/** `stats`. */
+export const STATS: CommandDefinition = {
+  usage: 'stats',
+  about: 'show what each session put into the context of the model, and what it would have been without Tollgate',
+  as: 'the owner who looks',
+  options: [new Option('--session <id>', 'only this session, in detail; the beginning of an id is enough')],
+  load: async () => (await import('./stats-command.ts')).runStats,
 };

@@ -52,8 +52,8 @@ export async function offerTrial(
   const principal = readPrincipal(config, options, io);
   let trial: Trial | undefined;
   await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async (assembled) => {
-    const { listed } = await assembled.deps.nameTables.tableFor(principal);
-    const call = chooseTrial(listed, server);
+    const { visible } = await assembled.deps.nameTables.tableFor(principal);
+    const call = chooseTrial(visible, server);
     const isAllowed = call !== undefined && (await decideTrial(assembled, { principal, call })).outcome === 'allow';
     if (!isAllowed) trial = isAsked ? none(io, principal, server) : undefined;
     else if (isAsked || (await askYes(io, `Make one harmless call now: ${callText(call)}?`))) {
@@ -70,10 +70,10 @@ export async function offerTrial(
  * list of values in the schema. A tool without required arguments comes first.
  */
 export function chooseTrial(
-  listed: readonly Pick<ExposedTool, 'name' | 'text' | 'entry' | 'server' | 'decision'>[],
+  visible: readonly Pick<ExposedTool, 'name' | 'text' | 'entry' | 'server' | 'decision'>[],
   server: string,
 ): TrialCall | undefined {
-  const calls = listed
+  const calls = visible
     .filter(
       ({ entry, server: { name }, decision }) =>
         name === server && entry?.semantics.verb === 'read' && MAY_ALLOW.has(decision?.verdict ?? 'never'),

@@ -19,17 +19,17 @@ export interface TypedName {
 }
 
 /**
- * Returns the listed tool of a name: an exposed name, or an id (`server.tool`) that exactly one name shows. Undefined
- * if there is none.
+ * Returns the tool of a name that the principal sees: an exposed name, or an id (`server.tool`) that exactly one name
+ * shows. Undefined if there is none.
  */
 export function findListed(table: NameTable, name: string): ExposedTool | undefined {
   const found = findTool(table, name);
   return found !== undefined && visibleTools(table).includes(found) ? found : undefined;
 }
 
-function visibleTools({ listed, byName, reader }: NameTable): readonly ExposedTool[] {
+function visibleTools({ visible, byName, reader }: NameTable): readonly ExposedTool[] {
   const spills = reader === undefined ? undefined : byName.get(reader);
-  return spills === undefined || listed.includes(spills) ? listed : [...listed, spills];
+  return spills === undefined || visible.includes(spills) ? visible : [...visible, spills];
 }
 
 /**

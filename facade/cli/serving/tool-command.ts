@@ -5,7 +5,7 @@ import type { ListDecision, Principal } from '../../../policies/port.ts';
 import type { BudgetConfig, Config } from '../../config/config.ts';
 import { mergeProfiles } from '../../config/profiles.ts';
 import { splitToolId } from '../../config/servers/server-names.ts';
-import { type ExposedTool, serversBehind } from '../../exposure/exposed-tool.ts';
+import { type ExposedTool, semanticsOf, serversBehind } from '../../exposure/exposed-tool.ts';
 import type { NameTable } from '../../exposure/name-table.ts';
 import { toolMatcher } from '../../exposure/served-server.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
@@ -78,11 +78,6 @@ export async function toolText(name: string, { principal, table, assembled, asJs
     definition: JSON.parse(exposed.text) as ToolFacts['definition'],
   };
   return asJson ? json(facts) : readable(facts);
-}
-
-function semanticsOf({ entry, primitive, server }: ExposedTool): readonly Semantics[] {
-  if (entry !== undefined) return [entry.semantics];
-  return primitive === undefined ? [] : (server.backend?.serves().get(primitive) ?? []).map((one) => one.semantics);
 }
 
 /**

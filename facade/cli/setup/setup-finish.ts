@@ -190,11 +190,11 @@ async function seenBy({ all, decided }: SetupEnd, run: SetupRun): Promise<SeenCh
     async ({ deps }) => {
       const view = await deps.nameTables.tableFor(principal);
       after = { tools: view.listed.length, bytes: Buffer.byteLength(view.text) };
-      const listed = new Set(view.listed.map(({ server, entry }) => `${server.name}.${entry?.tool.name ?? ''}`));
+      const seen = new Set(view.visible.map(({ server, entry }) => `${server.name}.${entry?.tool.name ?? ''}`));
       hidden = Object.fromEntries(
         decided.approved.flatMap(({ setup: { name }, tools: { tools } }) => {
           const names = tools.filter(({ audit }) => audit.quarantine === undefined).map(({ tool }) => tool.name);
-          const left = names.filter((tool) => !listed.has(`${name}.${tool}`));
+          const left = names.filter((tool) => !seen.has(`${name}.${tool}`));
           return left.length === 0 ? [] : [[name, left] as const];
         }),
       );

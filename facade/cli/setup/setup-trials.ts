@@ -40,8 +40,8 @@ export async function tryServers(
   const opening = { config, options: {}, io: { ...io, stdout: () => undefined }, assemble: wiring.assemble };
   await askFacade(opening, async (assembled) => {
     const { gateway, deps } = assembled;
-    const { listed } = await deps.nameTables.tableFor(principal);
-    const calls = servers.map((server) => ({ server, call: chooseTrial(listed, server) }));
+    const { visible } = await deps.nameTables.tableFor(principal);
+    const calls = servers.map((server) => ({ server, call: chooseTrial(visible, server) }));
     const count = calls.filter(({ call }) => call !== undefined).length;
     const question = `Make one harmless read call of each of ${plural(count, 'server')}?`;
     if (count > 0 && (isAsked || (await askKey(io, question, 'yn')) === 'y')) {

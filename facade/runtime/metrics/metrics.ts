@@ -2,6 +2,7 @@
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
+import type { ContextAccounts, ContextSample } from './context-accounts.ts';
 import {
   type DurationHistogram,
   emptyHistogram,
@@ -66,8 +67,12 @@ export class Metrics {
   readonly #faults: FaultCounts;
   #spilled = 0;
 
-  /** `tally` counts each call too. `faults` is updated by other parts. */
-  constructor(tally: CallTally, faults: FaultCounts) {
+  /** What sessions put into the context of models. */
+  readonly context: ContextAccounts;
+
+  /** `tally` counts each call too. `faults` and `context` are updated by other parts. */
+  constructor(tally: CallTally, faults: FaultCounts, context: ContextAccounts) {
+    this.context = context;
     this.#tally = tally;
     this.#faults = faults;
   }
@@ -141,6 +146,7 @@ export class Metrics {
           STATES.map((each) => [labelled({ server, state: each }), each === state ? 1 : 0] as const),
         ),
       ),
+      ...contextLines(this.context.samples(only)),
       ...(only === undefined ? this.#processLines(readings) : []),
     ];
     return `${lines.join('\n')}\n`;
@@ -190,6 +196,20 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
+
+/** Returns the lines of what models were shown, and of what they would have been shown without Tollgate. */
+function contextLines(context: readonly ContextSample[]): readonly string[] {
+  const family = (unit: 'bytes' | 'tokens', help: string): readonly string[] =>
+    metricFamily(
+      `tollgate_context_${unit}_total`,
+      ['counter', help],
+      context.map(({ kind, side, [unit]: value }) => [labelled({ kind, side }), value]),
+    );
+  return [
+    ...family('bytes', 'Lists, arguments and results, as shown and as they would be without Tollgate.'),
+    ...family('tokens', 'The same in tokens, estimated.'),
+  ];
 }
 
 /** Adds up the durations of the included principals by tool. */

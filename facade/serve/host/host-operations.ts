@@ -69,7 +69,12 @@ export function createHostOperations(
     ...registerOperations(new Registrar(parts, reload)),
     statistics: async ({ principal }) => {
       requireOwner(principal);
-      return { ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) };
+      const { metrics } = parts.deps;
+      return {
+        ...metrics.statistics(),
+        servers: parts.gateway.health(principal),
+        context: await metrics.context.report(),
+      };
     },
   };
 }
