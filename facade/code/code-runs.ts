@@ -149,12 +149,13 @@ export class CodeRuns {
     try {
       await host.facade.joinLabels(host.session, host.run, log.labels);
       const { outcome } = await this.#execute(host, log);
-      // Tollgate stops, or the session ends: the run can go on later. A caller that cancels ends it.
-      hasEnded = outcome.kind !== 'stopped' || !isInterrupted(host);
+      // A run that was cancelled or switched off goes on with the next call. A client that did not wait long enough
+      // would otherwise repeat what the run has done.
+      hasEnded = outcome.kind !== 'stopped';
       return { id, outcome, continued };
     } catch (thrown) {
       const { code } = asTollgateError(thrown);
-      hasEnded = code === 'CODE_LIMIT' || code === 'CODE_DIVERGED' || (code === 'CANCELLED' && !isInterrupted(host));
+      hasEnded = code === 'CODE_LIMIT' || code === 'CODE_DIVERGED';
       throw code === 'APPROVAL_REQUIRED' ? waitingError(asTollgateError(thrown), id) : thrown;
     } finally {
       log.close();
@@ -225,11 +226,6 @@ function digestOf({ code, args }: Pick<RunStart, 'code' | 'args'>): string {
   return createHash('sha256')
     .update(JSON.stringify([code, args]))
     .digest('hex');
-}
-
-function isInterrupted({ signal, session }: RunHost): boolean {
-  const { reason } = signal.aborted ? signal : session.closed;
-  return reason instanceof TollgateError && reason.code !== 'CANCELLED';
 }
 
 /** Refusals that belong to the call that asked, not to the run. */
