@@ -15,8 +15,8 @@ import type { ExposedTool } from './exposed-tool.ts';
 const SCHEMA = {
   type: 'object',
   properties: {
-    name: { type: 'string', minLength: 1, maxLength: 200, description: 'The name that find_tools shows.' },
-    arguments: { type: 'object', description: 'The arguments of that tool.' },
+    name: { type: 'string', minLength: 1, maxLength: 200 },
+    arguments: { type: 'object' },
   },
   required: ['name'],
   additionalProperties: false,
@@ -30,13 +30,13 @@ export const CALL_WRITE = 'call_write' as const;
 export const WRAPPER_TOOLS: readonly RawTool[] = [
   {
     name: CALL_READ,
-    description: 'Call a tool that only reads, by its name.',
+    description: 'Call a tool that only reads, by the name that find_tools shows, with its arguments.',
     inputSchema: SCHEMA,
     annotations: { readOnlyHint: true },
   },
   {
     name: CALL_WRITE,
-    description: 'Call any other tool by its name. It may change or delete something.',
+    description: 'Call any other tool likewise. It may change or delete something.',
     inputSchema: SCHEMA,
     annotations: { readOnlyHint: false, destructiveHint: true },
   },
