@@ -88,6 +88,15 @@ describe('the package', () => {
     },
   );
 
+  it('runs code: it has the engine and its thread' + verifies('CM-24'), () => {
+    for (const file of [
+      'dist/code/quickjs.wasm',
+      'dist/code/sandbox-thread.cjs',
+      'dist/facade/code/sandbox/guest-prelude.cjs',
+    ])
+      expect(packed.files).toContain(file);
+  });
+
   it('without its native part says what is missing' + verifies('FH-60'), async () => {
     await inProject((project) => {
       expect(tollgate(['version'], project, { folder: lean }).code).toBe(0);
