@@ -5,7 +5,7 @@
 import { createHash, randomInt } from 'node:crypto';
 import path from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
-import { proposeTerms, type ShownCall, type ShownRun } from '../consent/approvals/loop-approval.ts';
+import { type PlanLine, proposeTerms, type ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { Redactor } from '../output/redactor.ts';
 import type { State } from '../state/state-port.ts';
 import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
@@ -248,7 +248,7 @@ function waitingError(thrown: TollgateError, id: string): TollgateError {
 function shownCall(
   { seq, module, function: name, args, answer }: LoggedCall,
   mask: (text: string) => string,
-): ShownCall {
+): PlanLine {
   const outcome = answer === undefined ? 'unknown' : isFailed(answer) ? 'failed' : 'done';
   return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args: cut(mask(args)), outcome };
 }

@@ -153,7 +153,8 @@ approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
-code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3}
+code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3, snippets: {greet: {file: greet.ts,
+    description: Greets., input: {type: object}}}}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none,
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
@@ -170,6 +171,7 @@ schemaProfile: openai
 export function writeFull(project: Project): void {
   for (const name of ['library', 'site']) project.write(`~/${name}/a.txt`, 'x\n');
   project.write('work/x', '');
+  project.write('greet.ts', 'return 1;');
   project.write('rules.yaml', 'rules: []');
   project.write('more.yaml', 'rules: []');
   project.write('fleet.pem', 'a public key');
