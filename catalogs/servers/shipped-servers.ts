@@ -160,8 +160,8 @@ const TOOLS_OF_CODE: readonly RawTool[] = [
   {
     name: 'find_tools',
     description:
-      'Find tools by what they do, the best first. ' +
-      'Call a tool that only reads with call_read, any other with call_write.',
+      'Find tools by what they do, the best first. Call a tool that only reads with call_read, ' +
+      'any other with call_write.',
     inputSchema: {
       type: 'object',
       properties: {
