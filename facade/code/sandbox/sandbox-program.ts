@@ -123,8 +123,8 @@ export type ToSandbox = { readonly run: number } & (
 );
 
 /**
- * A message of a worker. A `piece` is the beginning of the text in the next message: of the arguments of a call, or of a
- * content block with media. `printed`: since the last call. `reusable`: the worker may run another program.
+ * A message of a worker. A `piece` is the beginning of the text in the next message: of the arguments of a call, or of
+ * a content block with media. `printed`: since the last call. `reusable`: the worker may run another program.
  */
 export type FromSandbox =
   | { readonly piece: string }
