@@ -61,12 +61,12 @@ describe('all tools of real servers behind search', () => {
   }, 120_000);
   afterAll(() => facade.close());
 
-  it('have a list of at most 7,000 bytes with the four primitives' + verifies('CM-07'), async () => {
+  it('have a list of at most 6,000 bytes with the four primitives' + verifies('CM-07'), async () => {
     const { gateway } = facade.assembled;
     const reply = await gateway.list(session, 'tools/list', session.closed);
     const bytes = Buffer.byteLength(reply.kind === 'result' ? joinText(reply.text) : '');
     console.log(`search: tools/list has ${bytes} bytes`);
-    expect(bytes).toBeLessThanOrEqual(7_000);
+    expect(bytes).toBeLessThanOrEqual(6_000);
     expect(Object.keys(PRIMITIVES)).toEqual(
       (await facade.list(session)).map(({ name }) => name).filter((name) => Object.hasOwn(PRIMITIVES, name)),
     );
