@@ -8,7 +8,7 @@ import { CODE } from '../../catalogs/servers/shipped-servers.ts';
 import { memoize } from '../../catalogs/text/collections.ts';
 import { cleanDescription } from '../../catalogs/text/hostile-text.ts';
 import { inTimeSlices } from '../../catalogs/text/time-slices.ts';
-import type { Verb } from '../../catalogs/tools/tool-definition.ts';
+import type { RawTool, Verb } from '../../catalogs/tools/tool-definition.ts';
 import { didYouMean, listNames } from '../config/config-problems.ts';
 import { type ExposedTool, onlyReads, serversBehind, verbsOf } from '../exposure/exposed-tool.ts';
 import { noteFound } from '../exposure/list-tools.ts';
@@ -16,6 +16,7 @@ import type { NameTable } from '../exposure/name-table.ts';
 import { policyCondition } from '../exposure/tool-description.ts';
 import { CALL_READ, CALL_WRITE } from '../exposure/wrapped-calls.ts';
 import type { CodeTool } from './code-server.ts';
+import { signatureOf } from './declarations/call-signature.ts';
 import { ToolIndex, type ToolText } from './tool-index.ts';
 
 interface Question {
@@ -33,7 +34,7 @@ interface SearchableTools {
 const PAGE_SIZE = 10;
 /** Characters of one line's description and signature. */
 const DESCRIPTION_CHARS = 160;
-const SIGNATURE_CHARS = 200;
+const SIGNATURE_CHARS = 300;
 /** Characters of a description, and of the descriptions of all arguments, that are searched. */
 const SEARCHED_CHARS = 2_000;
 const VERB_WORDS: Readonly<Record<Verb, string>> = {
@@ -142,21 +143,16 @@ function lineOf(exposed: ExposedTool): string {
   const verbs = [...verbsOf(exposed)].map((verb) => VERB_WORDS[verb]).join(' or ');
   const facts = [serverNames(exposed).join(' or '), ...(verbs === '' ? [] : [verbs])].join(', ');
   const condition = decision?.verdict === 'maybe' ? `; ${policyCondition(decision)}` : '';
-  return [name, oneLine(facts + condition, Infinity), signatureOf(exposed), oneLine(description, DESCRIPTION_CHARS)]
+  return [name, oneLine(facts + condition, Infinity), signature(exposed), oneLine(description, DESCRIPTION_CHARS)]
     .filter((part) => part !== '')
     .join(' — ');
 }
 
-/** Returns the arguments of a tool in one line: `{owner: string, body?: string}`. */
-function signatureOf({ text }: ExposedTool): string {
-  const { properties = {}, required } = (JSON.parse(text) as ShownDefinition).inputSchema ?? {};
-  const isRequired = (name: string): boolean => Array.isArray(required) && required.includes(name);
-  const names = Object.entries(properties).map(([name, schema]) => {
-    const type = typeof schema?.type === 'string' ? `: ${schema.type}` : '';
-    return { name, text: `${name}${isRequired(name) ? '' : '?'}${type}` };
-  });
-  const sorted = [...names.filter(({ name }) => isRequired(name)), ...names.filter(({ name }) => !isRequired(name))];
-  return oneLine(`{${sorted.map((one) => one.text).join(', ')}}`, SIGNATURE_CHARS);
+/** Returns the arguments of a tool, and what it returns, in one line: `({owner: string, body?: string})`. */
+function signature({ name, text }: ExposedTool): string {
+  const { inputSchema, outputSchema } = JSON.parse(text) as RawTool;
+  const tool = { name, functionName: '', inputSchema, ...(outputSchema !== undefined && { outputSchema }) };
+  return oneLine(signatureOf(tool, SIGNATURE_CHARS), SIGNATURE_CHARS);
 }
 
 function oneLine(text: string, max: number): string {
