@@ -193,13 +193,14 @@ function answersFor({
     store?.close();
     store = undefined;
   };
-  const closeSandbox = (): void => {
+  const closeCode = (): void => {
+    codeRuns?.close();
     sandbox?.close();
     sandbox = undefined;
   };
   return (name, tools) => {
     if (name === KNOWLEDGE) return shippedServer(name, tools, { answer: knowledge, close });
-    if (name === CODE) return shippedServer(name, tools, { answer: code, close: closeSandbox });
+    if (name === CODE) return shippedServer(name, tools, { answer: code, close: closeCode });
     if (name === PROMPTS) return shippedServer(name, tools, { answer: noTool, prompts: createOwnPrompts(current) });
     return shippedServer(name, tools, { answer: management });
   };

@@ -4,8 +4,9 @@
  */
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
-import { joinText } from '../../adapters/rpc/wire-message.ts';
+import { joinText, sizeOfText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
 import type { Effect } from '../../policies/port.ts';
 import type { CallGate } from '../call/decide.ts';
 import type { OpenSession } from '../call/identify.ts';
@@ -95,7 +96,7 @@ export class CodeExecution {
   /** Runs the code to its end. Throws CODE_DIVERGED, and what the log throws. */
   async run(): Promise<ExecutionEnd> {
     const { sandbox, modules, limits, signal } = this.#host;
-    const { code, startedAt, id, args, variables } = this.#log.start;
+    const { code, startedAt, id, args, variables, parallel } = this.#log.start;
     const program = {
       code,
       modules: [...modules.values()].map(({ name, functions }) => ({
@@ -111,7 +112,7 @@ export class CodeExecution {
         timeMs: limits.timeMs,
         outputBytes: limits.output,
         calls: limits.calls,
-        parallel: limits.parallel,
+        parallel,
       },
       startedAt,
       seed: id,
@@ -172,13 +173,15 @@ export class CodeExecution {
     const { seq } = call;
     const exposed = modules.get(call.module)?.functions.get(call.function)?.exposed;
     if (exposed === undefined) throw new TollgateError('INTERNAL');
+    const args = parseJsonDoc(call.args);
+    if (call.args.length > LARGE_INPUT_BYTES) await ownEventLoopTurn();
     const held = { isHeld: false };
     const named = run.slice(session.principal.id.length + 1);
     const reply = await facade.performInner(
       session,
       {
         name: exposed.name,
-        args: parseJsonDoc(call.args),
+        args,
         parent,
         signal,
         ...(run !== session.id && { meta: { 'tollgate/run': named } }),
@@ -189,6 +192,9 @@ export class CodeExecution {
       { cap: VALUE_CAP, ...(this.#isDry ? this.#planning(seq, isAgain) : this.#asking(seq, isAgain, held)) },
     );
     if (held.isHeld) return;
+    // This may be the failure of an interruption. When the run goes on, the call is made or asked about.
+    if (signal.aborted || session.closed.aborted) return this.#sandboxed?.stop();
+    if (reply.kind === 'result' && sizeOfText(reply.text) > LARGE_INPUT_BYTES) await ownEventLoopTurn();
     const answer: SandboxAnswer = this.#planned.has(seq) ? { kind: 'planned' } : answerOf(reply);
     if (!this.#isDry) this.#log.noteDone(seq, answer, facade.labelsOf(session, run));
     this.#answers.set(seq, answer);
@@ -203,7 +209,7 @@ export class CodeExecution {
       held.isHeld = true;
       throw new TollgateError('APPROVAL_REQUIRED', { detail: 'The run of code waits for a person.' });
     };
-    const asking = { id: this.#log.start.id, ...(isAgain && { again: seq }) };
+    const asking = { id: this.#log.start.id, seq, ...(isAgain && { again: seq }) };
     return {
       gate: {
         asksAlways: isAgain,

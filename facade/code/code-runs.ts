@@ -49,11 +49,18 @@ const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
 /** Characters of the arguments of one call that a person is shown. */
 const ARGS_CHARS = 500;
+/**
+ * Milliseconds that a run is kept after its end: until then its caller has the reply. If the process is killed before,
+ * the next call with the same code gets the result from the log, and makes no call twice.
+ */
+const REPLY_MS = 1_000;
 
 /** All runs. Methods throw STATE_FAILED. */
 export class CodeRuns {
   readonly #parts: CodeRunsParts;
   readonly #folder: string;
+  /** Runs that have ended and are kept for REPLY_MS. This process counts as executing them. */
+  readonly #ended = new Map<string, NodeJS.Timeout>();
 
   constructor(parts: CodeRunsParts) {
     this.#parts = parts;
@@ -79,7 +86,11 @@ export class CodeRuns {
     const since = now();
     const open: OpenRun = { principal, code: digest, since, owner: state.mark() };
     await state.put(SPACE, id, JSON.stringify(open));
-    return this.#drive(host, RunLog.create(this.#folder, { ...program, id, principal, startedAt: since }), false);
+    const { parallel } = host.limits;
+    const log = await this.#opened(id, () =>
+      RunLog.create(this.#folder, { ...program, id, principal, startedAt: since, parallel }),
+    );
+    return this.#drive(host, log, false);
   }
 
   /** Continues a run. Throws ARGS_INVALID if the principal has no such run, or if it is executed elsewhere. */
@@ -93,23 +104,29 @@ export class CodeRuns {
     await this.#forget(id);
   }
 
+  /** Forgets the runs that have ended. Call it after the last reply. */
+  close(): void {
+    for (const [id, timer] of this.#ended) {
+      clearTimeout(timer);
+      this.#forgetEnded(id);
+    }
+  }
+
   /** Takes a run of a principal over. */
   async #own(principal: string, id: string): Promise<RunLog> {
     const { state } = this.#parts;
     await state.refresh();
     const text = state.get(SPACE, id);
     const open = text === undefined ? undefined : (JSON.parse(text) as OpenRun);
-    if (text === undefined || open?.principal !== principal)
-      throw new TollgateError('ARGS_INVALID', {
-        detail: `There is no run ${id} to continue: it has ended, or it was too old.`,
-        next: 'Call run_code with code.',
-      });
+    if (text === undefined || open?.principal !== principal || this.#ended.has(id)) throw noRun(id);
     const log = this.#isRunning(open) ? undefined : await this.#claim(id, text);
     if (log === undefined)
-      throw new TollgateError('ARGS_INVALID', {
-        detail: `Run ${id} is executed by another call now.`,
-        next: 'Wait for the answer of that call.',
-      });
+      throw state.get(SPACE, id) === undefined
+        ? noRun(id)
+        : new TollgateError('ARGS_INVALID', {
+            detail: `Run ${id} is executed by another call now.`,
+            next: 'Wait for the answer of that call.',
+          });
     return log;
   }
 
@@ -122,14 +139,30 @@ export class CodeRuns {
     const { state } = this.#parts;
     const open: OpenRun = { ...(JSON.parse(text) as OpenRun), owner: state.mark() };
     if (!(await state.swap(SPACE, id, { from: text, to: JSON.stringify(open) }))) return undefined;
-    const log = RunLog.open(this.#folder, id);
+    const log = await this.#opened(id, () => RunLog.open(this.#folder, id));
     if (log === undefined) await this.#forget(id);
     return log;
+  }
+
+  /** Opens a log. If that fails, this process does not count as executing the run. */
+  async #opened<Log>(id: string, open: () => Log): Promise<Log> {
+    try {
+      return open();
+    } catch (thrown) {
+      await this.#release(id);
+      throw thrown;
+    }
   }
 
   async #forget(id: string): Promise<void> {
     RunLog.remove(this.#folder, id);
     await this.#parts.state.remove(SPACE, id);
+  }
+
+  /** Without its log, a run that stays in the state is forgotten by the next process that finds it. */
+  #forgetEnded(id: string): void {
+    this.#ended.delete(id);
+    this.#forget(id).catch(() => undefined);
   }
 
   /** Forgets runs that did not go on for too long. */
@@ -159,7 +192,7 @@ export class CodeRuns {
       throw code === 'APPROVAL_REQUIRED' ? waitingError(asTollgateError(thrown), id) : thrown;
     } finally {
       log.close();
-      if (hasEnded) await this.#forget(id);
+      if (hasEnded) this.#ended.set(id, setTimeout(() => this.#forgetEnded(id), REPLY_MS).unref());
       else await this.#release(id);
     }
   }
@@ -183,9 +216,10 @@ export class CodeRuns {
   /** Asks a person about a call, and shows what would follow. */
   async #ask(host: RunHost, log: RunLog, asked: AskedCall): Promise<string | undefined> {
     const { seq, call, isAgain } = asked;
-    if (log.plan?.seq !== seq) log.notePlan({ seq, shown: await this.#show(host, log, asked) });
+    if (log.plan?.seq !== seq || log.plan.isAgain !== isAgain)
+      log.notePlan({ seq, isAgain, shown: await this.#show(host, log, asked) });
     const shown = log.plan?.shown;
-    const asking = { id: log.start.id, ...(isAgain && { again: seq }), ...(shown !== undefined && { shown }) };
+    const asking = { id: log.start.id, seq, ...(isAgain && { again: seq }), ...(shown !== undefined && { shown }) };
     const caller = { ...call.caller, startedAt: this.#parts.now() };
     return host.facade.askPerson({ ...call, caller, asking });
   }
@@ -232,6 +266,13 @@ function digestOf({ code, args }: Pick<RunStart, 'code' | 'args'>): string {
 function isRefusalOfCall(thrown: unknown): boolean {
   const { code } = asTollgateError(thrown);
   return code === 'DENIED' || code === 'PIN_MISMATCH' || code === 'SWITCHED_OFF' || code === 'SERVER_UNAVAILABLE';
+}
+
+function noRun(id: string): TollgateError {
+  return new TollgateError('ARGS_INVALID', {
+    detail: `There is no run ${id} to continue: it has ended, it had not made a call, or it was too old.`,
+    next: 'Call run_code with code.',
+  });
 }
 
 function waitingError(thrown: TollgateError, id: string): TollgateError {

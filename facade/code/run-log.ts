@@ -2,7 +2,7 @@
  * The log of one run of code: its calls and their answers. From it the run goes on after a wait for a person, or after
  * the process was killed, and makes no call twice. Each line is written before what it states takes effect.
  */
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ShownRun } from '../consent/approvals/loop-approval.ts';
@@ -20,6 +20,8 @@ export interface RunStart {
   readonly variables?: string;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
+  /** Calls at the same time. If it changed, calls would be sent in another order than their answers are known in. */
+  readonly parallel: number;
 }
 
 /** One call of a run, as far as it is known. */
@@ -32,6 +34,8 @@ export interface LoggedCall extends Pick<SandboxCall, 'seq' | 'module' | 'functi
 /** What a person is shown about a call that the run waits for. Made once, because a dry run reads again. */
 export interface LoggedPlan {
   readonly seq: number;
+  /** It may have run before the run was interrupted. */
+  readonly isAgain: boolean;
   readonly shown: ShownRun;
 }
 
@@ -42,7 +46,7 @@ type Line =
   | { readonly t: 'sent'; readonly seq: number }
   | { readonly t: 'done'; readonly seq: number; readonly answer: SandboxAnswer; readonly labels?: readonly string[] };
 
-/** Bytes of all answers of one run. A run that reads more must be split. */
+/** Bytes of one log. A run that reads more must be split. */
 const MAX_BYTES = 64 * 1_048_576;
 
 /** A log that is open for writing. Methods throw STATE_FAILED if a line cannot be written. */
@@ -54,11 +58,14 @@ export class RunLog {
   readonly #order: number[] = [];
   readonly #labels = new Set<string>();
   #plan: LoggedPlan | undefined;
-  #bytes = 0;
+  #bytes: number;
+  /** A line may be written in part. */
+  #isTorn = false;
 
   private constructor(file: string, start: RunStart) {
     this.start = start;
     this.#fd = openSync(file, 'a', 0o600);
+    this.#bytes = fstatSync(this.#fd).size;
   }
 
   /** Begins the log of a new run. */
@@ -80,7 +87,7 @@ export class RunLog {
       const { t: _, ...start } = first;
       const log = new RunLog(fileOf(folder, id), start);
       // A torn last line has no line end, and the next line must not continue it.
-      writeSync(log.#fd, '\n');
+      writeFileSync(log.#fd, '\n');
       for (const line of rest) log.#note(line);
       return log;
     });
@@ -147,13 +154,19 @@ export class RunLog {
         detail: `The answers to the calls of this run are longer than ${MAX_BYTES} bytes together.`,
         next: 'Read less in one run, or split it into several.',
       });
-    writeSync(this.#fd, text);
+    // What follows a torn line would be lost with it.
+    if (this.#isTorn)
+      throw new TollgateError('STATE_FAILED', { detail: 'The log of a run of code ends in its middle.' });
+    this.#isTorn = true;
+    writeFileSync(this.#fd, text);
+    this.#isTorn = false;
   }
 
   #note(line: Line): void {
     if (line.t === 'run') return;
     if (line.t === 'plan') {
-      this.#plan = { seq: line.seq, shown: line.shown };
+      const { t: _, ...plan } = line;
+      this.#plan = plan;
       return;
     }
     if (line.t === 'call') {

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { callsPart } from './calls.ts';
 import { ROOT } from './client.ts';
+import { CODE_PART } from './code.ts';
 import { comparePart } from './compare.ts';
 import { COUNTS_PART } from './counts.ts';
 import { EGRESS_PART } from './egress.ts';
@@ -27,6 +28,7 @@ export const PARTS: readonly Part[] = [
   START_PART,
   SPAWN_PART,
   EGRESS_PART,
+  CODE_PART,
 ];
 const NAMES = PARTS.map(({ name }) => name);
 

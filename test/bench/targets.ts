@@ -15,6 +15,8 @@ export interface Size {
   readonly tools?: number;
   readonly servers?: number;
   readonly rules?: number;
+  /** The agent may run code. */
+  readonly code?: boolean;
 }
 
 /** The kinds of calls that Tollgate is measured with. */
@@ -61,7 +63,7 @@ function ruleText(first: number, count: number): string {
  * Writes a configuration that uses every stage, with servers that the checkout `root` has approved. Returns its folder.
  */
 export async function writeConfig(
-  { tools = 10, servers = 1, rules = 20 }: Size = {},
+  { tools = 10, servers = 1, rules = 20, code = false }: Size = {},
   root: string = ROOT,
 ): Promise<string> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
@@ -79,6 +81,7 @@ export async function writeConfig(
     'page: {verb: read, urls: [url]}}}\n';
   const own = [...PLAIN, 'page'].map((name) => `{tool: bench.${name}, name: ${name}}`);
   const others = names.map((name) => `{tool: "${name}.*"}`);
+  const exposed = `tools: [${[...own, ...others].join(', ')}]${code ? ', code: true' : ''}`;
   const file = path.join(folder, 'tollgate.yaml');
   writeFileSync(
     file,
@@ -87,7 +90,7 @@ workspace: ./work
 state: ./state
 servers:
 ${names.map(serverOf).join('')}profiles:
-  default: {servers: [${names.join(', ')}], expose: {tools: [${[...own, ...others].join(', ')}]}}
+  default: {servers: [${names.join(', ')}], expose: {${exposed}}}
 principals: [{id: bench, role: agent, profiles: [default], stdio: true}]
 policies: [${files.join(', ')}]
 rules:

@@ -19,15 +19,22 @@ export class Ground {
   readonly state: string;
   readonly #gateways: Gateway[] = [];
 
-  /** `more`: further lines of the configuration. */
+  /** `more`: further lines of the configuration. `expose`: further members. `settings`: more of each server. */
   constructor({
     more = '',
     rules = '[{id: all, outcome: allow, when: {}}]',
-  }: { readonly more?: string; readonly rules?: string } = {}) {
+    expose = '',
+    settings = { a: '', b: '' },
+  }: {
+    readonly more?: string;
+    readonly rules?: string;
+    readonly expose?: string;
+    readonly settings?: Readonly<Record<ServerName, string>>;
+  } = {}) {
     this.state = path.join(this.project.folder, 'state');
     const servers = SERVERS.map((name) => {
       const env = `{CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`;
-      return `  ${name}: ${server(['chaos.mjs'], `env: ${env}`)}\n`;
+      return `  ${name}: ${server(['chaos.mjs'], `env: ${env}${settings[name]}`)}\n`;
     }).join('');
     this.project.write('workspace/x', '');
     this.project.write(
@@ -36,7 +43,7 @@ export class Ground {
 workspace: ./workspace
 state: ./state
 servers:
-${servers}profiles: {default: {servers: [a, b], expose: {tools: ["a.*", "b.*"]}}}
+${servers}profiles: {default: {servers: [a, b], expose: {tools: ["a.*", "b.*"]${expose}}}}
 rules: ${rules}
 ${more}`,
     );

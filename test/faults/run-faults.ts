@@ -11,6 +11,7 @@ runRounds({
   name: 'faults',
   tests: [
     'faults/killed-gateways',
+    'faults/killed-code-runs',
     'faults/stops-under-load',
     'faults/archive-kills',
     'supervisor/killed-facade',

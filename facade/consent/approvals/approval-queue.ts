@@ -209,7 +209,7 @@ export class ApprovalQueue implements Approvals {
       else if (found.item.state === 'pending') return found;
       else if (found.item.state === 'denied') throw deniedBy(found.item);
       // Taken first, so that the approval counts as used even if the process ends now.
-      else if (await this.#store.take(found)) return this.#recordUse(found, request);
+      else if (await this.#store.take(found)) return this.#recordUse(found.item, request);
     }
   }
 
@@ -217,17 +217,22 @@ export class ApprovalQueue implements Approvals {
     for (;;) {
       const found = await this.#store.find(key);
       if (found === undefined) return undefined;
-      const { loop, uses, expires } = found.item;
+      const { item } = found;
+      const { loop, covered = [] } = item;
       const now = this.#parts.now();
+      const seq = request.call.asking?.seq ?? 0;
+      const isCounted = loop !== undefined && covered.includes(seq);
+      const uses = isCounted ? item.uses - 1 : item.uses;
       if (loop !== undefined) requireCovered(loop, { uses, now, args: JSON.parse(request.call.argsText) });
-      if (expires <= now) await this.#expire(found);
-      else if (await this.#store.replace(found, { ...found.item, uses: uses + 1 }))
-        return this.#recordUse(found, request);
+      const calls = loop === undefined ? {} : { covered: isCounted ? covered : [...covered, seq] };
+      if (item.expires <= now) await this.#expire(found);
+      else if (await this.#store.replace(found, { ...item, ...calls, uses: uses + 1 }))
+        return this.#recordUse({ ...item, uses }, request);
     }
   }
 
   /** Throws if the use cannot be recorded, so that the call does not run. */
-  #recordUse({ item }: StoredApproval, { call }: ApprovalRequest): string {
+  #recordUse(item: Approval, { call }: ApprovalRequest): string {
     this.#parts.append(
       approvalEntry(item, 'used', {
         call: call.caller.decision,

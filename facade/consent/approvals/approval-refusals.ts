@@ -96,10 +96,11 @@ export function refuseFullQueue({ call }: ApprovalRequest, limit: string): Tollg
 }
 
 /** Returns the refusal of a denied call. Equal calls get it until the denial expires. */
-export function deniedBy({ id, decided }: Approval): TollgateError {
+export function deniedBy({ id, decided, asking }: Approval): TollgateError {
   const { by = 'An owner', reason } = decided ?? {};
+  const before = asking?.again === undefined ? '' : ' It may have run before its run of code was interrupted.';
   return new TollgateError('DENIED', {
-    detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}`,
+    detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}${before}`,
     data: { approval: id },
   });
 }

@@ -43,6 +43,8 @@ export interface Approval {
     readonly form?: ApprovalForm;
   };
   readonly uses: number;
+  /** Of a loop: the numbers of the calls that used it. One that a crash prevented is made later, and counts once. */
+  readonly covered?: readonly number[];
 }
 
 /** What the person at the client did with the form of a request. `none`: no answer in time, or no valid one. */

@@ -50,6 +50,8 @@ export interface ShownRun {
 /** The run of code that makes a call which needs approval. */
 export interface AskingRun {
   readonly id: string;
+  /** The number of the call. */
+  readonly seq: number;
   /**
    * The call may have run before the run was interrupted. Then only an approval of exactly this call counts. The number
    * of the call.
