@@ -199,7 +199,9 @@ return { before, image };`,
       expect((await runCode(facade, `require('host:mcp-files').${name}({})`, session)).text).toContain(
         `host:mcp-files has no function "${name}"`,
       );
-    expect((await runCode(facade, `import { get_env } from 'host:mcp-everything'; get_env()`, session)).text).toContain('get_env');
+    expect((await runCode(facade, `import { get_env } from 'host:mcp-everything'; get_env()`, session)).text).toContain(
+      'get_env',
+    );
     const wrong = await runCode(facade, `require('host:mcp-desktop').read_file({})`, session);
     expect(wrong.text).toContain('host:mcp-desktop has no function "read_file"');
     expect(
