@@ -160,8 +160,8 @@ const TOOLS_OF_CODE: readonly RawTool[] = [
   {
     name: 'find_tools',
     description:
-      'Find tools by what they do. Answers with names, one line of description and signatures, the best first. ' +
-      'Call a tool that only reads with call_read, any other with call_write.',
+      'Find tools by what they do, the best first. Call a tool that only reads with call_read, ' +
+      'any other with call_write.',
     inputSchema: {
       type: 'object',
       properties: {
@@ -169,11 +169,11 @@ const TOOLS_OF_CODE: readonly RawTool[] = [
           type: 'string',
           minLength: 1,
           maxLength: 500,
-          description: 'A few words: what the tool does, and to what. There is no query syntax.',
+          description: 'A few words: what the tool does, and to what.',
         },
-        server: { type: 'string', maxLength: 64, description: 'Only tools of this server.' },
+        server: { type: 'string' },
         verb: { enum: ['read', 'write'], description: 'read: only tools that only read. write: only others.' },
-        page: PAGE,
+        page: { type: 'integer', minimum: 1 },
       },
       required: ['query'],
       additionalProperties: false,

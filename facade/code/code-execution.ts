@@ -11,7 +11,7 @@ import type { CallGate } from '../call/decide.ts';
 import type { OpenSession } from '../call/identify.ts';
 import type { CodeConfig } from '../config/config.ts';
 import type { Approvals, CallToApprove } from '../consent/approvals/approval-port.ts';
-import type { ShownCall } from '../consent/approvals/loop-approval.ts';
+import type { PlanLine } from '../consent/approvals/loop-approval.ts';
 import type { Reply } from '../serve/facade-port.ts';
 import type { CodeModule } from './code-modules.ts';
 import type { InnerFacade } from './code-server.ts';
@@ -42,7 +42,7 @@ export interface AskedCall {
 }
 
 /** A call that a dry execution collected. */
-export interface PlannedCall extends Pick<ShownCall, 'seq' | 'tool'> {
+export interface PlannedCall extends Pick<PlanLine, 'seq' | 'tool'> {
   readonly argsText: string;
   readonly outcome: 'allow' | 'ask' | 'unknown';
 }

@@ -5,7 +5,7 @@
 import { createHash, randomInt } from 'node:crypto';
 import path from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
-import { proposeTerms, type ShownCall, type ShownRun } from '../consent/approvals/loop-approval.ts';
+import { type PlanLine, proposeTerms, type ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { Redactor } from '../output/redactor.ts';
 import type { State } from '../state/state-port.ts';
 import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
@@ -149,12 +149,13 @@ export class CodeRuns {
     try {
       await host.facade.joinLabels(host.session, host.run, log.labels);
       const { outcome } = await this.#execute(host, log);
-      // Tollgate stops, or the session ends: the run can go on later. A caller that cancels ends it.
-      hasEnded = outcome.kind !== 'stopped' || !isInterrupted(host);
+      // A run that was cancelled or switched off goes on with the next call. A client that did not wait long enough
+      // would otherwise repeat what the run has done.
+      hasEnded = outcome.kind !== 'stopped';
       return { id, outcome, continued };
     } catch (thrown) {
       const { code } = asTollgateError(thrown);
-      hasEnded = code === 'CODE_LIMIT' || code === 'CODE_DIVERGED' || (code === 'CANCELLED' && !isInterrupted(host));
+      hasEnded = code === 'CODE_LIMIT' || code === 'CODE_DIVERGED';
       throw code === 'APPROVAL_REQUIRED' ? waitingError(asTollgateError(thrown), id) : thrown;
     } finally {
       log.close();
@@ -227,11 +228,6 @@ function digestOf({ code, args }: Pick<RunStart, 'code' | 'args'>): string {
     .digest('hex');
 }
 
-function isInterrupted({ signal, session }: RunHost): boolean {
-  const { reason } = signal.aborted ? signal : session.closed;
-  return reason instanceof TollgateError && reason.code !== 'CANCELLED';
-}
-
 /** Refusals that belong to the call that asked, not to the run. */
 function isRefusalOfCall(thrown: unknown): boolean {
   const { code } = asTollgateError(thrown);
@@ -252,7 +248,7 @@ function waitingError(thrown: TollgateError, id: string): TollgateError {
 function shownCall(
   { seq, module, function: name, args, answer }: LoggedCall,
   mask: (text: string) => string,
-): ShownCall {
+): PlanLine {
   const outcome = answer === undefined ? 'unknown' : isFailed(answer) ? 'failed' : 'done';
   return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args: cut(mask(args)), outcome };
 }

@@ -51,17 +51,17 @@ export const moduleInfo: CodeTool = async ({ call, session, facade }): Promise<I
   const shown = pageOf(named ?? all, { page, size });
   const rest = nextPage({ page, size, count: (named ?? all).length });
   const text = isFull
-    ? fullText(module, shown)
+    ? await fullText(module, shown)
     : `${shown.map((one) => signatureOf(declared(one))).join('\n')}\n` +
       `Full types: module_info {"module": "${module.name}", "functions": ["${shown[0]?.name ?? ''}"]}`;
   return { text: `${text}${rest}`, hits: shown.length };
 };
 
-function fullText({ name }: CodeModule, shown: readonly ModuleFunction[]): string {
+async function fullText({ name }: CodeModule, shown: readonly ModuleFunction[]): Promise<string> {
   const tools = shown.map(declared);
   const names = shown.slice(0, 3).map((one) => one.name);
   return [
-    moduleDeclaration({ name, tools }),
+    await moduleDeclaration({ name, tools }),
     `import { ${names.join(', ')} } from '${name}';`,
     ...tools.slice(0, 3).map(exampleOf),
   ].join('\n');

@@ -95,7 +95,7 @@ function keepVariables(
 function answerOf({ id, outcome, continued }: FinishedRun, { signal }: RunHost): InProcessAnswer {
   const { printed } = outcome;
   const note = continued ? `[tollgate: this continues run ${id}; no call was made twice]\n` : '';
-  if (outcome.kind === 'stopped') throw cancelReason(signal);
+  if (outcome.kind === 'stopped') throw signal.aborted ? cancelReason(signal) : new TollgateError('INTERRUPTED');
   if (outcome.kind === 'used-planned') throw new TollgateError('INTERNAL');
   if (outcome.kind === 'failed') {
     const tail = printed.slice(-PRINTED_TAIL);

@@ -1,6 +1,6 @@
 /**
- * The log of one run of code: its calls and their answers, so that the run can go on after a wait for a person, or after
- * the process was killed, without making a call twice. Each line is written before what it states takes effect.
+ * The log of one run of code: its calls and their answers. From it the run goes on after a wait for a person, or after
+ * the process was killed, and makes no call twice. Each line is written before what it states takes effect.
  */
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import path from 'node:path';

@@ -14,13 +14,11 @@ import type { ExposedTool } from './exposed-tool.ts';
 
 const SCHEMA = {
   type: 'object',
-  properties: {
-    name: { type: 'string', minLength: 1, maxLength: 200, description: 'The name that find_tools shows.' },
-    arguments: { type: 'object', description: 'The arguments of that tool.' },
-  },
+  properties: { name: { type: 'string' }, arguments: { type: 'object' } },
   required: ['name'],
   additionalProperties: false,
 } as const;
+const MAX_NAME = 200;
 
 /** The name of the tool that calls only tools that read, and of the one that calls any tool. */
 export const CALL_READ = 'call_read' as const;
@@ -30,13 +28,13 @@ export const CALL_WRITE = 'call_write' as const;
 export const WRAPPER_TOOLS: readonly RawTool[] = [
   {
     name: CALL_READ,
-    description: 'Call a tool that only reads, by its name.',
+    description: 'Call a tool that only reads, by the name that find_tools shows, with its arguments.',
     inputSchema: SCHEMA,
     annotations: { readOnlyHint: true },
   },
   {
     name: CALL_WRITE,
-    description: 'Call any other tool by its name. It may change or delete something.',
+    description: 'Call any other tool likewise. It may change or delete something.',
     inputSchema: SCHEMA,
     annotations: { readOnlyHint: false, destructiveHint: true },
   },
@@ -88,7 +86,9 @@ function innerCall(given: JsonDoc): { readonly name: string; readonly args: Json
   // Whether the inner arguments are an object is checked as for a direct call, where a text may stand for it.
   const faults = WRAPPER_VALIDATOR.check(outer);
   if (faults.length > 0) throw invalid(formatFaults(faults), faults[0]?.path);
-  return { name: String(outer.name), args: parse(inner) };
+  const name = String(outer.name);
+  if (name === '' || name.length > MAX_NAME) throw invalid(`name: expected 1 to ${MAX_NAME} characters`);
+  return { name, args: parse(inner) };
 }
 
 function parse(text: string): JsonDoc {

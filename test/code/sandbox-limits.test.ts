@@ -4,13 +4,22 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { CodeSandbox } from '../../facade/code/sandbox/code-sandbox.ts';
-import { THREE_ATTEMPTS } from '../bench/growth.ts';
+import { slowness, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
-import { failureOfCode, programOf, type RunOptions, runCode, shared, textResult, valueOfCode } from './sandbox-runs.ts';
+import {
+  closeShared,
+  failureOfCode,
+  programOf,
+  type RunOptions,
+  runCode,
+  shared,
+  textResult,
+  valueOfCode,
+} from './sandbox-runs.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 
-afterAll(() => shared.close());
+afterAll(closeShared);
 
 const READ = "const { read } = require('host:tollgate');";
 
@@ -150,6 +159,9 @@ describe('a run', () => {
 const mainMs = (): number =>
   Number.parseInt(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'latin1'), 10) / 1e6;
 
+/** Made once: the result of a tool exists already when it reaches the sandbox. */
+const LARGE = textResult('x'.repeat(2_000_000));
+
 describe('the main thread', () => {
   it('is never held over 20 ms while programs exceed their limits' + verifies('CM-18'), THREE_ATTEMPTS, async () => {
     // Code of this test and of the sandbox is compiled before it is measured.
@@ -165,13 +177,13 @@ describe('the main thread', () => {
       const large = `${READ} for (let i = 0; i < 20; i += 1) read.async({ text: 'x'.repeat(900_000) })`;
       await Promise.all([
         ...EXCEEDING.map(([, code, limits]) => runCode(code, { limits: { memoryBytes: 20_000_000, ...limits } })),
-        runCode(large, { answer: () => textResult('') }),
+        runCode(`${large}; read().length`, { answer: () => LARGE }),
       ]);
       look();
     } finally {
       clearInterval(ticking);
     }
-    expect(longest).toBeLessThan(20);
+    expect(longest).toBeLessThan(20 * slowness());
   });
 
   it('ends although a worker is idle, and only after a run' + verifies('CM-24'), () => {

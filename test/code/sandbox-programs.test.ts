@@ -1,9 +1,9 @@
 /** Tests what programs can do in the sandbox for code, and how their errors are told. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
-import { failureOfCode, programOf, runCode, shared, textResult, valueOfCode } from './sandbox-runs.ts';
+import { closeShared, failureOfCode, programOf, runCode, shared, textResult, valueOfCode } from './sandbox-runs.ts';
 
-afterAll(() => shared.close());
+afterAll(closeShared);
 
 describe('a program', () => {
   it('is TypeScript with imports, and with await and return on the first level' + verifies('CM-15'), async () => {

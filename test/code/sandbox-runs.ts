@@ -45,8 +45,14 @@ export function textResult(text: string): SandboxAnswer {
   return contentResult({ type: 'text', text });
 }
 
-/** The sandbox of a test file: `afterAll(() => shared.close())`. */
-export const shared = new CodeSandbox();
+/** The sandbox of a test file: `afterAll(closeShared)`. */
+export let shared = new CodeSandbox();
+
+/** Ends the workers. Test files share a process, so the next one gets another sandbox. */
+export function closeShared(): void {
+  shared.close();
+  shared = new CodeSandbox();
+}
 
 /** Returns the program of a test. */
 export function programOf(code: string, options: RunOptions = {}): SandboxProgram {

@@ -3,9 +3,9 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { cutContent } from '../../facade/output/content-cut.ts';
 import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { verifies } from '../verifies.ts';
-import { contentResult, failureOfCode, type RunOptions, runCode, shared, valueOfCode } from './sandbox-runs.ts';
+import { closeShared, contentResult, failureOfCode, type RunOptions, runCode, valueOfCode } from './sandbox-runs.ts';
 
-afterAll(() => shared.close());
+afterAll(closeShared);
 
 const CALL = "const { query } = require('host:data'); const { read } = require('host:tollgate');";
 

@@ -100,11 +100,15 @@ profiles:
             schemaProfile: flat, pins: {depth: 1}}
       resources: [web]
       prompts: [web.greet, {prompt: web.review, name: review, description: Reviews a page.}]
+      search: true
+      promote: 3
+      code: true
     budgets:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80,
           concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain, kind: tool}}
     caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, media: 5000, validateOutput: 'off',
         concurrent: 2, timeoutMs: 5000}
+    code: {memory: 2000000, stack: 20000, timeMs: 20, output: 2000, calls: 2, parallel: 2, variables: 2}
     lifetimes: {web: ephemeral}
     starts: {web: eager}
     env: {files: {LEVEL: info, GH_TOKEN: '\${env:GH_TOKEN}'}}
@@ -131,6 +135,9 @@ expose:
         pins: {safe: true}}
   resources: [files]
   prompts: [files.sum, {prompt: web.short, name: short, description: Shortens a page.}]
+  search: true
+  promote: 4
+  code: true
 prompts:
   files.sum: {template: 'Sum {{text}}.', fallback: 'Sum: {{text}}'}
   web.short: {template: [{role: user, content: 'Shorten {{text}}.'}]}
@@ -146,6 +153,8 @@ approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
+code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3, snippets: {greet: {file: greet.ts,
+    description: Greets., input: {type: object}}}}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none,
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
@@ -162,6 +171,7 @@ schemaProfile: openai
 export function writeFull(project: Project): void {
   for (const name of ['library', 'site']) project.write(`~/${name}/a.txt`, 'x\n');
   project.write('work/x', '');
+  project.write('greet.ts', 'return 1;');
   project.write('rules.yaml', 'rules: []');
   project.write('more.yaml', 'rules: []');
   project.write('fleet.pem', 'a public key');

@@ -195,6 +195,7 @@ describe('the published schema', () => {
         'recording.keep': `${config.recording.keepMs / 86_400_000}d`,
         'recording.maxBytes': config.recording.maxBytes,
         'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
+        ...prefixed('code', config.code),
         'knowledge.requests': config.knowledge.requests,
         'knowledge.bytes': config.knowledge.bytes,
         'knowledge.candidates': config.knowledge.candidates,

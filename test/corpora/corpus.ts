@@ -74,6 +74,14 @@ export function requireKnown<T extends { readonly id: string }>(
       );
 }
 
+/** Returns the name under which tests configure the server of a file, which is named without its ending. */
+export function serverNameOf(file: string): string {
+  return `s-${file
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, '-')
+    .replace(/-+$/, '')}`;
+}
+
 /** Returns the tools of each server in `catalogs/`. Throws if there are no files, or if a file lists no tools. */
 export function readCatalogs(): ReadonlyMap<string, readonly RawTool[]> {
   const files = readdirSync(path.join(corpora(), 'catalogs'))
@@ -88,11 +96,7 @@ export function readCatalogs(): ReadonlyMap<string, readonly RawTool[]> {
       (tool) => typeof tool.name !== 'string' || typeof tool.inputSchema !== 'object',
     );
     if (bad !== -1) throw new Error(`catalogs/${file}: tool ${bad} has no name or no inputSchema`);
-    const server = `s-${file
-      .replace(/\.json$/, '')
-      .toLowerCase()
-      .replace(/[^a-z0-9]+/g, '-')
-      .replace(/-+$/, '')}`;
+    const server = serverNameOf(file.replace(/\.json$/, ''));
     if (catalogs.has(server)) throw new Error(`catalogs/${file}: another file has the same server name ${server}`);
     catalogs.set(server, tools as readonly RawTool[]);
   }

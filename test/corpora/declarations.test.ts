@@ -27,7 +27,8 @@ interface Call {
 const VALID = 1_000;
 const WRONG = 200;
 const catalogs = readCatalogs();
-const modules = Object.fromEntries([...catalogs].map(([server, tools]) => [`${server}.d.ts`, declare(server, tools)]));
+const modules: Record<string, string> = {};
+for (const [server, tools] of catalogs) modules[`${server}.d.ts`] = await declare(server, tools);
 const functions = [...catalogs].flatMap(([server, tools]) => {
   const names = functionNamesOf(tools.map(({ name }) => name));
   return tools.map((tool) => ({ server, tool: { ...tool, functionName: names.get(tool.name) ?? '' } }));
@@ -126,9 +127,9 @@ describe('the declarations of all real tools', () => {
     expect(missed, `seed ${seed}`).toEqual([]);
   });
 
-  it('have at most 64 kB for one tool' + verifies('CM-13'), () => {
-    const long = functions.filter(({ server, tool }) => Buffer.byteLength(declare(server, [tool])) > 66_000);
-    expect(long.map(({ tool }) => tool.name)).toEqual([]);
+  it('have at most 64 kB for one tool' + verifies('CM-13'), async () => {
+    for (const { server, tool } of functions)
+      expect(Buffer.byteLength(await declare(server, [tool])), tool.name).toBeLessThan(66_000);
   });
 
   it(

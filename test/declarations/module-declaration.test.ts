@@ -7,8 +7,8 @@ import { declare, typeErrors } from './type-check.ts';
 type Schema = Record<string, unknown>;
 
 /** Returns the type of the member `x` of an input, without its indentation. */
-function typeOf(x: unknown, more: Schema = {}): string {
-  const text = declare('s', [tool({ properties: { x }, required: ['x'], ...more })]);
+async function typeOf(x: unknown): Promise<string> {
+  const text = await declare('s', [tool({ properties: { x }, required: ['x'] })]);
   const found = /interface TInput \{\s+(?:\/\*\*.*\*\/\s+)?x: ([\s\S]*?);?\s+\}\n {2}(?:interface|type|export)/.exec(
     text,
   );
@@ -137,18 +137,18 @@ const CASES: readonly (readonly [Schema | boolean, string, readonly unknown[], r
 ];
 
 describe('the type of a schema' + verifies('CM-12'), () => {
-  it.each(CASES)('%j is %s', (schema, type) => {
-    expect(typeOf(schema)).toBe(type);
+  it.each(CASES)('%j is %s', async (schema, type) => {
+    expect(await typeOf(schema)).toBe(type);
   });
 
-  it('has the values that the schema accepts, and no others', () => {
+  it('has the values that the schema accepts, and no others', async () => {
     const tools = CASES.map(([x], at) => ({ ...tool({ properties: { x }, required: ['x'] }), name: `t${at}` }));
     const call = (at: number, x: unknown): string => `s.t${at}(${valueLiteral({ x })});`;
     const head = "import * as s from 'host:mcp-s';";
     const good = CASES.flatMap(([, , accepted], at) => accepted.map((x) => call(at, x)));
     const bad = CASES.flatMap(([, , , refused], at) => refused.map((x) => call(at, x)));
     const errors = typeErrors({
-      's.d.ts': declare('s', tools),
+      's.d.ts': await declare('s', tools),
       'good.ts': [head, ...good].join('\n'),
       'bad.ts': [head, ...bad].join('\n'),
     });
@@ -157,8 +157,8 @@ describe('the type of a schema' + verifies('CM-12'), () => {
     expect(bad.filter((_, at) => !lines.has(at + 2))).toEqual([]);
   });
 
-  it('names definitions, which may refer to themselves', () => {
-    expect(declare('s', [{ name: 'grow', inputSchema: RECURSIVE }])).toContain(`\
+  it('names definitions, which may refer to themselves', async () => {
+    expect(await declare('s', [{ name: 'grow', inputSchema: RECURSIVE }])).toContain(`\
   interface GrowInput { tree: GrowInputNode }
   /** A node. */
   interface GrowInputNode { value: unknown; children?: GrowInputNode[]; map?: GrowInputMap }
@@ -166,10 +166,10 @@ describe('the type of a schema' + verifies('CM-12'), () => {
 `);
   });
 
-  it('says in comments what it cannot express, and no bounds that every integer has', () => {
+  it('says in comments what it cannot express, and no bounds that every integer has', async () => {
     const x = { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER, default: 5, description: 'How\n many.' };
     const y = { type: 'string', format: 'date', pattern: '^[0-9]+$' };
-    expect(declare('s', [tool({ properties: { x, y } })])).toContain(`\
+    expect(await declare('s', [tool({ properties: { x, y } })])).toContain(`\
   interface TInput {
     /** How many. (>= 1; default 5) */
     x?: number;
@@ -198,9 +198,9 @@ describe('the declaration of a module' + verifies('CM-11'), () => {
     },
   ];
 
-  it('has each function with its types, its effect and its condition, in the order of names', () => {
-    const declared = declare('files', tools);
-    expect(declare('files', [...tools].reverse())).toBe(declared);
+  it('has each function with its types, its effect and its condition, in the order of names', async () => {
+    const declared = await declare('files', tools);
+    expect(await declare('files', [...tools].reverse())).toBe(declared);
     expect(declared).toBe(`\
 declare module "host:mcp-files" {
   // f(x) returns the value, f.async(x) a promise of it. A call that fails returns an error, it does not throw.
@@ -230,7 +230,7 @@ declare module "host:mcp-files" {
 `);
   });
 
-  it('lets code call each function in both ways, without an argument if none is required', () => {
+  it('lets code call each function in both ways, without an argument if none is required', async () => {
     const code = `\
 import { delete_, list, read_file } from 'host:mcp-files';
 const read = read_file({ path: 'a' });
@@ -245,13 +245,13 @@ read_file({ path: 1 });
 read_file({ path: 'a' }).size;
 delete_({ path: 'a', paht: 'b' });
 `;
-    const errors = typeErrors({ 'files.d.ts': declare('files', tools), 'code.ts': code });
+    const errors = typeErrors({ 'files.d.ts': await declare('files', tools), 'code.ts': code });
     expect(errors.map(({ file, line }) => `${file}:${line}`)).toEqual(
       [8, 9, 10, 11, 12].map((line) => `code.ts:${line}`),
     );
   });
 
-  it('compiles for names that types, modules and members could have in common', () => {
+  it('compiles for names that types, modules and members could have in common', async () => {
     const names = [
       'tool',
       'tool_',
@@ -287,20 +287,20 @@ delete_({ path: 'a', paht: 'b' });
       name,
       outputSchema: { type: 'object', properties, $defs },
     }));
-    const both = { 'one.d.ts': declare('one', made), 'two.d.ts': declare('two', made) };
+    const both = { 'one.d.ts': await declare('one', made), 'two.d.ts': await declare('two', made) };
     expect(typeErrors(both)).toEqual([]);
     expect(both['one.d.ts']).toContain('interface GetXInput2 ');
   });
 
-  it('compiles without tools', () => {
-    expect(typeErrors({ 'none.d.ts': moduleDeclaration({ name: 'host:mcp-none', tools: [] }) })).toEqual([]);
+  it('compiles without tools', async () => {
+    expect(typeErrors({ 'none.d.ts': await moduleDeclaration({ name: 'host:mcp-none', tools: [] }) })).toEqual([]);
   });
 });
 
 describe('texts and schemas of a hostile server' + verifies('CM-13', 'HA-22'), () => {
   const EVIL = 'a */ export const evil: 1; /* \u202e\u200b*\u200b/\u2028b\u001b[2J\u{e0041}\r\n * / `${x}` "\\';
 
-  it('cannot end a comment or a string, or hide', () => {
+  it('cannot end a comment or a string, or hide', async () => {
     const x = { description: EVIL, enum: [EVIL, '"', '\\'], default: EVIL };
     const y = { type: 'string', pattern: '.*/', format: EVIL };
     const schema = {
@@ -313,7 +313,7 @@ describe('texts and schemas of a hostile server' + verifies('CM-13', 'HA-22'), (
       ...tool(schema, { description: EVIL, condition: EVIL, outputSchema: { type: 'object', ...schema } }),
       name: EVIL,
     };
-    const declared = declare('"];\n\u202e{', [made]);
+    const declared = await declare('"];\n\u202e{', [made]);
     expect(typeErrors({ 's.d.ts': declared })).toEqual([]);
     expect(declared.match(/^ *export .*/gm)).toEqual([
       expect.stringMatching(/^ {2}export const a_export_const_evil_1_b_2J/),
@@ -321,12 +321,12 @@ describe('texts and schemas of a hostile server' + verifies('CM-13', 'HA-22'), (
     expect(declared).not.toMatch(/[^\P{C}\n]|[\u2028\u2029]/u);
   });
 
-  it('are cut: descriptions at 2,000 characters', () => {
+  it('are cut: descriptions at 2,000 characters', async () => {
     const long = tool(
       { properties: { x: { description: 'y'.repeat(5_000) } } },
       { description: 'z'.repeat(1_000_000) },
     );
-    const declared = declare('s', [long]);
+    const declared = await declare('s', [long]);
     expect(declared).toContain(` ${'z'.repeat(1_999)}… `);
     expect(declared).toContain(` ${'y'.repeat(1_999)}… `);
   });
@@ -390,17 +390,19 @@ describe('texts and schemas of a hostile server' + verifies('CM-13', 'HA-22'), (
       /cannot be shown/,
     ],
   ];
-  const declareBoth = (schema: Schema): string =>
+  const declareBoth = (schema: Schema): Promise<string> =>
     declare('s', [{ name: 't', inputSchema: schema, outputSchema: schema }]);
 
-  it.each(LARGE)('a schema %s gives at most 64 kB', (_what, schema, expected) => {
-    const declared = declareBoth(schema);
+  it.each(LARGE)('a schema %s gives at most 64 kB', async (_what, schema, expected) => {
+    const declared = await declareBoth(schema);
     expect(Buffer.byteLength(declared)).toBeLessThan(66_000);
     expect(declared).toMatch(expected);
   });
 
-  it('and all of these compile', () => {
-    const files = LARGE.map(([, schema], at) => [`s${at}.d.ts`, declareBoth(schema).replace('mcp-s', `mcp-s${at}`)]);
-    expect(typeErrors(Object.fromEntries(files) as Record<string, string>)).toEqual([]);
+  it('and all of these compile', async () => {
+    const files: Record<string, string> = {};
+    for (const [at, [, schema]] of LARGE.entries())
+      files[`s${at}.d.ts`] = (await declareBoth(schema)).replace('mcp-s', `mcp-s${at}`);
+    expect(typeErrors(files)).toEqual([]);
   });
 });

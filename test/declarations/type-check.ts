@@ -40,7 +40,7 @@ export function typeErrors(files: Readonly<Record<string, string>>): readonly Ty
 }
 
 /** Returns the declaration of a server's module. */
-export function declare(server: string, tools: readonly DeclaredTool[]): string {
+export function declare(server: string, tools: readonly DeclaredTool[]): Promise<string> {
   const names = functionNamesOf(tools.map(({ name }) => name));
   const functions = tools.map((tool) => ({ ...tool, functionName: names.get(tool.name) ?? '' }));
   return moduleDeclaration({ name: moduleNameOf(server), tools: functions });

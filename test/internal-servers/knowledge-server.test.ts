@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { KNOWLEDGE, MANAGEMENT, PROMPTS, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { CODE, KNOWLEDGE, MANAGEMENT, PROMPTS, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { pinOf } from '../../catalogs/tools/definition-pin.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import { createKnowledgeCollection } from '../../facade/internal-servers/knowledge-collection.ts';
@@ -65,6 +65,7 @@ function fill(): void {
 describe('internal servers', () => {
   it('keep their published definitions: a change is a new pin, written here' + verifies('CY-02'), () => {
     expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
+      [CODE]: 'sha256:7599a7036183c9026438dbd8a577250d948068013efde9f70d45fcabec377b20',
       [KNOWLEDGE]: 'sha256:9f212abf33bc59dc10eadf140f1a667e2aabfafbecfc1910b13b69f353f79b34',
       [MANAGEMENT]: 'sha256:05bd07bae6963864943133b7af41a2cf0bb0222b2a6af2cde5eed1c90eb6db54',
       // The server of the owner's prompts has no tools.

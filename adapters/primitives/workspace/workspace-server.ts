@@ -45,22 +45,19 @@ const INFO: ServerInfo = { name: 'tollgate-workspace', version: '1', protocolVer
 
 const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
   read:
-    'Read from the workspace. Without action: the exact text of a file, 2000 lines or 30000 bytes at a time, without ' +
-    'line numbers; a note names the call for the rest. list: entries of a directory; find: files by glob; search: ' +
-    'lines by regular expression as path:line:text; stat: size, times and version. Files and directories that ' +
-    '.gitignore names are left out unless hidden is true.',
+    'Read from the workspace. Without action: the exact text of a file, 2000 lines or 30000 bytes at a time; a note ' +
+    'names the call for the rest. Files that .gitignore names are left out of lists unless hidden is true.',
   write:
-    'Write a whole text file in the workspace, or append to one. Missing parent directories are created. By default, ' +
-    'an existing file is replaced only if you have read its current version. For small changes, use edit.',
+    'Write a whole text file in the workspace, or append to one. Missing parent directories are created. An existing ' +
+    'file is replaced only if you have read its current version. For small changes, use edit.',
   edit:
-    'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless ' +
-    'replace_all or line is given. Line ends, byte order mark and mode are kept. The result shows the changed lines. ' +
-    'If nothing matches, it shows the most similar text, and nothing is changed.',
+    'Replace text in a file of the workspace. Line ends, byte order mark and mode are kept. The result shows the ' +
+    'changed lines. If nothing matches, it shows the most similar text, and nothing is changed.',
   bash:
-    'Run a shell command in the workspace and get its output, stdout and stderr together. The first line shows a ' +
-    'non-zero exit code. A command that takes longer than timeout_ms continues as a session. For servers and ' +
-    'interactive programs: start, then send, poll, kill; list shows the sessions. Background processes that run ' +
-    'leaves are ended. An empty or forbidden name, such as .vscode, may be closed by the owner and not exist.',
+    'Run a shell command in the workspace and get its output. The first line shows a non-zero exit code. A command ' +
+    'that takes longer than timeout_ms continues as a session. For servers and interactive programs: start, then ' +
+    'send, poll, kill. Background processes that run leaves are ended. An empty or forbidden name, such as .vscode, ' +
+    'may be closed by the owner and not exist.',
 };
 
 /** Creates the workspace server. Its `start` throws INIT_FAILED if the root is not a folder. */

@@ -90,8 +90,8 @@ export async function originsOf(
 ): Promise<(exposed: ExposedTool) => readonly string[]> {
   const { expose } = mergeProfiles(config, principal.profiles);
   const requested = (await deps.policy().requestedExposures?.(principal)) ?? [];
-  return ({ name, server, entry }) => {
-    if (entry === undefined) return ['primitives'];
+  return ({ name, server, entry, primitive }) => {
+    if (entry === undefined) return [primitive === undefined ? 'search' : 'primitives'];
     const isMeant = (pattern: string): boolean => {
       const id = splitToolId(pattern);
       return id?.server === server.name && toolMatcher(id.tool)(entry.tool.name);
@@ -105,7 +105,8 @@ export async function originsOf(
   };
 }
 
-function toolOf({ entry, primitive, name }: ExposedTool): string {
+/** Returns the tool of its server that is behind a shown tool; its own name for a primitive and Tollgate's tools. */
+export function toolOf({ entry, primitive, name }: ExposedTool): string {
   return entry?.tool.name ?? primitive ?? name;
 }
 

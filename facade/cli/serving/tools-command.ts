@@ -10,6 +10,7 @@ import type { Preconditions } from '../../consent/preconditions.ts';
 import type { ConsentSummary } from '../../consent/servers/consent-summary.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
+import type { NameTable } from '../../exposure/name-table.ts';
 import { type EnableRequest, listRequests } from '../../internal-servers/enable-requests.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { readServerLog } from '../../runtime/servers/server-logs.ts';
@@ -22,7 +23,7 @@ import { serverNamed } from '../server-consent/owner-context.ts';
 import { consentSummaries } from '../server-consent/server-consent-commands.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import { originsOf, toolText } from './tool-command.ts';
+import { originsOf, toolOf, toolText } from './tool-command.ts';
 
 /**
  * Prints the tools that the principal sees with their sizes in bytes, or one of them. Exit code 5 if a server of the
@@ -45,10 +46,12 @@ export async function runTools(
         code: EXIT.ok,
       };
     const shownBy = await originsOf(principal, assembled);
-    const rows = view.listed.map((one) => ({
+    const listed = new Set(view.listed);
+    const rows = view.visible.map((one) => ({
       name: one.name,
       server: one.server.name,
-      tool: one.entry?.tool.name ?? one.primitive ?? '',
+      tool: toolOf(one),
+      listed: listed.has(one),
       bytes: Buffer.byteLength(one.text),
       verdict: one.decision?.verdict ?? 'always',
       shownBy: shownBy(one),
@@ -59,23 +62,25 @@ export async function runTools(
     );
     const { collisions, unshown } = view;
     const bytes = Buffer.byteLength(view.text);
+    const isSearched = view.visible.length > view.listed.length;
     const data =
       options.json === true
         ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes, collisions, unshown, missing })}\n`
         : table(
             io,
-            ['NAME', 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
+            ['NAME', ...(isSearched ? ['LISTED'] : []), 'TOOL', 'BYTES', 'VERDICT', 'SHOWN BY', 'RULES'],
             rows.map((row, at) => [
               row.name,
+              ...(isSearched ? [row.listed ? 'yes' : 'by search'] : []),
               `${row.server}.${row.tool}`,
               String(row.bytes),
-              isAlwaysAsked(view.listed[at]) ? 'ask' : row.verdict,
+              isAlwaysAsked(view.visible[at]) ? 'ask' : row.verdict,
               row.shownBy.map((entry) => (entry === `${row.server}.${row.tool}` ? 'its name' : entry)).join(', '),
               fewRules(row.rules),
             ]),
           );
     const remarks = [
-      ...(options.json === true ? [] : [sizeRemark(principal, rows.length, bytes)]),
+      ...(options.json === true ? [] : [sizeRemark(principal, view, bytes)]),
       ...(await hiddenRemarks(deps.preconditions, { principal, catalog, servers: serversOf(principal) })),
       ...collisions.map(collisionRemark),
       ...unshown,
@@ -85,9 +90,12 @@ export async function runTools(
   });
 }
 
-function sizeRemark({ id, profiles }: Principal, count: number, bytes: number): string {
+function sizeRemark({ id, profiles }: Principal, { listed, visible }: NameTable, bytes: number): string {
   const which = `profile ${profiles.join(', ') || 'default'}`;
-  return `${id} (${which}) gets ${plural(count, 'tool')}, ${bytes} bytes in its list. One of them: tollgate tools NAME`;
+  const found = visible.length - listed.length;
+  const more = found === 0 ? '' : ` It finds ${found} more with find_tools.`;
+  const gets = `gets ${plural(listed.length, 'tool')}, ${bytes} bytes in its list.${more}`;
+  return `${id} (${which}) ${gets} One of them: tollgate tools NAME`;
 }
 
 /** Returns true if no call of the tool runs without a person. */

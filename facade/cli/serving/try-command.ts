@@ -1,9 +1,11 @@
 /** Runs `try`: decides a call by the stages of a real call, and sends nothing. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { CallDecision, Principal } from '../../../policies/port.ts';
 import { openSession } from '../../call/identify.ts';
 import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
 import { bindArguments } from '../../call/validate.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
+import { isWrapper } from '../../exposure/wrapped-calls.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -33,6 +35,11 @@ export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wir
     // server from a missing tool.
     await deps.nameTables.tableFor(principal);
     const { exposed } = await resolveTool(assembled, principal, options.tool);
+    if (isWrapper(exposed))
+      throw new TollgateError('USAGE', {
+        detail: `${exposed.name} is decided as the tool that it calls.`,
+        next: 'Try that tool by its own name.',
+      });
     const args = argumentsFor(written, exposed, 'try');
     const { bound, target, decision } = await decideOnly(assembled, { principal, exposed, args });
     const { outcome, reasons, shadow, obligations } = decision;

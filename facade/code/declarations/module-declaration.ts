@@ -4,6 +4,7 @@
  */
 import { canonicalize } from '../../../catalogs/schemas/canonical-schema.ts';
 import { isNever, type JsonSchema, schemaEntries, typesOf, valuesOf } from '../../../catalogs/schemas/json-schema.ts';
+import { inTimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { createValidator } from '../../../catalogs/validation/validator.ts';
 import {
   spend,
@@ -69,26 +70,28 @@ const SHARED_NAMES = ['Promise', 'Record', 'ToolError', 'ToolFunction'];
  * Returns `declare module "host:mcp-github" { … }`, which compiles alone. The functions are in the order of their
  * names, so that the text does not depend on the order of `tools`. A tool without an output schema returns `any`: its
  * result is usually a text or its JSON value, and nothing checks the types of agents' code, so that `unknown` would
- * only cost casts. At most about 64 kB for one tool; what is longer becomes `unknown`, and says so.
+ * only cost casts. At most about 64 kB for one tool; what is longer becomes `unknown`, and says so. Lets
+ * other calls run between the tools.
  */
-export function moduleDeclaration(module: {
+export async function moduleDeclaration(module: {
   readonly name: string;
   readonly tools: readonly DeclaredFunction[];
-}): string {
+}): Promise<string> {
   const names = new TypeNames(SHARED_NAMES);
   const sorted = [...module.tools].sort((left, right) => (left.functionName < right.functionName ? -1 : 1));
-  const functions = sorted.map((tool) => functionDeclaration(tool, names));
-  return `declare module ${stringLiteral(module.name)} {\n${[SHARED_TYPES, ...functions].join('\n')}}\n`;
+  const texts = [SHARED_TYPES];
+  for await (const tool of inTimeSlices(sorted)) texts.push(functionDeclaration(tool, names));
+  return `declare module ${stringLiteral(module.name)} {\n${texts.join('\n')}}\n`;
 }
 
 function functionDeclaration(tool: DeclaredFunction, names: TypeNames): string {
   const base = pascalCase(tool.functionName);
   const input = schemaTypes(tool.inputSchema, { as: 'input', wanted: `${base}Input`, names });
+  const isOptional = createValidator(tool.inputSchema).check({}).length === 0;
   const output =
     tool.outputSchema === undefined
       ? { text: '', name: 'any' }
       : schemaTypes(tool.outputSchema, { as: 'output', wanted: `${base}Output`, names });
-  const isOptional = createValidator(tool.inputSchema).check({}).length === 0;
   const comment = docComment(effectTexts(tool), INDENT);
   const type = `ToolFunction<[${input.name}${isOptional ? '?' : ''}], ${output.name}>`;
   return `${input.text}${output.text}${comment}${INDENT}export const ${tool.functionName}: ${type};\n`;

@@ -46,13 +46,13 @@ export class CallValues {
       case 'planned':
         return JSON.stringify({ planned: seq });
       case 'failure':
-        return JSON.stringify({ items: [{ value: { error: answer.error, code: answer.code } }] });
+        return JSON.stringify({ items: [{ value: { error: answer.error, code: answer.code } }], isList: false });
       case 'result': {
         const result = exactValue(answer.text);
         const items: readonly Item[] = isObject(result)
           ? this.#itemsOf(result, isJson)
           : [{ value: { error: 'The result of the call is not valid JSON.', code: 'UPSTREAM_INVALID' } }];
-        return JSON.stringify({ items, many: items.length > 1 });
+        return JSON.stringify({ items, isList: items.length > 1 });
       }
     }
   }
@@ -108,7 +108,7 @@ export class CallValues {
     if (type !== 'resource' || !isObject(inside)) return { value: block };
     if (typeof inside.blob === 'string') return this.#handleOf(block, inside);
     const isJsonType = JSON_TYPE.test(String(inside.mimeType));
-    return { value: typeof inside.text === 'string' && isJsonType ? parsed(inside.text) : inside.text };
+    return { value: typeof inside.text === 'string' && isJsonType ? parsed(inside.text) : (inside.text ?? null) };
   }
 
   #handleOf(block: Members, { data, blob, mimeType }: Members): Item {

@@ -33,6 +33,11 @@ const INSTEAD = {
   '[object Set]': 'a Set: use [...set]',
 };
 
+/** Returns a place in a value. It inherits nothing, because programs may define members of all objects. */
+function placeIn(up, key) {
+  return { __proto__: null, up, key, level: up === undefined ? 0 : up.level + 1, value: undefined };
+}
+
 /** Returns a TypeError with a path such as `items[0].name`. A place has its key, and the place around it in `up`. */
 function fault(at, what) {
   let path = '';
@@ -97,14 +102,14 @@ function jsonOfObject(value, at) {
   let text = '';
   if (isArray(value)) {
     for (let index = 0; index < value.length; index += 1) {
-      const item = jsonOf(value[index], { up: at, key: index, level: at.level + 1 }) ?? 'null';
+      const item = jsonOf(value[index], placeIn(at, index)) ?? 'null';
       text += (index === 0 ? '' : ',') + item;
     }
     return '[' + text + ']';
   }
   const keys = keysOf(value);
   for (let index = 0; index < keys.length; index += 1) {
-    const item = jsonOf(value[keys[index]], { up: at, key: keys[index], level: at.level + 1 });
+    const item = jsonOf(value[keys[index]], placeIn(at, keys[index]));
     if (item !== undefined) text += (text === '' ? '' : ',') + quote(keys[index]) + ':' + item;
   }
   return '{' + text + '}';
@@ -134,17 +139,18 @@ function readableObject(given, at) {
   if (INSTEAD[tag] !== undefined) return '[' + INSTEAD[tag] + ']';
   if (isInside(given, at)) return '[circular]';
   if (at.level > MOST_LEVELS) return '[deeper]';
-  if (typeof given.toJSON === 'function') return readable(given.toJSON(), { up: at.up, level: at.level + 1 });
+  if (typeof given.toJSON === 'function')
+    return readable(given.toJSON(), { __proto__: null, up: at.up, key: '', level: at.level + 1 });
   at.value = given;
   let text = '';
   if (isArray(given)) {
     for (let index = 0; index < given.length; index += 1)
-      text += (index === 0 ? '' : ',') + readable(given[index], { up: at, level: at.level + 1 });
+      text += (index === 0 ? '' : ',') + readable(given[index], placeIn(at, ''));
     return '[' + text + ']';
   }
   const keys = keysOf(given);
   for (let index = 0; index < keys.length; index += 1) {
-    const item = readable(given[keys[index]], { up: at, level: at.level + 1 });
+    const item = readable(given[keys[index]], placeIn(at, ''));
     text += (index === 0 ? '' : ',') + quote(keys[index]) + ':' + item;
   }
   return (tag === '[object Object]' ? '' : tag + ' ') + '{' + text + '}';
@@ -172,13 +178,13 @@ function valueOf(text) {
   } catch {
     return { error: 'The result is nested too deeply.', code: 'UPSTREAM_INVALID' };
   }
-  const { planned, items, many } = parsed;
-  if (planned !== undefined) return plannedValue(planned);
+  if (hasOwn(parsed, 'planned')) return plannedValue(parsed.planned);
+  const { items, isList } = parsed;
   for (let index = 0; index < items.length; index += 1) {
-    const { value, isFrozen } = items[index];
-    items[index] = isFrozen ? freeze(value) : value;
+    const item = items[index];
+    items[index] = hasOwn(item, 'isFrozen') ? freeze(item.value) : item.value;
   }
-  return many ? items : items[0];
+  return isList ? items : items[0];
 }
 
 /** The functions that settle the promises of calls, by `seq`. */
@@ -186,7 +192,7 @@ const settlers = { __proto__: null };
 
 function argumentsOf(input, name) {
   if (input === undefined) return '{}';
-  return jsonOf(input, { key: 'the argument of ' + name, level: 0 }) ?? '{}';
+  return jsonOf(input, placeIn(undefined, 'the argument of ' + name)) ?? '{}';
 }
 
 function tooLarge(name) {
@@ -265,7 +271,7 @@ function require(name) {
 function print(...values) {
   let line = '';
   for (let index = 0; index < values.length; index += 1)
-    line += (index === 0 ? '' : ' ') + readable(values[index], { key: '', level: 0 });
+    line += (index === 0 ? '' : ' ') + readable(values[index], placeIn(undefined, ''));
   host.print(quote(line));
 }
 
@@ -282,27 +288,15 @@ const vars = hasVars ? parseJson(host.vars()) : undefined;
 if (hasArgs) define('args', parseJson(host.args()), true);
 if (hasVars) define('vars', vars, true);
 
-let returned;
-
 /** Says what was thrown, as JSON. Only texts are taken from an error, because its members may be anything. */
 function describe(thrown) {
   try {
     if (thrown === null || typeof thrown !== 'object' || typeof thrown.message !== 'string')
-      return quote({ __proto__: null, value: readable(thrown, { up: { key: '' }, level: 0 }) });
+      return quote({ __proto__: null, value: readable(thrown, placeIn(placeIn(undefined, ''), '')) });
     const { name, message, stack } = thrown;
     return quote({ __proto__: null, name: textOf(name), message, stack: textOf(stack) });
   } catch {
     return '{"value":"a value that cannot be shown"}';
-  }
-}
-
-/** Runs the program. The engine itself follows the promise, whatever the program did to `Promise.prototype`. */
-async function run(program) {
-  try {
-    returned = await program();
-    host.settled('');
-  } catch (thrown) {
-    host.settled(describe(thrown));
   }
 }
 
@@ -314,14 +308,14 @@ function settle(seq, text) {
 }
 
 /** Returns the result of the program as JSON: its value and its variables as texts, or why one is not JSON. */
-function finish() {
+function finish(returned) {
   try {
-    const value = jsonOf(returned, { key: 'the returned value', level: 0 });
-    const variables = hasVars ? jsonOf(vars, { key: 'vars', level: 0 }) : undefined;
+    const value = jsonOf(returned, placeIn(undefined, 'the returned value'));
+    const variables = hasVars ? jsonOf(vars, placeIn(undefined, 'vars')) : undefined;
     return quote({ __proto__: null, value, variables });
   } catch (thrown) {
     return quote({ __proto__: null, thrown: describe(thrown) });
   }
 }
 
-host.ready(run, settle, finish, describe);
+host.ready(settle, finish, describe);

@@ -52,7 +52,7 @@ interface Thrown {
 }
 
 /** The functions of guest-prelude.cjs. */
-type Prelude = Readonly<Record<'run' | 'settle' | 'finish' | 'describe', QuickJSHandle | undefined>>;
+type Prelude = Readonly<Record<'settle' | 'finish' | 'describe', QuickJSHandle | undefined>>;
 
 /** One run. */
 export class GuestRun {
@@ -65,9 +65,8 @@ export class GuestRun {
   #prelude: Prelude | undefined;
   /** Why the program must not continue. The engine stops soon after this is set; nothing more gets out of it. */
   #end: SandboxEnd | undefined;
-  /** Whether the function of the program has returned. */
-  #isSettled = false;
-  #deadline: number;
+  /** Of performance.now(). Preparing the program does not count. */
+  #deadline = Number.POSITIVE_INFINITY;
   #printedBytes = 0;
   #calls = 0;
   #sent = 0;
@@ -83,7 +82,6 @@ export class GuestRun {
     this.#program = program;
     this.#channel = channel;
     this.#values = new CallValues(program.limits);
-    this.#deadline = performance.now() + program.limits.timeMs;
     this.#context = engine.open(program);
     this.#context.runtime.setInterruptHandler(() => this.#mustEnd());
   }
@@ -96,20 +94,31 @@ export class GuestRun {
     this.#startPrelude();
     const made = this.#context.evalCode(text, PROGRAM_NAME, { type: 'global', strict: true });
     if (made.error !== undefined) return this.#unreadable(this.#describe(made.error));
-    this.#call('run', made.value);
-    while (this.#turn());
-    return this.#end ?? this.#finish();
+    this.#deadline = performance.now() + this.#program.limits.timeMs;
+    const called = this.#context.callFunction(made.value, this.#context.undefined);
+    if (called.error !== undefined) return this.#end ?? this.#thrownEnd(this.#describe(called.error));
+    while (this.#turn(called.value));
+    return this.#end ?? this.#finish(called.value);
   }
 
-  /** Runs all jobs, then takes one answer. Returns false when nothing is left to do. */
-  #turn(): boolean {
+  /**
+   * Runs all jobs, then takes one answer. Returns false when nothing is left to do. The state of the program's promise
+   * is read in the engine, because the program may change what promises do.
+   */
+  #turn(program: QuickJSHandle): boolean {
     while (!this.#mustEnd() && this.#context.runtime.hasPendingJob()) {
       const { error } = this.#context.runtime.executePendingJobs(1);
       error?.dispose();
     }
     if (this.#end !== undefined) return false;
+    const state = this.#context.getPromiseState(program);
+    if (state.type === 'rejected') {
+      const thrown = this.#describe(state.error);
+      this.#stop(this.#thrownEnd(thrown));
+      return false;
+    }
     if (this.#pending.size === 0) {
-      if (!this.#isSettled) this.#fail('The program waits for a promise that nothing can settle.');
+      if (state.type === 'pending') this.#fail('The program waits for a promise that nothing can settle.');
       return false;
     }
     const received = this.#answers.shift() ?? this.#receive();
@@ -142,10 +151,9 @@ export class GuestRun {
     give('unknownModule', (name) => context.newString(this.#unknownModule(JSON.parse(text(name)))));
     give('args', () => context.newString(args ?? ''));
     give('vars', () => context.newString(variables ?? ''));
-    give('settled', (thrown) => this.#settled(text(thrown)));
     give('ready', (...made) => {
-      const [run, settle, finish, describe] = made.map((one) => one.dup());
-      this.#prelude = { run, settle, finish, describe };
+      const [settle, finish, describe] = made.map((one) => one.dup());
+      this.#prelude = { settle, finish, describe };
       return undefined;
     });
     const setup = JSON.stringify({
@@ -211,7 +219,7 @@ export class GuestRun {
 
   #send(made: NewCall): void {
     this.#pending.set(made.call.seq, made);
-    this.#channel.send(made.call);
+    this.#waited(() => this.#channel.send(made.call));
   }
 
   /** Sends a call and waits for its answer. Answers to other calls are kept in their order. */
@@ -240,10 +248,15 @@ export class GuestRun {
   }
 
   #receive(): Received {
+    return this.#waited(() => this.#channel.receive());
+  }
+
+  /** Waiting does not count as running. */
+  #waited<T>(work: () => T): T {
     const began = performance.now();
-    const received = this.#channel.receive();
+    const result = work();
     this.#deadline += performance.now() - began;
-    return received;
+    return result;
   }
 
   /** Returns the text of an answer for the prelude. */
@@ -266,11 +279,6 @@ export class GuestRun {
       `The program ${what} more than ${this.#program.limits.outputBytes} bytes.`,
       'Print and return less: filter and count in code, and return only what you need.',
     );
-  }
-
-  #settled(thrown: string): undefined {
-    this.#isSettled = true;
-    if (thrown !== '') this.#stop(this.#thrownEnd(JSON.parse(thrown) as Thrown));
   }
 
   #thrownEnd({ name = 'Error', message, stack, value }: Thrown): SandboxEnd {
@@ -296,8 +304,9 @@ export class GuestRun {
     return engineSyntaxEnd(this.#program.code, message, stack);
   }
 
-  #finish(): SandboxEnd {
-    const text = this.#call('finish');
+  #finish(program: QuickJSHandle): SandboxEnd {
+    const state = this.#context.getPromiseState(program);
+    const text = state.type === 'fulfilled' ? this.#call('finish', state.value) : undefined;
     if (this.#end !== undefined || text === undefined) return this.#end ?? this.#memoryEnd();
     const { value, variables, thrown } = JSON.parse(text) as Readonly<Record<string, string | undefined>>;
     if (thrown !== undefined) return this.#thrownEnd(JSON.parse(thrown) as Thrown);

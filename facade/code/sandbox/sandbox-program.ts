@@ -98,21 +98,36 @@ export function timeEnd({ timeMs }: CodeLimits): SandboxEnd {
 /** What a worker is started with. */
 export interface SandboxThreadData {
   readonly wasm: WebAssembly.Module;
-  /** Two Int32: the number of messages that were sent to the worker, and its phase (see PHASE). */
+  /** Three Int32: see MESSAGES, PHASE and TURNS. */
   readonly control: SharedArrayBuffer;
 }
 
-/** Places in the control memory. The phase is odd while code runs, and grows at each change. */
+/** Place in the control memory: counts the messages to the worker. */
 export const MESSAGES = 0;
+/** Place in the control memory: is odd while code runs, and grows at each change. */
 export const PHASE = 1;
+/** Place in the control memory: counts the pieces that the main thread took, each in a turn of its own. */
+export const TURNS = 2;
 
-/** A message to a worker. `run` numbers the runs of a process, so that a late answer reaches no other run. */
-export type ToSandbox =
-  | { readonly run: number; readonly program: SandboxProgram }
-  | { readonly run: number; readonly seq: number; readonly answer: SandboxAnswer };
+/** The longest text in one message. A longer one is sent in pieces, so that no turn of the event loop takes long. */
+export const PIECE_CHARS = 131_072;
 
-/** A message of a worker. `printed`: since the last message. `reusable`: the worker may run another program. */
-export type FromSandbox = { readonly printed: string } & (
-  | { readonly call: SandboxCall }
-  | { readonly end: SandboxEnd; readonly reusable: boolean }
+/**
+ * A message to a worker. `run` numbers the runs of a process, so that a late answer reaches no other run. A `piece` is
+ * the beginning of the text in the next answer.
+ */
+export type ToSandbox = { readonly run: number } & (
+  | { readonly program: SandboxProgram }
+  | { readonly piece: string }
+  | { readonly seq: number; readonly answer: SandboxAnswer }
 );
+
+/**
+ * A message of a worker. A `piece` is the beginning of the text in the next message: of the arguments of a call, or of
+ * a content block with media. `printed`: since the last call. `reusable`: the worker may run another program.
+ */
+export type FromSandbox =
+  | { readonly piece: string }
+  | { readonly media: string }
+  | { readonly call: SandboxCall; readonly printed: string }
+  | { readonly end: SandboxEnd; readonly printed: string; readonly reusable: boolean };

@@ -7,12 +7,14 @@ import {
   type FromSandbox,
   MESSAGES,
   PHASE,
+  PIECE_CHARS,
   type SandboxAnswer,
   type SandboxCall,
   type SandboxEnd,
   type SandboxProgram,
   type SandboxThreadData,
   type ToSandbox,
+  TURNS,
 } from './sandbox-program.ts';
 
 const port = parentPort as NonNullable<typeof parentPort>;
@@ -27,16 +29,35 @@ const CRASHED: SandboxEnd = {
 
 /** Waits for the next answer to a call of a run. */
 function receive(run: number): { readonly seq: number; readonly answer: SandboxAnswer } {
+  let before = '';
   Atomics.add(state, PHASE, 1);
   for (;;) {
     const seen = Atomics.load(state, MESSAGES);
     const message = (receiveMessageOnPort(port) as { readonly message: ToSandbox } | undefined)?.message;
     if (message === undefined) Atomics.wait(state, MESSAGES, seen);
-    else if (message.run === run && 'seq' in message) {
+    else if (message.run !== run) continue;
+    else if ('piece' in message) before += message.piece;
+    else if ('seq' in message) {
       Atomics.add(state, PHASE, 1);
-      return message;
+      const { seq, answer } = message;
+      return { seq, answer: answer.kind === 'result' ? { ...answer, text: before + answer.text } : answer };
     }
   }
+}
+
+const post = (message: FromSandbox): void => port.postMessage(message);
+
+/** Sends all of a text but its end, which it returns. Waits until the main thread has taken each piece. */
+function sendPieces(text: string): string {
+  let at = 0;
+  for (; text.length - at > PIECE_CHARS; at += PIECE_CHARS) {
+    const turn = Atomics.load(state, TURNS);
+    post({ piece: text.slice(at, at + PIECE_CHARS) });
+    Atomics.add(state, PHASE, 1);
+    Atomics.wait(state, TURNS, turn);
+    Atomics.add(state, PHASE, 1);
+  }
+  return text.slice(at);
 }
 
 function execute(run: number, program: SandboxProgram, engine: SandboxEngine): void {
@@ -47,7 +68,8 @@ function execute(run: number, program: SandboxProgram, engine: SandboxEngine): v
     sent += text.length;
     return text;
   };
-  const send = (call: SandboxCall): void => port.postMessage({ call, printed: printed() } satisfies FromSandbox);
+  const send = (call: SandboxCall): void =>
+    post({ call: { ...call, args: sendPieces(call.args) }, printed: printed() });
   let end: SandboxEnd;
   Atomics.add(state, PHASE, 1);
   try {
@@ -57,10 +79,14 @@ function execute(run: number, program: SandboxProgram, engine: SandboxEngine): v
     // A trap of WebAssembly, or the end of the thread's stack.
     end = CRASHED;
   }
+  if (end.kind === 'returned') {
+    for (const block of end.media) post({ media: sendPieces(block) });
+    end = { ...end, media: [] };
+  }
   Atomics.add(state, PHASE, 1);
   // An engine that was stopped in the middle is not trusted any more, and its memory is given back with the thread.
   const reusable = end.kind === 'returned' || (end.kind === 'failed' && /SYNTAX|FAILED/.test(end.code));
-  port.postMessage({ end, reusable, printed: printed() } satisfies FromSandbox);
+  post({ end, reusable, printed: printed() });
 }
 
 useProgramClock();

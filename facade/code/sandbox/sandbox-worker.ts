@@ -5,6 +5,7 @@ import {
   type FromSandbox,
   MESSAGES,
   PHASE,
+  PIECE_CHARS,
   type SandboxAnswer,
   type SandboxCall,
   type SandboxEnd,
@@ -12,6 +13,7 @@ import {
   type SandboxProgram,
   type SandboxThreadData,
   type ToSandbox,
+  TURNS,
   timeEnd,
 } from './sandbox-program.ts';
 
@@ -40,9 +42,14 @@ let runs = 0;
 export class SandboxWorker {
   dead = false;
   readonly #worker: Worker;
-  readonly #state = new Int32Array(new SharedArrayBuffer(2 * Int32Array.BYTES_PER_ELEMENT));
+  readonly #state = new Int32Array(new SharedArrayBuffer(3 * Int32Array.BYTES_PER_ELEMENT));
   #current: CurrentRun | undefined;
   #printed = '';
+  /** The beginning of the text in the next message, and the media that were returned. */
+  #piece = '';
+  #media: string[] = [];
+  /** Answers that are not sent yet, the first one perhaps in part. */
+  #answers: { readonly seq: number; readonly answer: SandboxAnswer }[] = [];
   #watch: NodeJS.Timeout | undefined;
 
   constructor(wasm: WebAssembly.Module) {
@@ -66,7 +73,7 @@ export class SandboxWorker {
     return new Promise((resolve) => {
       runs += 1;
       this.#current = { id: runs, program, onCall, resolve };
-      this.#printed = '';
+      [this.#printed, this.#piece, this.#media, this.#answers] = ['', '', [], []];
       // A run keeps the process running, an idle worker does not.
       this.#worker.ref();
       this.#post({ run: runs, program });
@@ -74,9 +81,9 @@ export class SandboxWorker {
     });
   }
 
-  /** Answers a call of the current run. */
+  /** Answers a call of the current run. A long text is sent in pieces, one in each turn of the event loop. */
   answer(seq: number, answer: SandboxAnswer): void {
-    if (this.#current !== undefined) this.#post({ run: this.#current.id, seq, answer });
+    if (this.#answers.push({ seq, answer }) === 1) this.#sendAnswers();
   }
 
   /** Ends the thread, and the current run with it. */
@@ -84,6 +91,22 @@ export class SandboxWorker {
     this.dead = true;
     void this.#worker.terminate();
     this.#finish(end);
+  }
+
+  #sendAnswers(): void {
+    const [first] = this.#answers;
+    if (first === undefined || this.#current === undefined) return;
+    const run = this.#current.id;
+    const { seq, answer } = first;
+    if (answer.kind === 'result' && answer.text.length > PIECE_CHARS) {
+      this.#post({ run, piece: answer.text.slice(0, PIECE_CHARS) });
+      this.#answers[0] = { seq, answer: { ...answer, text: answer.text.slice(PIECE_CHARS) } };
+      setImmediate(() => this.#sendAnswers());
+      return;
+    }
+    this.#answers.shift();
+    this.#post({ run, seq, answer });
+    this.#sendAnswers();
   }
 
   #post(message: ToSandbox): void {
@@ -105,10 +128,20 @@ export class SandboxWorker {
 
   #take(message: FromSandbox): void {
     if (this.#current === undefined) return;
+    if ('piece' in message) {
+      this.#piece += message.piece;
+      // The worker continues in the next turn of the event loop.
+      setImmediate(() => (Atomics.add(this.#state, TURNS, 1), Atomics.notify(this.#state, TURNS)));
+      return;
+    }
+    const piece = this.#piece;
+    this.#piece = '';
+    if ('media' in message) return void this.#media.push(piece + message.media);
     this.#printed += message.printed;
-    if ('call' in message) return this.#current.onCall(message.call);
-    if (message.reusable) this.#finish(message.end);
-    else this.end(message.end);
+    if ('call' in message) return this.#current.onCall({ ...message.call, args: piece + message.call.args });
+    const end = message.end.kind === 'returned' ? { ...message.end, media: this.#media } : message.end;
+    if (message.reusable) this.#finish(end);
+    else this.end(end);
   }
 
   #crash(): void {

@@ -83,8 +83,8 @@ function runLines({ asking, loop }: Approval, isWhole: boolean): readonly string
     `  ${marked(end)}`,
     ...(again === undefined
       ? [
-          `${loop === undefined ? '--loop    ' : 'loop      '} at most ${plural(terms.max, 'call')} of this tool by this run, ` +
-            `within ${durationText(terms.withinMs)}, with arguments that satisfy`,
+          `${loop === undefined ? '--loop    ' : 'loop      '} at most ${plural(terms.max, 'call')} of this tool ` +
+            `by this run, within ${durationText(terms.withinMs)}, with arguments that satisfy`,
           `  ${marked(JSON.stringify(terms.where))}`,
         ]
       : []),

@@ -23,7 +23,7 @@ export interface ApprovedLoop extends LoopTerms {
 }
 
 /** One call of code, as a person sees it. Texts contain no registered secret. */
-export interface ShownCall {
+export interface PlanLine {
   /** Counts from 1, in the order in which the code makes its calls. */
   readonly seq: number;
   /** `server.tool`. */
@@ -38,9 +38,9 @@ export interface ShownCall {
 export interface ShownRun {
   readonly code: string;
   /** The calls that were made. */
-  readonly made: readonly ShownCall[];
+  readonly made: readonly PlanLine[];
   /** The calls that would follow, found by a dry run. */
-  readonly planned: readonly ShownCall[];
+  readonly planned: readonly PlanLine[];
   /** How the dry run ended, as a sentence. */
   readonly end: string;
   /** Terms that cover the planned calls of the tool that asks. */

@@ -4,6 +4,7 @@
  */
 import type { ServerAnswer } from '../../../adapters/port.ts';
 import { errorJson, JsonText, sizeOfText } from '../../../adapters/rpc/wire-message.ts';
+import { CODE } from '../../../catalogs/servers/shipped-servers.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import type { EffectKind } from '../../../policies/port.ts';
 import type { EndedCall } from '../../call/record.ts';
@@ -121,7 +122,8 @@ export class ContextAccounts {
     const meta = shaped?.metaBytes ?? 0;
     const sent = shaped === undefined ? sizeOfReply(answered) : shaped.sent - meta;
     // Without Tollgate, no one would read the rest of a cut result, or call tools by another call.
-    const isOwn = judged?.lowered?.destination.kind === 'own';
+    const lowered = judged?.lowered;
+    const isOwn = lowered?.destination.kind === 'own' || lowered?.effect.server === CODE;
     const isInner = caller?.parent !== undefined;
     const { rawBytes = sent, answer } = end.kind === 'sent' ? end.forwarded : { rawBytes: 0 };
     if (!isInner) {

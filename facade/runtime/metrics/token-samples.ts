@@ -18,8 +18,8 @@ const MAX_SAMPLE = 65_536;
 const PIECES = 8;
 /** Texts that wait for the thread. What comes meanwhile is not counted. */
 const MAX_WAITING = 4_194_304;
-/** Samples that come soon after each other are counted by one thread, ms. */
-const WAIT_MS = 1000;
+/** Samples of this time are counted by one thread, ms. Loading the package costs half a second of processor time. */
+const WAIT_MS = 5000;
 const HEAP_MB = 256;
 /** Lists whose tokens are known, by digest. */
 const MAX_KNOWN = 256;
