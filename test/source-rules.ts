@@ -56,6 +56,7 @@ const SUITES = new Set([
   'corpora',
   'demo',
   'docs',
+  'economics',
   'faults',
   'fixtures',
   'fuzz',
