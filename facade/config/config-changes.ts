@@ -71,7 +71,6 @@ const SECTIONS = [
   'recording',
   'runs',
   'knowledge',
-  'code',
   'listen',
   'limits',
   'schemaProfile',
@@ -88,6 +87,7 @@ function settingsOf(config: Config): Plain {
   });
   return {
     ...Object.fromEntries(SECTIONS.map((section) => [section, config[section]])),
+    code: { ...config.code, snippets: Object.fromEntries(config.code.snippets) },
     servers: Object.fromEntries(config.servers),
     profiles: Object.fromEntries(config.profiles),
     secretSources: Object.fromEntries(config.secretSources),

@@ -56,6 +56,7 @@ function plain(config: Config): string {
     secretSources: Object.fromEntries(config.secretSources),
     profiles: Object.fromEntries(config.profiles),
     prompts: Object.fromEntries(config.prompts),
+    code: { ...config.code, snippets: Object.fromEntries(config.code.snippets) },
   });
 }
 
