@@ -7,9 +7,10 @@ import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import { errorJson, joinText } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+// Not facade/main.ts: in dist, that file only starts the bundle, and the economics run from there.
+import { assembleFacade } from '../../facade/app.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { principalForStdio } from '../../facade/config/stdio-identity.ts';
-import { assembleOnDemand } from '../../facade/main.ts';
 import type { AssembledFacade } from '../../facade/runtime/assembled-facade.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { approveAll } from '../consent/approve-servers.ts';
@@ -72,7 +73,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   }
   const loaded = load(path.join(folder, 'tollgate.yaml'), { ...process.env, ...options.env });
   await approveAll(loaded, options.approved);
-  const assembled = await assembleOnDemand(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
+  const assembled = await assembleFacade(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
   const { gateway } = assembled;
   const records = (): readonly Recorded[] =>
     readdirSync(loaded.audit.folder)
