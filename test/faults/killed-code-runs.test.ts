@@ -342,4 +342,13 @@ return 'all';`;
     expect(replies.map(({ result }) => result?.content?.[0]?.text).join()).toMatch(/all|is executed by another call/);
     expect([...ground.ran('b')].sort()).toEqual(['b.echo/1', 'b.slow/2']);
   }, 60_000);
+
+  it('returns its value from the log if its reply was lost' + verifies('CM-41'), async () => {
+    const code = "return require('host:mcp-b').echo({ token: 'b.echo/once' });";
+    const killed = await gateway({ ended: true });
+    await expect(killed.call('run_code', { code })).rejects.toThrow('SIGKILL');
+    const reply = await (await gateway()).call('run_code', { code });
+    expect(reply.result?.content?.[0]?.text).toMatch(/^\[tollgate: this continues run .*\n\{"token":"b.echo\/once"\}$/);
+    expect(ground.ran('b')).toEqual(['b.echo/once']);
+  }, 60_000);
 });
