@@ -234,6 +234,7 @@ export class CodeRuns {
       code: mask(log.start.code),
       made: [...log.calls.values()]
         .filter(({ isSent, answer }) => isSent || answer !== undefined)
+        .sort((one, other) => one.seq - other.seq)
         .map((one) => shownCall(one, mask)),
       planned: end.planned.map(({ seq, tool, argsText, outcome }) => ({
         seq,

@@ -57,6 +57,8 @@ export class RunLog {
   /** The numbers of the answered calls, in the order in which the code got the answers. */
   readonly #order: number[] = [];
   readonly #labels = new Set<string>();
+  /** Lines of calls. Each is written together with the next line about its call: until then nothing has happened. */
+  readonly #unwritten = new Map<number, Line>();
   #plan: LoggedPlan | undefined;
   #bytes: number;
   /** A line may be written in part. */
@@ -118,7 +120,9 @@ export class RunLog {
 
   /** Notes that the code makes a call. */
   noteCall({ seq, module, function: name, args }: SandboxCall): void {
-    this.#add({ t: 'call', seq, module, function: name, args });
+    const line: Line = { t: 'call', seq, module, function: name, args };
+    this.#unwritten.set(seq, line);
+    this.#note(line);
   }
 
   /** Notes that a call goes to its server. */
@@ -141,13 +145,15 @@ export class RunLog {
     rmSync(fileOf(folder, id), { force: true });
   }
 
-  #add(line: Line): void {
-    guarded(() => this.#write(line));
+  #add(line: Exclude<Line, { readonly t: 'run' }>): void {
+    const call = line.t === 'plan' ? undefined : this.#unwritten.get(line.seq);
+    guarded(() => (call === undefined ? this.#write(line) : this.#write(call, line)));
+    if (call !== undefined) this.#unwritten.delete(line.seq);
     this.#note(line);
   }
 
-  #write(line: Line): void {
-    const text = `${JSON.stringify(line)}\n`;
+  #write(...lines: readonly Line[]): void {
+    const text = lines.map((line) => `${JSON.stringify(line)}\n`).join('');
     this.#bytes += text.length;
     if (this.#bytes > MAX_BYTES)
       throw new TollgateError('CODE_LIMIT', {

@@ -319,7 +319,7 @@ describe('a run of code whose gateway is killed', () => {
       expect(kills).toBeGreaterThan(PROGRAMS * 5);
       await expect.poll(() => ground.running()).toEqual([]);
       expect(lostRecords([...ground.ran('a'), ...ground.ran('b')])).toEqual([]);
-      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--as', 'boss', '--json'])).out)).toMatchObject({
+      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
         ok: true,
         faults: [],
       });
@@ -332,7 +332,7 @@ describe('a run of code whose gateway is killed', () => {
 echo({ token: 'b.echo/1' });
 slow({ token: 'b.slow/2', ms: 500 });
 return 'all';`;
-    const killed = await gateway({ line: 'whole', skip: 3 });
+    const killed = await gateway({ line: 'whole', skip: 2 });
     await killed.call('run_code', { code }).catch(() => undefined);
     await killed.ended;
     const [log = ''] = filesOfRuns();
@@ -341,5 +341,14 @@ return 'all';`;
     expect(replies.map(codeOf).sort()).toEqual(['ARGS_INVALID', 'ok']);
     expect(replies.map(({ result }) => result?.content?.[0]?.text).join()).toMatch(/all|is executed by another call/);
     expect([...ground.ran('b')].sort()).toEqual(['b.echo/1', 'b.slow/2']);
+  }, 60_000);
+
+  it('returns its value from the log if its reply was lost' + verifies('CM-41'), async () => {
+    const code = "return require('host:mcp-b').echo({ token: 'b.echo/once' });";
+    const killed = await gateway({ ended: true });
+    await expect(killed.call('run_code', { code })).rejects.toThrow('SIGKILL');
+    const reply = await (await gateway()).call('run_code', { code });
+    expect(reply.result?.content?.[0]?.text).toMatch(/^\[tollgate: this continues run .*\n\{"token":"b.echo\/once"\}$/);
+    expect(ground.ran('b')).toEqual(['b.echo/once']);
   }, 60_000);
 });
