@@ -125,6 +125,9 @@ describe('the published schema', () => {
         'unusable',
         'filled',
         'primitives',
+        // Of a snippet: its name, and the schema of its arguments.
+        'greet',
+        'type',
         'expose',
         'keepMs',
         'pollMs',
