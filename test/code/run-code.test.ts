@@ -117,7 +117,7 @@ describe('records of calls that code makes', () => {
     expect(callsMade(facade)).toEqual({ echo: 3 });
   });
 
-  it('start no server before the first call' + verifies('HA-14', 'CM-29'), async () => {
+  it('start no server before the first call' + verifies('HA-13', 'HA-14', 'CM-29'), async () => {
     const facade = await start();
     const session = facade.open('alice');
     await facade.list(session);
