@@ -88,13 +88,18 @@ describe('the package', () => {
     },
   );
 
-  it('runs code: it has the engine and its thread' + verifies('CM-24'), () => {
-    for (const file of [
-      'dist/code/quickjs.wasm',
-      'dist/code/sandbox-thread.cjs',
-      'dist/facade/code/sandbox/guest-prelude.cjs',
-    ])
-      expect(packed.files).toContain(file);
+  it('runs code: it has the engine and its thread' + verifies('CM-24'), async () => {
+    await inProject((project) => {
+      project.write('work/a.txt', 'seven');
+      project.write(
+        'tollgate.yaml',
+        'version: 1\nworkspace: work\nstate: ../state\nexpose: {code: true}\n' +
+          'principals: [{id: me, owner: true, stdio: true}]\nrules: [{id: reads, outcome: allow, when: {verbs: [read]}}]\n',
+      );
+      const code = "import { read } from 'host:tollgate';\nreturn read({ path: 'a.txt' }).length as number;";
+      const { out, err } = tollgate(['call', 'run_code', JSON.stringify({ code }), '--as', 'me'], project);
+      expect({ out, err }).toEqual({ out: '5\n', err: '' });
+    });
   });
 
   it('without its native part says what is missing' + verifies('FH-60'), async () => {
