@@ -13,6 +13,8 @@ export interface RunStart {
   readonly id: string;
   /** The id of the principal. No other may continue the run. */
   readonly principal: string;
+  /** The labels of what the code and its variables may come from. */
+  readonly labels?: readonly string[];
   readonly code: string;
   /** JSON text of the arguments of a snippet. */
   readonly args?: string;
@@ -64,6 +66,7 @@ export class RunLog {
 
   private constructor(file: string, start: RunStart) {
     this.start = start;
+    for (const label of start.labels ?? []) this.#labels.add(label);
     this.#fd = openSync(file, 'a', 0o600);
     this.#bytes = fstatSync(this.#fd).size;
   }
@@ -102,7 +105,7 @@ export class RunLog {
     return this.#order;
   }
 
-  /** The labels of the answers. */
+  /** The labels of the start and of the answers. */
   get labels(): readonly string[] {
     return [...this.#labels];
   }
