@@ -5,6 +5,7 @@
 import { createHash, randomInt } from 'node:crypto';
 import path from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { Principal } from '../../policies/port.ts';
 import { type PlanLine, proposeTerms, type ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -57,6 +58,8 @@ const FOLDER = 'code-runs';
 /** Without letters and digits that look alike. */
 const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
+/** Characters of the arguments of all calls that the proposed terms of a loop cover. */
+const TERMS_CHARS = 100_000;
 /** Runs of one principal that have not ended. Each has a log on the disk. */
 const MAX_UNFINISHED = 32;
 /** Characters of the arguments of one call that a person is shown. */
@@ -163,9 +166,9 @@ export class CodeRuns {
   }
 
   /** Opens a log. If that fails, this process does not count as executing the run. */
-  async #opened<Log>(id: string, open: () => Log): Promise<Log> {
+  async #opened<Log>(id: string, open: () => Log | Promise<Log>): Promise<Log> {
     try {
-      return open();
+      return await open();
     } catch (thrown) {
       await this.#release(id);
       throw thrown;
@@ -247,19 +250,23 @@ export class CodeRuns {
     const tool = `${call.effect.server}.${call.effect.tool}`;
     // The approval of a loop only answers "ask", so calls that the policy allows need no place in it.
     const same = end.planned.filter((one) => one.tool === tool && one.outcome === 'ask');
-    const args = same.map(({ argsText }) => JSON.parse(argsText) as Readonly<Record<string, unknown>>);
+    const args = proposable(same).map(({ argsText }) => JSON.parse(argsText) as Readonly<Record<string, unknown>>);
     const mask = (text: string): string => this.#parts.redactor.redact(text).value.replaceAll('[redacted]', '***');
+    const slices = new TimeSlices();
+    const shown = async (text: string): Promise<string> => {
+      if (slices.isDue) await slices.rest();
+      return cut(mask(text));
+    };
+    const made: PlanLine[] = [];
+    for (const one of log.calls.values())
+      if (one.isSent || one.answer !== undefined) made.push(shownCall(one, await shown(one.args)));
+    const planned: PlanLine[] = [];
+    for (const { seq, tool: name, argsText, outcome } of end.planned)
+      planned.push({ seq, tool: name, args: await shown(argsText), outcome });
     return {
       code: mask(log.start.code),
-      made: [...log.calls.values()]
-        .filter(({ isSent, answer }) => isSent || answer !== undefined)
-        .map((one) => shownCall(one, mask)),
-      planned: end.planned.map(({ seq, tool, argsText, outcome }) => ({
-        seq,
-        tool,
-        args: cut(mask(argsText)),
-        outcome,
-      })),
+      made,
+      planned,
       end: endOf(end),
       proposal: JSON.parse(mask(JSON.stringify(proposeTerms(args, this.#parts.expireMs())))) as ShownRun['proposal'],
     };
@@ -316,12 +323,15 @@ function waitingError(thrown: TollgateError, id: string): TollgateError {
   });
 }
 
-function shownCall(
-  { seq, module, function: name, args, answer }: LoggedCall,
-  mask: (text: string) => string,
-): PlanLine {
+/** Returns the first calls whose arguments a person can be shown completely as terms, at least one. */
+function proposable(calls: readonly PlannedCall[]): readonly PlannedCall[] {
+  let left = TERMS_CHARS;
+  return calls.filter(({ argsText }, at) => (left -= argsText.length) >= 0 || at === 0);
+}
+
+function shownCall({ seq, module, function: name, answer }: LoggedCall, args: string): PlanLine {
   const outcome = answer === undefined ? 'unknown' : isFailed(answer) ? 'failed' : 'done';
-  return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args: cut(mask(args)), outcome };
+  return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args, outcome };
 }
 
 function isFailed(answer: NonNullable<LoggedCall['answer']>): boolean {

@@ -2,9 +2,11 @@
  * The log of one run of code: its calls and their answers. From it the run goes on after a wait for a person, or after
  * the process was killed, and makes no call twice. Each line is written before what it states takes effect.
  */
-import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { SandboxAnswer, SandboxCall } from './sandbox/sandbox-program.ts';
 
@@ -82,9 +84,11 @@ export class RunLog {
   }
 
   /** Opens the log of an earlier run. Returns undefined if there is none. */
-  static open(folder: string, id: string): RunLog | undefined {
+  static async open(folder: string, id: string): Promise<RunLog | undefined> {
+    const lines = await readLines(fileOf(folder, id)).catch((cause: unknown) => {
+      throw unusable(cause);
+    });
     return guarded(() => {
-      const lines = readLines(fileOf(folder, id));
       const [first, ...rest] = lines;
       if (first?.t !== 'run') return undefined;
       const { t: _, ...start } = first;
@@ -193,25 +197,28 @@ function fileOf(folder: string, id: string): string {
 }
 
 /** Reads the whole lines. A process that was killed while it wrote leaves a torn last line, which states nothing. */
-function readLines(file: string): readonly Line[] {
-  let text: string;
+async function readLines(file: string): Promise<readonly Line[]> {
+  let bytes: Buffer;
   try {
-    text = readFileSync(file, 'utf8');
+    bytes = await readFile(file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
   }
-  return text
-    .slice(0, text.lastIndexOf('\n') + 1)
-    .split('\n')
-    .flatMap((line): readonly Line[] => {
-      try {
-        return line === '' ? [] : [JSON.parse(line) as Line];
-      } catch {
-        // The torn line of an earlier crash, which a later line follows.
-        return [];
-      }
-    });
+  const lines: Line[] = [];
+  const slices = new TimeSlices();
+  let from = 0;
+  for (let end = bytes.indexOf('\n'); end >= 0; end = bytes.indexOf('\n', from)) {
+    const line = bytes.toString('utf8', from, end);
+    from = end + 1;
+    if (slices.isDue) await slices.rest();
+    try {
+      if (line !== '') lines.push(JSON.parse(line) as Line);
+    } catch {
+      // The torn line of an earlier crash, which a later line follows.
+    }
+  }
+  return lines;
 }
 
 function guarded<T>(work: () => T): T {
@@ -219,6 +226,10 @@ function guarded<T>(work: () => T): T {
     return work();
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
-    throw new TollgateError('STATE_FAILED', { detail: 'The log of a run of code cannot be read or written.', cause });
+    throw unusable(cause);
   }
+}
+
+function unusable(cause: unknown): TollgateError {
+  return new TollgateError('STATE_FAILED', { detail: 'The log of a run of code cannot be read or written.', cause });
 }

@@ -127,6 +127,21 @@ for (let n = 0; n < 9; n += 1) open({ path: 'safe' });`,
   },
 );
 
+it(
+  'attack: long arguments make terms that no one can read and that hold the event loop' + verifies('CM-33'),
+  async () => {
+    const facade = await start();
+    await runCode(
+      facade,
+      `const { open } = require('host:mcp-stories');
+for (let n = 0; n < 20; n += 1) open({ path: 'x'.repeat(30_000) + n });`,
+    );
+    const { proposal } = (await pending()).coderun;
+    expect(proposal.max).toBe(3);
+    expect(JSON.stringify(proposal).length).toBeLessThan(100_000);
+  },
+);
+
 it('attack: a loop answers a rule that did not ask when it was approved' + verifies('CM-33'), async () => {
   const facade = await start({
     rules: `

@@ -60,20 +60,23 @@ it(
   },
 );
 
-it('a log that could not be written in whole is not continued: its next line would be lost' + verifies('CM-40'), () => {
-  const start = { id: 'full', principal: 'alice', code: '', startedAt: 1, parallel: 8 };
-  const log = RunLog.create(folder, start);
-  const call = { seq: 1, module: 'm', function: 'f', args: '{}', isAsync: false };
-  log.noteCall(call);
-  const long = { kind: 'result', text: 'x'.repeat(65 * 1_048_576) } as const;
-  expect(() => log.noteDone(1, long, [])).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
-  expect(() => log.noteSent(1)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
-  log.close();
-  expect(() => log.noteCall(call)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
-  const again = RunLog.open(folder, 'full');
-  expect([...(again?.calls.values() ?? [])]).toEqual([
-    { seq: 1, module: 'm', function: 'f', args: '{}', isSent: false },
-  ]);
-  again?.close();
-  expect(() => again?.noteSent(1)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
-});
+it(
+  'a log that could not be written in whole is not continued: its next line would be lost' + verifies('CM-40'),
+  async () => {
+    const start = { id: 'full', principal: 'alice', code: '', startedAt: 1, parallel: 8 };
+    const log = RunLog.create(folder, start);
+    const call = { seq: 1, module: 'm', function: 'f', args: '{}', isAsync: false };
+    log.noteCall(call);
+    const long = { kind: 'result', text: 'x'.repeat(65 * 1_048_576) } as const;
+    expect(() => log.noteDone(1, long, [])).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
+    expect(() => log.noteSent(1)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
+    log.close();
+    expect(() => log.noteCall(call)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
+    const again = await RunLog.open(folder, 'full');
+    expect([...(again?.calls.values() ?? [])]).toEqual([
+      { seq: 1, module: 'm', function: 'f', args: '{}', isSent: false },
+    ]);
+    again?.close();
+    expect(() => again?.noteSent(1)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+  },
+);
