@@ -261,7 +261,7 @@ export class CodeExecution {
 
 type Obtain = (call: CallToApprove, approvals: Approvals) => Promise<string | undefined>;
 
-/** A consent counts for the call as it was: meanwhile a link, a definition, the caller or the policy may have changed. */
+/** A consent counts for the call as it was: a link, a definition, the caller or the policy may have changed since. */
 function isSameCall(one: CallToApprove, other: CallToApprove): boolean {
   const facts = ({ caller, effect, argsText, sentText, revision, pin }: CallToApprove): unknown[] => [
     caller.principal,

@@ -78,8 +78,7 @@ export class RunLog {
     return guarded(() => {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       const log = new RunLog(fileOf(folder, start.id), start);
-      log.#write({ t: 'run', ...start });
-      return log;
+      return log.#begun(() => log.#write({ t: 'run', ...start }));
     });
   }
 
@@ -94,7 +93,7 @@ export class RunLog {
       const { t: _, ...start } = first;
       const log = new RunLog(fileOf(folder, id), start);
       // A torn last line has no line end, and the next line must not continue it.
-      writeFileSync(log.#fd, '\n');
+      log.#begun(() => writeFileSync(log.#fd, '\n'));
       for (const line of rest) log.#note(line);
       return log;
     });
@@ -146,6 +145,17 @@ export class RunLog {
   /** Removes the log of a run that has ended. */
   static remove(folder: string, id: string): void {
     rmSync(fileOf(folder, id), { force: true });
+  }
+
+  /** Writes the first bytes. On a full disk, the file is closed again. */
+  #begun(write: () => void): this {
+    try {
+      write();
+      return this;
+    } catch (thrown) {
+      this.close();
+      throw thrown;
+    }
   }
 
   #add(line: Line): void {

@@ -1,9 +1,10 @@
 /** Attacks on runs of code: by the code, by other sessions and by the timing of people's decisions. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { OpenSession } from '../../facade/call/identify.ts';
+import { RunLog } from '../../facade/code/run-log.ts';
 import { cli } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
 import type { TestFacade } from '../stories/facade.ts';
@@ -190,3 +191,21 @@ slow({ ms: 4_000 });`;
   await running;
   expect(callsMade(facade)).not.toHaveProperty('open');
 }, 60_000);
+
+it('attack: runs on a full disk use up the open files of the process' + verifies('CM-40'), () => {
+  symlinkSync('/dev/full', path.join(folder, 'full.jsonl'));
+  const start = { id: 'full', principal: 'alice', code: '', startedAt: 1, parallel: 8 };
+  const full = expect.objectContaining({ code: 'STATE_FAILED' });
+  for (let n = 0; n < 3; n += 1) expect(() => RunLog.create(folder, start)).toThrow(full);
+  const open = readdirSync('/proc/self/fd').filter((fd) => linkOf(fd) === '/dev/full');
+  expect(open).toEqual([]);
+});
+
+/** Returns what an open file is; undefined if it was closed meanwhile. */
+function linkOf(fd: string): string | undefined {
+  try {
+    return readlinkSync(path.join('/proc/self/fd', fd));
+  } catch {
+    return undefined;
+  }
+}
