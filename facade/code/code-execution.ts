@@ -2,6 +2,7 @@
  * Executes the code of one run. Answered calls of its log are replayed, later calls are made. A live execution stops
  * when a person must be asked. A dry one executes reads, and collects the other calls instead of making them.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import { joinText, sizeOfText } from '../../adapters/rpc/wire-message.ts';
@@ -42,6 +43,12 @@ export interface AskedCall {
   readonly isAgain: boolean;
 }
 
+/** A consent that was given while the run waited, and the call that it was given to. */
+export interface GivenConsent {
+  readonly id: string;
+  readonly call: CallToApprove;
+}
+
 /** A call that a dry execution collected. */
 export interface PlannedCall extends Pick<PlanLine, 'seq' | 'tool'> {
   readonly argsText: string;
@@ -68,7 +75,7 @@ export class CodeExecution {
   readonly #log: RunLog;
   readonly #isDry: boolean;
   /** Consents that were given while the run waited, by the number of the call. */
-  readonly #consents: ReadonlyMap<number, string>;
+  readonly #consents: ReadonlyMap<number, GivenConsent>;
   readonly #answers = new Map<number, SandboxAnswer>();
   /** The numbers of answered calls. The code gets the answers in this order, as it did before. */
   readonly #order: number[];
@@ -83,7 +90,7 @@ export class CodeExecution {
   constructor(
     host: RunHost,
     log: RunLog,
-    { isDry, consents = new Map() }: { readonly isDry: boolean; readonly consents?: ReadonlyMap<number, string> },
+    { isDry, consents = new Map() }: { readonly isDry: boolean; readonly consents?: ReadonlyMap<number, GivenConsent> },
   ) {
     this.#host = host;
     this.#log = log;
@@ -219,7 +226,11 @@ export class CodeExecution {
       },
       obtain: async (call, approvals) => {
         if (this.#asked !== undefined) hold();
-        const given = this.#consents.get(seq) ?? (await approvals.use({ ...call, asking }));
+        const consent = this.#consents.get(seq);
+        const given =
+          consent !== undefined && isSameCall(consent.call, call)
+            ? consent.id
+            : await approvals.use({ ...call, asking });
         hasConsent = given !== undefined;
         if (given !== undefined) return given;
         this.#asked ??= { seq, call, isAgain };
@@ -249,6 +260,19 @@ export class CodeExecution {
 }
 
 type Obtain = (call: CallToApprove, approvals: Approvals) => Promise<string | undefined>;
+
+/** A consent counts for the call as it was: a link, a definition, the caller or the policy may have changed since. */
+function isSameCall(one: CallToApprove, other: CallToApprove): boolean {
+  const facts = ({ caller, effect, argsText, sentText, revision, pin }: CallToApprove): unknown[] => [
+    caller.principal,
+    effect,
+    argsText,
+    sentText,
+    revision,
+    pin,
+  ];
+  return isDeepStrictEqual(facts(one), facts(other));
+}
 
 function requireSame(
   logged: Pick<SandboxCall, 'module' | 'function' | 'args'>,

@@ -5,10 +5,19 @@
 import { createHash, randomInt } from 'node:crypto';
 import path from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
+import type { Principal } from '../../policies/port.ts';
 import { type PlanLine, proposeTerms, type ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { Redactor } from '../output/redactor.ts';
 import type { State } from '../state/state-port.ts';
-import { type AskedCall, CodeExecution, type ExecutionEnd, type PlannedCall, type RunHost } from './code-execution.ts';
+import {
+  type AskedCall,
+  CodeExecution,
+  type ExecutionEnd,
+  type GivenConsent,
+  type PlannedCall,
+  type RunHost,
+} from './code-execution.ts';
 import { type LoggedCall, RunLog, type RunStart } from './run-log.ts';
 import type { SandboxOutcome } from './sandbox/sandbox-program.ts';
 
@@ -28,6 +37,8 @@ export interface CodeRunsParts {
 /** A run that has not ended, as the shared state has it. */
 interface OpenRun {
   readonly principal: string;
+  /** A host of an owner acts for many origins as one principal. */
+  readonly origin: string;
   /** Digest of the code and its arguments. */
   readonly code: string;
   readonly since: number;
@@ -47,6 +58,10 @@ const FOLDER = 'code-runs';
 /** Without letters and digits that look alike. */
 const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
+/** Characters of the arguments of all calls that the proposed terms of a loop cover. */
+const TERMS_CHARS = 100_000;
+/** Runs of one principal that have not ended. Each has a log on the disk. */
+const MAX_UNFINISHED = 32;
 /** Characters of the arguments of one call that a person is shown. */
 const ARGS_CHARS = 500;
 /**
@@ -74,32 +89,38 @@ export class CodeRuns {
   async run(host: RunHost, program: Pick<RunStart, 'code' | 'args' | 'variables'>): Promise<FinishedRun> {
     await this.#sweep();
     const { state, now } = this.#parts;
-    const principal = host.session.principal.id;
+    const { id: principal, origin } = host.session.principal;
     const digest = digestOf(program);
+    const unfinished: string[] = [];
     for (const [id, text] of state.list(SPACE)) {
       const open = JSON.parse(text) as OpenRun;
-      if (open.principal !== principal || open.code !== digest || this.#isRunning(open)) continue;
+      if (!isOf(open, host.session.principal)) continue;
+      if (!this.#ended.has(id)) unfinished.push(id);
+      if (open.code !== digest || this.#isRunning(open)) continue;
       const log = await this.#claim(id, text);
       if (log !== undefined) return this.#drive(host, log, true);
     }
+    if (unfinished.length >= MAX_UNFINISHED) throw tooMany(unfinished);
     const id = Array.from({ length: ID_LENGTH }, () => LETTERS[randomInt(LETTERS.length)]).join('');
     const since = now();
-    const open: OpenRun = { principal, code: digest, since, owner: state.mark() };
+    const open: OpenRun = { principal, origin, code: digest, since, owner: state.mark() };
     await state.put(SPACE, id, JSON.stringify(open));
     const { parallel } = host.limits;
+    // The code and its variables may contain what the session has read, and another session may continue the run.
+    const labels = host.facade.labelsOf(host.session, host.run);
     const log = await this.#opened(id, () =>
-      RunLog.create(this.#folder, { ...program, id, principal, startedAt: since, parallel }),
+      RunLog.create(this.#folder, { ...program, id, principal, startedAt: since, parallel, labels }),
     );
     return this.#drive(host, log, false);
   }
 
   /** Continues a run. Throws ARGS_INVALID if the principal has no such run, or if it is executed elsewhere. */
   async resume(host: RunHost, id: string): Promise<FinishedRun> {
-    return this.#drive(host, await this.#own(host.session.principal.id, id), true);
+    return this.#drive(host, await this.#own(host.session.principal, id), true);
   }
 
   /** Forgets a run. Throws as `resume` does. */
-  async discard(principal: string, id: string): Promise<void> {
+  async discard(principal: Principal, id: string): Promise<void> {
     (await this.#own(principal, id)).close();
     await this.#forget(id);
   }
@@ -113,12 +134,12 @@ export class CodeRuns {
   }
 
   /** Takes a run of a principal over. */
-  async #own(principal: string, id: string): Promise<RunLog> {
+  async #own(principal: Principal, id: string): Promise<RunLog> {
     const { state } = this.#parts;
     await state.refresh();
     const text = state.get(SPACE, id);
     const open = text === undefined ? undefined : (JSON.parse(text) as OpenRun);
-    if (text === undefined || open?.principal !== principal || this.#ended.has(id)) throw noRun(id);
+    if (text === undefined || open === undefined || !isOf(open, principal) || this.#ended.has(id)) throw noRun(id);
     const log = this.#isRunning(open) ? undefined : await this.#claim(id, text);
     if (log === undefined)
       throw state.get(SPACE, id) === undefined
@@ -145,9 +166,9 @@ export class CodeRuns {
   }
 
   /** Opens a log. If that fails, this process does not count as executing the run. */
-  async #opened<Log>(id: string, open: () => Log): Promise<Log> {
+  async #opened<Log>(id: string, open: () => Log | Promise<Log>): Promise<Log> {
     try {
-      return open();
+      return await open();
     } catch (thrown) {
       await this.#release(id);
       throw thrown;
@@ -198,7 +219,7 @@ export class CodeRuns {
   }
 
   async #execute(host: RunHost, log: RunLog): Promise<ExecutionEnd> {
-    const consents = new Map<number, string>();
+    const consents = new Map<number, GivenConsent>();
     for (let last = 0; ; ) {
       const end = await new CodeExecution(host, log, { isDry: false, consents }).run();
       const { asked } = end;
@@ -208,7 +229,7 @@ export class CodeRuns {
         if (isRefusalOfCall(thrown) && asked.seq !== last) return undefined;
         throw thrown;
       });
-      if (given !== undefined) consents.set(asked.seq, given);
+      if (given !== undefined) consents.set(asked.seq, { id: given, call: asked.call });
       last = asked.seq;
     }
   }
@@ -227,21 +248,25 @@ export class CodeRuns {
   async #show(host: RunHost, log: RunLog, { call }: AskedCall): Promise<ShownRun> {
     const end = await new CodeExecution(host, log, { isDry: true }).run();
     const tool = `${call.effect.server}.${call.effect.tool}`;
-    const same = end.planned.filter((one) => one.tool === tool && one.outcome !== 'unknown');
-    const args = same.map(({ argsText }) => JSON.parse(argsText) as Readonly<Record<string, unknown>>);
+    // The approval of a loop only answers "ask", so calls that the policy allows need no place in it.
+    const same = end.planned.filter((one) => one.tool === tool && one.outcome === 'ask');
+    const args = proposable(same).map(({ argsText }) => JSON.parse(argsText) as Readonly<Record<string, unknown>>);
     const mask = (text: string): string => this.#parts.redactor.redact(text).value.replaceAll('[redacted]', '***');
+    const slices = new TimeSlices();
+    const shown = async (text: string): Promise<string> => {
+      if (slices.isDue) await slices.rest();
+      return cut(mask(text));
+    };
+    const made: PlanLine[] = [];
+    for (const one of [...log.calls.values()].sort((left, right) => left.seq - right.seq))
+      if (one.isSent || one.answer !== undefined) made.push(shownCall(one, await shown(one.args)));
+    const planned: PlanLine[] = [];
+    for (const { seq, tool: name, argsText, outcome } of end.planned)
+      planned.push({ seq, tool: name, args: await shown(argsText), outcome });
     return {
       code: mask(log.start.code),
-      made: [...log.calls.values()]
-        .filter(({ isSent, answer }) => isSent || answer !== undefined)
-        .sort((one, other) => one.seq - other.seq)
-        .map((one) => shownCall(one, mask)),
-      planned: end.planned.map(({ seq, tool, argsText, outcome }) => ({
-        seq,
-        tool,
-        args: cut(mask(argsText)),
-        outcome,
-      })),
+      made,
+      planned,
       end: endOf(end),
       proposal: JSON.parse(mask(JSON.stringify(proposeTerms(args, this.#parts.expireMs())))) as ShownRun['proposal'],
     };
@@ -254,6 +279,17 @@ export class CodeRuns {
     const open: OpenRun = { ...(JSON.parse(text) as OpenRun), owner: '' };
     await state.swap(SPACE, id, { from: text, to: JSON.stringify(open) });
   }
+}
+
+function isOf(open: OpenRun, { id, origin }: Principal): boolean {
+  return open.principal === id && open.origin === origin;
+}
+
+function tooMany(ids: readonly string[]): TollgateError {
+  return new TollgateError('CODE_LIMIT', {
+    detail: `${ids.length} runs have not ended: ${ids.join(', ')}. No more can begin.`,
+    next: 'Continue one with {"resume": "ID"}, or forget one with {"discard": "ID"}.',
+  });
 }
 
 /** Variables are left out: they differ after each run. */
@@ -287,12 +323,15 @@ function waitingError(thrown: TollgateError, id: string): TollgateError {
   });
 }
 
-function shownCall(
-  { seq, module, function: name, args, answer }: LoggedCall,
-  mask: (text: string) => string,
-): PlanLine {
+/** Returns the first calls whose arguments a person can be shown completely as terms, at least one. */
+function proposable(calls: readonly PlannedCall[]): readonly PlannedCall[] {
+  let left = TERMS_CHARS;
+  return calls.filter(({ argsText }, at) => (left -= argsText.length) >= 0 || at === 0);
+}
+
+function shownCall({ seq, module, function: name, answer }: LoggedCall, args: string): PlanLine {
   const outcome = answer === undefined ? 'unknown' : isFailed(answer) ? 'failed' : 'done';
-  return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args: cut(mask(args)), outcome };
+  return { seq, tool: `${module.replace(/^host:(mcp-)?/, '')}.${name}`, args, outcome };
 }
 
 function isFailed(answer: NonNullable<LoggedCall['answer']>): boolean {

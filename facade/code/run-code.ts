@@ -36,7 +36,7 @@ export function createRunCode(parts: RunCodeParts): { readonly runCode: CodeTool
     const { call, session } = asked;
     const { code, resume, discard } = call.args.value as { code?: string; resume?: string; discard?: string };
     if (discard !== undefined) {
-      await runs().discard(session.principal.id, discard);
+      await runs().discard(session.principal, discard);
       return { text: `Run ${discard} is forgotten. What it has done stays done.` };
     }
     const host = await hostOf(parts, asked);

@@ -2,9 +2,11 @@
  * The log of one run of code: its calls and their answers. From it the run goes on after a wait for a person, or after
  * the process was killed, and makes no call twice. Each line is written before what it states takes effect.
  */
-import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { ShownRun } from '../consent/approvals/loop-approval.ts';
 import type { SandboxAnswer, SandboxCall } from './sandbox/sandbox-program.ts';
 
@@ -13,6 +15,8 @@ export interface RunStart {
   readonly id: string;
   /** The id of the principal. No other may continue the run. */
   readonly principal: string;
+  /** The labels of what the code and its variables may come from. */
+  readonly labels?: readonly string[];
   readonly code: string;
   /** JSON text of the arguments of a snippet. */
   readonly args?: string;
@@ -66,6 +70,7 @@ export class RunLog {
 
   private constructor(file: string, start: RunStart) {
     this.start = start;
+    for (const label of start.labels ?? []) this.#labels.add(label);
     this.#fd = openSync(file, 'a', 0o600);
     this.#bytes = fstatSync(this.#fd).size;
   }
@@ -75,21 +80,22 @@ export class RunLog {
     return guarded(() => {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       const log = new RunLog(fileOf(folder, start.id), start);
-      log.#write({ t: 'run', ...start });
-      return log;
+      return log.#begun(() => log.#write({ t: 'run', ...start }));
     });
   }
 
   /** Opens the log of an earlier run. Returns undefined if there is none. */
-  static open(folder: string, id: string): RunLog | undefined {
+  static async open(folder: string, id: string): Promise<RunLog | undefined> {
+    const lines = await readLines(fileOf(folder, id)).catch((cause: unknown) => {
+      throw unusable(cause);
+    });
     return guarded(() => {
-      const lines = readLines(fileOf(folder, id));
       const [first, ...rest] = lines;
       if (first?.t !== 'run') return undefined;
       const { t: _, ...start } = first;
       const log = new RunLog(fileOf(folder, id), start);
       // A torn last line has no line end, and the next line must not continue it.
-      writeFileSync(log.#fd, '\n');
+      log.#begun(() => writeFileSync(log.#fd, '\n'));
       for (const line of rest) log.#note(line);
       return log;
     });
@@ -104,7 +110,7 @@ export class RunLog {
     return this.#order;
   }
 
-  /** The labels of the answers. */
+  /** The labels of the start and of the answers. */
   get labels(): readonly string[] {
     return [...this.#labels];
   }
@@ -143,6 +149,17 @@ export class RunLog {
   /** Removes the log of a run that has ended. */
   static remove(folder: string, id: string): void {
     rmSync(fileOf(folder, id), { force: true });
+  }
+
+  /** Writes the first bytes. On a full disk, the file is closed again. */
+  #begun(write: () => void): this {
+    try {
+      write();
+      return this;
+    } catch (thrown) {
+      this.close();
+      throw thrown;
+    }
   }
 
   #add(line: Exclude<Line, { readonly t: 'run' }>): void {
@@ -196,25 +213,28 @@ function fileOf(folder: string, id: string): string {
 }
 
 /** Reads the whole lines. A process that was killed while it wrote leaves a torn last line, which states nothing. */
-function readLines(file: string): readonly Line[] {
-  let text: string;
+async function readLines(file: string): Promise<readonly Line[]> {
+  let bytes: Buffer;
   try {
-    text = readFileSync(file, 'utf8');
+    bytes = await readFile(file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
   }
-  return text
-    .slice(0, text.lastIndexOf('\n') + 1)
-    .split('\n')
-    .flatMap((line): readonly Line[] => {
-      try {
-        return line === '' ? [] : [JSON.parse(line) as Line];
-      } catch {
-        // The torn line of an earlier crash, which a later line follows.
-        return [];
-      }
-    });
+  const lines: Line[] = [];
+  const slices = new TimeSlices();
+  let from = 0;
+  for (let end = bytes.indexOf('\n'); end >= 0; end = bytes.indexOf('\n', from)) {
+    const line = bytes.toString('utf8', from, end);
+    from = end + 1;
+    if (slices.isDue) await slices.rest();
+    try {
+      if (line !== '') lines.push(JSON.parse(line) as Line);
+    } catch {
+      // The torn line of an earlier crash, which a later line follows.
+    }
+  }
+  return lines;
 }
 
 function guarded<T>(work: () => T): T {
@@ -222,6 +242,10 @@ function guarded<T>(work: () => T): T {
     return work();
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
-    throw new TollgateError('STATE_FAILED', { detail: 'The log of a run of code cannot be read or written.', cause });
+    throw unusable(cause);
   }
+}
+
+function unusable(cause: unknown): TollgateError {
+  return new TollgateError('STATE_FAILED', { detail: 'The log of a run of code cannot be read or written.', cause });
 }

@@ -81,3 +81,17 @@ it('values of 1 MB both ways hold the event loop about as long as the same direc
   const longest = await longestTurn(() => runCode(facade, code, session));
   expect(longest).toBeLessThan(Math.max(MOST_MS * factor, 1.5 * direct));
 });
+
+it('a run that goes on from a log of 20 MB does not hold the event loop' + verifies('CM-44'), {
+  ...THREE_ATTEMPTS,
+  timeout: 60_000,
+}, async () => {
+  facade = await startCodeFacade();
+  const session = facade.open('alice');
+  const code = `const { echo, wipe } = require('host:mcp-stories');
+for (let n = 0; n < 50; n += 1) echo({ text: 'x'.repeat(400_000) + n });
+wipe({});`;
+  expect((await runCode(facade, code, session)).code).toBe('APPROVAL_REQUIRED');
+  // Reading it at once takes a second.
+  expect(await longestTurn(() => runCode(facade, code, session))).toBeLessThan(5 * MOST_MS * factor);
+});

@@ -60,23 +60,26 @@ it(
   },
 );
 
-it('a log that could not be written in whole is not continued: its next line would be lost' + verifies('CM-40'), () => {
-  const start = { id: 'full', principal: 'alice', code: '', startedAt: 1, parallel: 8 };
-  const log = RunLog.create(folder, start);
-  const call = { seq: 1, module: 'm', function: 'f', args: '{}', isAsync: false };
-  log.noteCall(call);
-  const early = RunLog.open(folder, 'full');
-  expect(early?.calls.size).toBe(0);
-  early?.close();
-  log.noteSent(1);
-  const long = { kind: 'result', text: 'x'.repeat(65 * 1_048_576) } as const;
-  expect(() => log.noteDone(1, long, [])).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
-  expect(() => log.noteSent(1)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
-  log.close();
-  const again = RunLog.open(folder, 'full');
-  expect([...(again?.calls.values() ?? [])]).toEqual([
-    { seq: 1, module: 'm', function: 'f', args: '{}', isSent: true },
-  ]);
-  again?.close();
-  expect(() => again?.noteSent(1)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
-});
+it(
+  'a log that could not be written in whole is not continued: its next line would be lost' + verifies('CM-40'),
+  async () => {
+    const start = { id: 'full', principal: 'alice', code: '', startedAt: 1, parallel: 8 };
+    const log = RunLog.create(folder, start);
+    const call = { seq: 1, module: 'm', function: 'f', args: '{}', isAsync: false };
+    log.noteCall(call);
+    const early = await RunLog.open(folder, 'full');
+    expect(early?.calls.size).toBe(0);
+    early?.close();
+    log.noteSent(1);
+    const long = { kind: 'result', text: 'x'.repeat(65 * 1_048_576) } as const;
+    expect(() => log.noteDone(1, long, [])).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
+    expect(() => log.noteSent(1)).toThrow(expect.objectContaining({ code: 'CODE_LIMIT' }));
+    log.close();
+    const again = await RunLog.open(folder, 'full');
+    expect([...(again?.calls.values() ?? [])]).toEqual([
+      { seq: 1, module: 'm', function: 'f', args: '{}', isSent: true },
+    ]);
+    again?.close();
+    expect(() => again?.noteSent(1)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+  },
+);

@@ -85,9 +85,16 @@ export function approvalReachHash(
   return digest(`tollgate/approval/reach/1\n${JSON.stringify(parts)}`);
 }
 
-/** Like `bindingHash`, for the approval of a loop: calls of one tool by one run of code. */
-export function loopHash({ principal, effect, revision, pin }: ApprovalBinding, run: string, digest: Digest): string {
-  const parts = [...identityOf(principal), run, effect.server, effect.tool, effect.verb, revision, pin];
+/**
+ * Like `bindingHash`, for the approval of a loop: calls of one tool by one run of code, about which the same rules ask.
+ */
+export function loopHash(
+  { principal, effect, revision, pin }: ApprovalBinding,
+  { run, rules }: Pick<ApprovalReach, 'run' | 'rules'>,
+  digest: Digest,
+): string {
+  const { server, tool, verb } = effect;
+  const parts = [...identityOf(principal), run, server, tool, verb, [...rules].sort(), revision, pin];
   return digest(`tollgate/approval/loop/1\n${JSON.stringify(parts)}`);
 }
 

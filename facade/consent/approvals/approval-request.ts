@@ -67,7 +67,8 @@ export function bindApprovalRequest(
     by.digest,
   );
   const hash = bindingHash(bound, by.digest);
-  const loopKey = asking === undefined ? undefined : loopHash(bound, asking.id, by.digest);
+  const rules = decision.reasons.map(({ id }) => id);
+  const loopKey = asking === undefined ? undefined : loopHash(bound, { run: asking.id, rules }, by.digest);
   // A secret is neither stored nor shown. The hash is made from the bytes to send.
   const binding: ApprovalBinding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
   const widest = widestScope(decision.reasons);
@@ -86,7 +87,7 @@ export function bindApprovalRequest(
 
   function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {
     if (widest === 'call') return {};
-    const at = { run: caller.run, rules: decision.reasons.map(({ id }) => id), set: by.setOf(effect.server) };
+    const at = { run: caller.run, rules, set: by.setOf(effect.server) };
     const group = approvalReachHash(bound, { ...at, scope: 'group' }, by.digest);
     return widest === 'group'
       ? { group }
