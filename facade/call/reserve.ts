@@ -20,6 +20,8 @@ import type { LoweredCall, OwnLimits } from './lowering/lowered-call.ts';
 /** What stage 5 needs. */
 export interface ReserveDependencies {
   readonly concurrencyLimitOf: (session: OpenSession) => ConcurrencyLimit;
+  /** The limit for calls of code, which have no place among the others: their run waits for them. */
+  readonly codeLimitOf?: (session: OpenSession) => ConcurrencyLimit;
   readonly budgets: Pick<Budgets, 'reserve'>;
   /** Tells whether the run belongs to this principal. */
   readonly runs: { isOwned(principal: Principal, run: string): boolean };
@@ -64,7 +66,8 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
   const patience = { signal, deadline: deps.now() + limits.timeoutMs };
   // A request of a server has its place in that of its call, which waits for it.
-  const entering = caller.parent === undefined ? deps.concurrencyLimitOf(caller.session).enter(patience) : NO_SLOT;
+  const limitOf = caller.parent === undefined ? deps.concurrencyLimitOf : deps.codeLimitOf;
+  const entering = limitOf === undefined ? NO_SLOT : limitOf(caller.session).enter(patience);
   return andThen(entering, (releaseSlot) => {
     try {
       const leasing = deps.budgets.reserve(leaseRequest(deps, call, { limits, patience }));

@@ -237,8 +237,10 @@ export class CodeRuns {
   /** Asks a person about a call, and shows what would follow. */
   async #ask(host: RunHost, log: RunLog, asked: AskedCall): Promise<string | undefined> {
     const { seq, call, isAgain } = asked;
-    if (log.plan?.seq !== seq || log.plan.isAgain !== isAgain)
-      log.notePlan({ seq, isAgain, shown: await this.#show(host, log, asked) });
+    const { revision } = call;
+    const { plan } = log;
+    if (plan?.seq !== seq || plan.isAgain !== isAgain || plan.revision !== revision)
+      log.notePlan({ seq, isAgain, revision, shown: await this.#show(host, log, asked) });
     const shown = log.plan?.shown;
     const asking = { id: log.start.id, seq, ...(isAgain && { again: seq }), ...(shown !== undefined && { shown }) };
     const caller = { ...call.caller, startedAt: this.#parts.now() };
@@ -350,7 +352,8 @@ function endOf({
   readonly outcome: SandboxOutcome;
   readonly planned: readonly PlannedCall[];
 }): string {
-  if (outcome.kind === 'returned') return 'The code ends after these calls.';
+  if (outcome.kind === 'returned')
+    return 'The code ends after these calls, unless it behaves differently in a dry run.';
   if (outcome.kind === 'used-planned')
     return `The code uses the result of call ${outcome.seq}, so it is not known what follows.`;
   if (outcome.kind === 'failed') return `The code fails after these calls: ${outcome.message}`;

@@ -40,6 +40,8 @@ export interface LoggedPlan {
   readonly seq: number;
   /** It may have run before the run was interrupted. */
   readonly isAgain: boolean;
+  /** The policy under which the dry run was made. */
+  readonly revision: string;
   readonly shown: ShownRun;
 }
 

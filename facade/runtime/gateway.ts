@@ -206,7 +206,9 @@ export class Gateway implements Facade, InnerFacade {
     return this.#snapshot.within((deps) => {
       const approvals: Pick<Approvals, 'obtain'> = { obtain: (call: CallToApprove) => obtain(call, deps.approvals) };
       const capsOf: typeof deps.capsOf = (principal) => ({ ...deps.capsOf(principal), forCode: cap });
-      return perform({ ...deps, approvals, gate, capsOf }, { session, operation }, request);
+      const codeLimitOf: NonNullable<typeof deps.codeLimitOf> = (open) =>
+        this.#shared.codeGateOf(open, deps.capsOf(open.principal).concurrent);
+      return perform({ ...deps, approvals, gate, capsOf, codeLimitOf }, { session, operation }, request);
     });
   }
 

@@ -48,6 +48,8 @@ export interface SharedServices {
   readonly hiddenServers: HiddenServers;
   /** Returns the limit of parallel calls of a session. A new limit begins a new queue, and keeps the waiting calls. */
   readonly concurrencyGateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
+  /** The same for the calls of a session's code. */
+  readonly codeGateOf: SharedServices['concurrencyGateOf'];
 }
 
 /** Opens all services. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
@@ -87,6 +89,7 @@ export async function openSharedServices(
       clients: new SessionClients(redactor),
       hiddenServers: new HiddenServers(),
       concurrencyGateOf: createConcurrencyGates(),
+      codeGateOf: createConcurrencyGates(),
     };
   } catch (thrown) {
     void audit?.close();

@@ -209,3 +209,39 @@ function linkOf(fd: string): string | undefined {
     return undefined;
   }
 }
+
+it('attack: code makes more calls at once than a session may' + verifies('CM-28'), async () => {
+  const facade = await start({ more: 'caps: {concurrent: 2}' });
+  const { text } = await runCode(
+    facade,
+    `const { slow } = require('host:mcp-stories');
+return (await Promise.all([1, 2, 3, 4, 5, 6].map(() => slow.async({ ms: 100 })))).length;`,
+  );
+  expect(text).toBe('6');
+  let open = 0;
+  const most = facade
+    .callRecords()
+    .filter(({ tool }) => tool === 'slow')
+    .map(({ type }) => (open += type === 'intent' ? 1 : -1));
+  expect(Math.max(...most)).toBe(2);
+});
+
+it('attack: an owner is shown the plan of an older policy' + verifies('CM-30'), async () => {
+  const facade = await start();
+  const code = `const { wipe, pair } = require('host:mcp-stories'); wipe(); pair({ a: '', 'odd key!': '' });`;
+  await runCode(facade, code);
+  const outcomes = async (): Promise<unknown> =>
+    ((await pending()).coderun as unknown as { planned: readonly { outcome: string }[] }).planned.map(
+      ({ outcome }) => outcome,
+    );
+  expect(await outcomes()).toEqual(['ask', 'allow']);
+  await owner('approvals', 'deny', (await pending()).id);
+  await facade.close();
+  facades.splice(0);
+  const stricter = await start({
+    rules: `
+  - {id: asks, outcome: ask, when: {tools: [stories.wipe, stories.pair]}}`,
+  });
+  expect((await runCode(stricter, code)).code).toBe('APPROVAL_REQUIRED');
+  expect(await outcomes()).toEqual(['ask', 'ask']);
+});
