@@ -11,7 +11,7 @@ import { expectedValue, type Program, randomProgram } from './code-programs.ts';
 import { numbers, oneOf, SEED, TIMES } from './fault-seed.ts';
 import { codeOf, Ground } from './gateway-load.ts';
 
-const PROGRAMS = 2 * TIMES;
+const PROGRAMS = TIMES;
 const HOOK = path.join(import.meta.dirname, '..', 'fixtures', 'kill-at-write.mjs');
 /** Longer than a run needs. */
 const MOST_KILLS = 200;

@@ -10,7 +10,7 @@ import { verifies } from '../verifies.ts';
 
 afterAll(closeShared);
 
-const RUNS = process.env.TOLLGATE_FUZZ_SEED === undefined ? 60 : 3_000;
+const RUNS = process.env.TOLLGATE_FUZZ_SEED === undefined ? 25 : 3_000;
 
 /** Words of JavaScript and of the sandbox, which are put together in any order. */
 const WORDS =
