@@ -159,6 +159,12 @@ describe('bad input', () => {
     expect(facade.callRecords().at(-1)).toMatchObject({ code: expected, executed: 'yes' });
   });
 
+  it('a result that does not fit its schema is an error to the code' + verifies('CM-27'), async () => {
+    const facade = await start({ more: 'caps: {validateOutput: strict}' });
+    const { text } = await runCode(facade, `return require('host:mcp-stories').liar();`);
+    expect(JSON.parse(text)).toEqual({ code: 'OUTPUT_INVALID', error: expect.stringContaining('schema') });
+  });
+
   it('of module_info suggests names' + verifies('CM-29'), async () => {
     const facade = await start();
     const session = facade.open('alice');
