@@ -11,27 +11,32 @@ type Limits = Readonly<Record<string, Readonly<Record<keyof Counts, readonly [nu
 
 const limits = parse(readFileSync(path.join(import.meta.dirname, 'count-limits.yaml'), 'utf8')) as Limits;
 
+const KEYS = ['promises', 'writes', 'statements', 'messages'] as const;
+
+/** Returns what a row counts in excess of its limits. `index`: of AT_ONCE. */
+function excessOf(counts: Counts | undefined, row: string, index: number): readonly string[] {
+  return KEYS.flatMap((key) => {
+    const [count, most] = [counts?.[key] ?? Number.NaN, limits[row]?.[key]?.[index] ?? 0];
+    return count <= most ? [] : [`${key}, ${AT_ONCE[index]} at once: ${count}, allowed ${most}`];
+  });
+}
+
 describe.each(['stdio', 'http'] as const)('a call over %s', (transport) => {
   const rows = COUNTED.filter((row) => row.transport === transport);
   let found: readonly (readonly Counts[])[] = [];
 
   beforeAll(async () => {
-    found = await countAll(transport);
+    found = await countAll(transport, (counts, row, index) => {
+      return limits[row] === undefined || excessOf(counts, row, index).length === 0;
+    });
   }, 300_000);
 
   it.each(rows.filter(({ target }) => target === 'tollgate').map(({ name }) => name))(
     `makes no more promises, writes, statements and messages than allowed, alone and among 32: %s${verifies('FP-18')}`,
     (name) => {
       const counts = found[rows.findIndex((row) => row.name === name)] ?? [];
-      const allowed = Object.entries(limits[name] ?? {}) as [keyof Counts, readonly [number, number]][];
-      expect(allowed.map(([key]) => key)).toEqual(['promises', 'writes', 'statements', 'messages']);
-      const excess = allowed.flatMap(([key, most]) =>
-        AT_ONCE.flatMap((atOnce, index) => {
-          const count = counts[index]?.[key] ?? Number.NaN;
-          return count <= (most[index] ?? 0) ? [] : [`${key}, ${atOnce} at once: ${count}, allowed ${most[index]}`];
-        }),
-      );
-      expect(excess).toEqual([]);
+      expect(Object.keys(limits[name] ?? {})).toEqual(KEYS);
+      expect(AT_ONCE.flatMap((_, index) => excessOf(counts[index], name, index))).toEqual([]);
     },
   );
 

@@ -34,8 +34,11 @@ export const AT_ONCE = [1, 32] as const;
 
 const WARM_CALLS = 96;
 const CALLS = 160;
-/** Each count is the least of these runs, because V8 wakes the main thread by writes while it marks garbage. */
+/** Each count is the least of so many runs, because V8 wakes the main thread by writes while it marks garbage. */
 const RUNS = 8;
+
+/** Says whether the counts of a row need no further run. `index`: of AT_ONCE. */
+type IsEnough = (counts: Counts, row: string, index: number) => boolean;
 
 /** The part of the benchmark about counts. Each cell has the count of one call at a time, and of 32 sent at once. */
 export const COUNTS_PART: Part = {
@@ -66,14 +69,17 @@ function formatCounts(counts: readonly Counts[]): string[] {
 }
 
 /** Counts all rows of a transport: for each row one count for each number of calls at once. */
-export async function countAll(transport: Transport): Promise<Counts[][]> {
+export async function countAll(transport: Transport, isEnough: IsEnough = () => false): Promise<Counts[][]> {
   const opened = await openTargets(['sdk', 'tollgate'], transport, { counted: true });
   try {
     const [sdk, tollgate] = opened.targets as [Target, Target];
     const found: Counts[][] = [];
-    for (const { target, kind } of COUNTED.filter((row) => row.transport === transport)) {
+    for (const { name, target, kind } of COUNTED.filter((row) => row.transport === transport)) {
       const counts: Counts[] = [];
-      for (const atOnce of AT_ONCE) counts.push(await countCalls(target === 'sdk' ? sdk : tollgate, kind, atOnce));
+      for (const [index, atOnce] of AT_ONCE.entries()) {
+        const calls = { target: target === 'sdk' ? sdk : tollgate, kind, atOnce };
+        counts.push(await countCalls(calls, (least) => isEnough(least, name, index)));
+      }
       found.push(counts);
     }
     return found;
@@ -82,15 +88,23 @@ export async function countAll(transport: Transport): Promise<Counts[][]> {
   }
 }
 
-async function countCalls(target: Target, kind: Kind, atOnce: number): Promise<Counts> {
+async function countCalls(
+  { target, kind, atOnce }: { readonly target: Target; readonly kind: Kind; readonly atOnce: number },
+  isEnough: (least: Counts) => boolean,
+): Promise<Counts> {
   await sendCalls(target, kind, { calls: WARM_CALLS, atOnce });
-  const runs: Counts[] = [];
-  for (let run = 0; run < RUNS; run += 1) runs.push(await countOnce(target, kind, atOnce));
-  const least = (key: keyof Counts): number => Math.min(...runs.map((counts) => counts[key])) / CALLS;
-  return Object.fromEntries(COUNT_KEYS.map((key) => [key, least(key)])) as Counts;
+  let least = await countOnce(target, kind, atOnce);
+  for (let run = 1; run < RUNS && !isEnough(least); run += 1) {
+    const counts = await countOnce(target, kind, atOnce);
+    least = perKey((key) => Math.min(least[key], counts[key]));
+  }
+  return least;
 }
 
-/** Promises are counted apart, because counting them makes others. */
+const perKey = (of: (key: keyof Counts) => number): Counts =>
+  Object.fromEntries(COUNT_KEYS.map((key) => [key, of(key)])) as Counts;
+
+/** Returns the counts of one call. Promises are counted apart, because counting them makes others. */
 async function countOnce(target: Target, kind: Kind, atOnce: number): Promise<Counts> {
   await command(target, 'promises');
   await sendCalls(target, kind, { calls: CALLS, atOnce });
@@ -99,7 +113,8 @@ async function countOnce(target: Target, kind: Kind, atOnce: number): Promise<Co
   await sendCalls(target, kind, { calls: CALLS, atOnce });
   const writes = writesOf(target.child.pid ?? 0) - before;
   const { allocated = Number.NaN, statements = Number.NaN, messages = Number.NaN } = await command(target, 'stop');
-  return { allocated, promises, writes, statements, messages };
+  const sums: Counts = { allocated, promises, writes, statements, messages };
+  return perKey((key) => sums[key] / CALLS);
 }
 
 /** Sends calls in groups. A group leaves in one write, so that the target reads it at once. */

@@ -35,12 +35,15 @@ export interface EditedText {
 /** The edited text, or the reason why nothing was changed. */
 export type EditOutcome = EditedText | { readonly refusal: { readonly what: string; readonly next: string } };
 
-interface Match extends TextRange {
-  readonly replacement: string;
+/** Ascending places to replace. There can be a million, so each is no object of its own. */
+interface Matches {
+  readonly starts: readonly number[];
+  readonly endOf: (index: number) => number;
+  readonly replacementOf: (index: number) => string;
 }
 
 interface Found {
-  readonly matches: readonly Match[];
+  readonly matches: Matches;
   readonly notes: readonly string[];
 }
 
@@ -56,7 +59,7 @@ const MAX_MATCHES = 1_000_000;
  * Applies replacements. A match is accepted if it has, in this order: the same characters; the same text with the line
  * ends of the file; the same text without pasted line numbers. Otherwise the edit is refused and shows the most similar
  * text. Text outside the places does not change. Each replacement takes linear time. Other calls can run between
- * replacements. Throws the reason of the signal when it is aborted.
+ * the search and the replacement. Throws the reason of the signal when it is aborted.
  */
 export async function applyEdit(text: string, args: EditArgs, signal?: AbortSignal): Promise<EditOutcome> {
   const steps = [args, ...(args.edits ?? [])];
@@ -67,10 +70,10 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
   const pace = new TimeSlices(signal);
   for (const [index, step] of steps.entries()) {
     if (pace.isDue) await pace.rest();
-    const outcome = replaceOnce(current, step);
+    const outcome = await replaceOnce(current, step, pace);
     if ('refusal' in outcome) return steps.length === 1 ? outcome : inStep(outcome.refusal, index + 1, steps.length);
     places = firstPlaces(movePlaces(places, outcome.cuts), outcome.places);
-    count += outcome.cuts.length;
+    count += outcome.cuts.starts.length;
     current = outcome.text;
     for (const note of outcome.notes) notes.add(note);
   }
@@ -100,16 +103,18 @@ function inStep(refusal: { what: string; next: string }, step: number, steps: nu
 }
 
 /** Returns the positions of places after later replacements. Both lists ascend. */
-function movePlaces(places: readonly TextRange[], cuts: readonly Match[]): readonly TextRange[] {
+function movePlaces(places: readonly TextRange[], cuts: Matches): readonly TextRange[] {
   let at = 0;
   let delta = 0;
   return places.map((place) => {
-    for (let cut = cuts[at]; cut !== undefined && cut.end <= place.start; cut = cuts[at]) {
-      delta += cut.replacement.length - (cut.end - cut.start);
-      at += 1;
-    }
+    for (; at < cuts.starts.length && cuts.endOf(at) <= place.start; at += 1) delta += growth(cuts, at);
     return { start: place.start + delta, end: place.end + delta };
   });
+}
+
+/** Returns by how much one replacement makes the text longer. */
+function growth({ starts, endOf, replacementOf }: Matches, index: number): number {
+  return replacementOf(index).length - (endOf(index) - (starts[index] as number));
 }
 
 function firstPlaces(before: readonly TextRange[], added: readonly TextRange[]): readonly TextRange[] {
@@ -118,10 +123,10 @@ function firstPlaces(before: readonly TextRange[], added: readonly TextRange[]):
 }
 
 type StepOutcome =
-  | { text: string; places: readonly TextRange[]; notes: readonly string[]; cuts: readonly Match[] }
+  | { text: string; places: readonly TextRange[]; notes: readonly string[]; cuts: Matches }
   | ReturnType<typeof refuse>;
 
-function replaceOnce(text: string, step: Replacement): StepOutcome {
+async function replaceOnce(text: string, step: Replacement, pace: TimeSlices): Promise<StepOutcome> {
   if (step.old_string === '')
     return refuse('old_string is empty.', 'Set it to the text to replace. To write a whole file, use write.');
   if (step.old_string === step.new_string)
@@ -129,21 +134,20 @@ function replaceOnce(text: string, step: Replacement): StepOutcome {
   if (step.replace_all === true && step.line !== undefined)
     return refuse('replace_all and line cannot be used together.', 'Use one of them.');
   const found = findMatches(text, step);
-  if (found.matches.length === 0) return nothingFound(text, step.old_string);
-  if (found.matches.length > MAX_MATCHES)
+  if (pace.isDue) await pace.rest();
+  const { length } = found.matches.starts;
+  if (length === 0) return nothingFound(text, step.old_string);
+  if (length > MAX_MATCHES)
     return refuse(
       `old_string occurs more than ${MAX_MATCHES} times.`,
       'Include more text around it, or change the file with a program in bash.',
     );
   const chosen = choose(text, found.matches, step);
   if ('refusal' in chosen) return chosen;
-  const length = chosen.reduce(
-    (sum, { start, end, replacement }) => sum + replacement.length - (end - start),
-    text.length,
-  );
-  if (length > MAX_INPUT_BYTES)
+  const size = chosen.starts.reduce((sum, _, index) => sum + growth(chosen, index), text.length);
+  if (size > MAX_INPUT_BYTES)
     return refuse(
-      `The result would have ${length} characters. At most ${MAX_INPUT_BYTES} are allowed.`,
+      `The result would have ${size} characters. At most ${MAX_INPUT_BYTES} are allowed.`,
       'Use a shorter new_string.',
     );
   return { ...replaceMatches(text, chosen), notes: found.notes, cuts: chosen };
@@ -151,56 +155,57 @@ function replaceOnce(text: string, step: Replacement): StepOutcome {
 
 function replaceMatches(
   text: string,
-  chosen: readonly Match[],
+  chosen: Matches,
 ): { readonly text: string; readonly places: readonly TextRange[] } {
-  const parts: string[] = [];
+  let edited = '';
   const places: TextRange[] = [];
   let at = 0;
   let delta = 0;
-  for (const { start, end, replacement } of chosen) {
-    parts.push(text.slice(at, start), replacement);
+  for (const [index, start] of chosen.starts.entries()) {
+    const replacement = chosen.replacementOf(index);
+    edited += text.slice(at, start) + replacement;
     if (places.length < KEPT_PLACES) places.push({ start: start + delta, end: start + delta + replacement.length });
-    delta += replacement.length - (end - start);
-    at = end;
+    delta += growth(chosen, index);
+    at = chosen.endOf(index);
   }
-  return { text: parts.join('') + text.slice(at), places };
+  return { text: edited + text.slice(at), places };
 }
 
-function choose(
-  text: string,
-  matches: readonly Match[],
-  step: Replacement,
-): readonly Match[] | ReturnType<typeof refuse> {
-  if (step.replace_all === true || matches.length === 1) return matches;
-  const lines = linesAt(
-    text,
-    matches.map((match) => match.start),
-  );
+function choose(text: string, matches: Matches, step: Replacement): Matches | ReturnType<typeof refuse> {
+  const { starts } = matches;
+  if (step.replace_all === true || starts.length === 1) return matches;
+  const lines = linesAt(text, starts);
   const list = lines.slice(0, SHOWN_LINES).join(', ') + (lines.length > SHOWN_LINES ? ', …' : '');
   const wanted = step.line;
   if (wanted === undefined) {
     return refuse(
-      `old_string occurs ${matches.length} times, starting on lines ${list}.`,
+      `old_string occurs ${starts.length} times, starting on lines ${list}.`,
       'Include more lines around it until it is unique, or set line=… or replace_all=true.',
     );
   }
   const distance = lines.reduce((least, line) => Math.min(least, Math.abs(line - wanted)), Infinity);
-  const nearest = matches.filter((_, index) => Math.abs((lines[index] ?? 0) - wanted) === distance);
-  if (nearest.length === 1) return nearest;
+  const nearest = [...starts.keys()].filter((index) => Math.abs((lines[index] ?? 0) - wanted) === distance);
+  const [only = 0] = nearest;
+  if (nearest.length === 1)
+    return {
+      starts: starts.slice(only, only + 1),
+      endOf: () => matches.endOf(only),
+      replacementOf: () => matches.replacementOf(only),
+    };
   return refuse(
-    `${nearest.length} of the ${matches.length} occurrences (lines ${list}) are equally near to line ${wanted}.`,
+    `${nearest.length} of the ${starts.length} occurrences (lines ${list}) are equally near to line ${wanted}.`,
     'Set line to the line on which the right one starts, or include more text around it.',
   );
 }
 
 function findMatches(text: string, step: Replacement): Found {
   const exact = matchesOf(text, step);
-  if (exact.length > 0) return { matches: exact, notes: [] };
-  const bare = withoutNumbers(step);
-  const matches = bare === undefined ? [] : matchesOf(text, bare);
+  const bare = exact.starts.length > 0 ? undefined : withoutNumbers(step);
+  if (bare === undefined) return { matches: exact, notes: [] };
+  const matches = matchesOf(text, bare);
   return {
     matches,
-    notes: matches.length > 0 ? ['line numbers at the start of each line of old_string were removed'] : [],
+    notes: matches.starts.length > 0 ? ['line numbers at the start of each line of old_string were removed'] : [],
   };
 }
 
@@ -208,17 +213,22 @@ function findMatches(text: string, step: Replacement): Found {
  * Returns exact occurrences, else those that differ only in line ends. Includes overlapping ones, unless all are
  * replaced.
  */
-function matchesOf(text: string, step: Replacement): readonly Match[] {
+function matchesOf(text: string, step: Replacement): Matches {
   const eol = majorityEol(text);
   const replacement =
     eol === '\r\n' && !/(?<!\r)\n/.test(step.old_string) ? withEol(step.new_string, eol) : step.new_string;
   const search = { overlap: step.replace_all !== true, limit: MAX_MATCHES + 1 };
-  const exact = occurrences(text, { needle: step.old_string, ...search });
-  if (exact.length > 0) return exact.map((start) => ({ start, end: start + step.old_string.length, replacement }));
-  if (!step.old_string.includes('\n') || !(text.includes('\r\n') || step.old_string.includes('\r\n'))) return [];
+  const starts = occurrences(text, { needle: step.old_string, ...search });
+  const exact: Matches = {
+    starts,
+    endOf: (index) => (starts[index] as number) + step.old_string.length,
+    replacementOf: () => replacement,
+  };
+  if (starts.length > 0 || !step.old_string.includes('\n')) return exact;
+  if (!text.includes('\r\n') && !step.old_string.includes('\r\n')) return exact;
   const wanted = withEol(step.old_string, '\n');
   const plain = occurrences(withEol(text, '\n'), { needle: wanted, ...search });
-  return plain.length === 0 ? [] : matchesInOriginal(text, { starts: plain, length: wanted.length, step, eol });
+  return plain.length === 0 ? exact : matchesInOriginal(text, { starts: plain, length: wanted.length, step, eol });
 }
 
 /**
@@ -228,19 +238,23 @@ function matchesOf(text: string, step: Replacement): readonly Match[] {
 function matchesInOriginal(
   text: string,
   { starts, length, step, eol }: { starts: readonly number[]; length: number; step: Replacement; eol: string },
-): readonly Match[] {
+): Matches {
   const at = originalOffsets(text, starts);
   const ends = originalOffsets(
     text,
     starts.map((start) => start + length),
   );
   const [lf, crlf] = [withEol(step.new_string, '\n'), withEol(step.new_string, '\r\n')];
-  return starts.map((_, index) => {
-    const [start = 0, end = 0] = [at[index], ends[index]];
+  const isLf = at.map((start, index) => {
     const newline = text.indexOf('\n', start);
-    const own = newline === -1 || newline >= end ? eol : text[newline - 1] === '\r' && newline > start ? '\r\n' : '\n';
-    return { start, end, replacement: own === '\n' ? lf : crlf };
+    const isIn = newline !== -1 && newline < (ends[index] as number);
+    return isIn ? !(text[newline - 1] === '\r' && newline > start) : eol === '\n';
   });
+  return {
+    starts: at,
+    endOf: (index) => ends[index] as number,
+    replacementOf: (index) => (isLf[index] === true ? lf : crlf),
+  };
 }
 
 /** Maps ascending offsets from the text with LF line ends to the original text. */
