@@ -45,7 +45,10 @@ interface CodeBlock {
   readonly cpu: number;
 }
 
-/** The part of the benchmark about code. The ratio is that of a call of code to a direct one of the same round. */
+/**
+ * The part of the benchmark about code. Calls of code are measured without the start of their run, which has a row of
+ * its own. The ratio is that of a call of code to a direct one of the same round.
+ */
 export const CODE_PART: Part = {
   name: 'code',
   tables: [
@@ -64,7 +67,11 @@ export const CODE_PART: Part = {
       const rounds = quick ? 8 : 30;
       await takeTurns(MEASURES, quick ? 3 : 10, (one) => blockOf(target, one));
       const found = await takeTurns(MEASURES, rounds, (one) => blockOf(target, one));
-      return { cells: [found.map((blocks, index) => cellsOf(blocks, index % 2 === 1 ? found[index - 1] : undefined))] };
+      const starts = found.at(-1) ?? [];
+      const alone = found.map((blocks, index) =>
+        MEASURES[index]?.inner === undefined ? blocks : withoutStart(blocks, starts),
+      );
+      return { cells: [alone.map((blocks, index) => cellsOf(blocks, index % 2 === 1 ? alone[index - 1] : undefined))] };
     } finally {
       await target.close();
       rmSync(folder, { recursive: true, force: true });
@@ -77,6 +84,11 @@ async function blockOf(target: Target, { name, request, calls, flight, inner = 1
   const { us } = await runBlock({ name, target, request }, calls, flight);
   const used = cpuOf(processesOf(target)) - before;
   return { ms: median(us) / 1000, cpu: used / 1000 / calls / inner };
+}
+
+/** Returns the blocks of inner calls without their part of the processor time of the start of a run. */
+function withoutStart(blocks: readonly CodeBlock[], starts: readonly CodeBlock[]): readonly CodeBlock[] {
+  return blocks.map(({ ms, cpu }, round) => ({ ms, cpu: cpu - (starts[round]?.cpu ?? Number.NaN) / CALLS }));
 }
 
 function cellsOf(blocks: readonly CodeBlock[], base: readonly CodeBlock[] | undefined): readonly string[] {
