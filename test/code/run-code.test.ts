@@ -1,4 +1,5 @@
 /** Tests run_code through a whole facade: what code gets from tools, what the model gets from code, and its records. */
+import { execFileSync } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -163,6 +164,28 @@ describe('bad input', () => {
     const facade = await start({ more: 'caps: {validateOutput: strict}' });
     const { text } = await runCode(facade, `return require('host:mcp-stories').liar();`);
     expect(JSON.parse(text)).toEqual({ code: 'OUTPUT_INVALID', error: expect.stringContaining('schema') });
+  });
+
+  it('a server that vanishes is an error to the code, which goes on' + verifies('CM-27'), async () => {
+    const facade = await start();
+    const running = runCode(
+      facade,
+      `const { slow, echo } = require('host:mcp-stories');
+return [echo({ text: 'before' }), slow({ ms: 30_000 }), echo({ text: 'after' })];`,
+    );
+    await expect.poll(() => facade.callRecords().some(({ tool }) => tool === 'slow')).toBe(true);
+    const pids = execFileSync('pgrep', ['-P', String(process.pid), '-f', 'story-server.mjs'], { encoding: 'utf8' });
+    for (const pid of pids.trim().split('\n')) process.kill(Number(pid), 'SIGKILL');
+    const { code, text } = await running;
+    expect(code).toBe('');
+    const [before, vanished, after] = JSON.parse(text) as readonly unknown[];
+    expect([before, vanished]).toEqual(['before', { code: 'TOOL_CRASHED', error: expect.any(String) }]);
+    // Whether the supervisor has started the server again or not, the code gets an answer.
+    if (after !== 'after') expect(after).toEqual({ code: 'SERVER_UNAVAILABLE', error: expect.any(String) });
+    expect(facade.callRecords().filter(({ tool }) => tool === 'slow')).toMatchObject([
+      { type: 'intent' },
+      { type: 'outcome', code: 'TOOL_CRASHED', executed: 'unknown' },
+    ]);
   });
 
   it('of module_info suggests names' + verifies('CM-29'), async () => {
