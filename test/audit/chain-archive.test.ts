@@ -24,7 +24,7 @@ import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDead
 
 const DAY = 86_400_000;
 /** Pairs of steps at which a move stops. Each pair syncs files to the disk, so `npm run faults` tries more of them. */
-const STRIDE = TIMES > 1 ? 2 : 6;
+const STRIDE = TIMES > 1 ? 2 : 12;
 const NEW_YEAR = Date.UTC(2026, 0, 1);
 const at = (day: number): string => new Date(NEW_YEAR + day * DAY).toISOString();
 const YOUNG_CHAIN = `20260401T000000000Z-${DEAD_PID}`;

@@ -16,6 +16,8 @@ runRounds({
     'faults/archive-kills',
     'supervisor/killed-facade',
     'audit/chain-archive',
+    'runtime/snapshot-swap',
+    'stdio/orphans',
   ].map((name) => `test/${name}.test.ts`),
   env: (seed) => ({ TOLLGATE_FAULT_SEED: seed, TOLLGATE_FAULT_TIMES: process.env.TOLLGATE_FAULT_TIMES ?? TIMES }),
 });

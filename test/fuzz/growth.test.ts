@@ -22,6 +22,11 @@ import { SLOW_TARGETS, TARGETS, type Target } from './targets.ts';
 const BY_HAND = process.env.TOLLGATE_FUZZ_SEED !== undefined;
 const GATE = [...TARGETS, ...READERS];
 const ROWS = (BY_HAND ? [...GATE, ...SLOW_TARGETS] : GATE).map((target) => [target.name, target] as const);
+/** Returns the shapes of a row: all by hand, and every second one in the suite, others in the next row. */
+const shapesOf = (target: Target): readonly Shape[] => {
+  const row = ROWS.findIndex(([, one]) => one === target);
+  return BY_HAND ? CORPUS : CORPUS.filter((_, at) => (at + row) % 2 === 0);
+};
 /** New shapes for each reader in `npm run fuzz`. */
 const RUNS = Number(process.env.TOLLGATE_FUZZ_SHAPES ?? 3);
 const FIRST_CHARS = 1_024;
@@ -90,7 +95,7 @@ describe(
     it.each(ROWS)(
       'for %s with the shapes of the corpus',
       async (_name, target) => {
-        for (const shape of CORPUS) await judgeLegal(target, shape);
+        for (const shape of shapesOf(target)) await judgeLegal(target, shape);
       },
       TIMEOUT_MS,
     );

@@ -3,14 +3,18 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { killMarked, MARK_VARIABLE, newProcessMark } from '../../adapters/stdio/orphans.ts';
+import { TIMES } from '../faults/fault-seed.ts';
 import { verifies } from '../verifies.ts';
+
+/** Scans of each kind in the suite; more by `npm run faults` with TOLLGATE_FAULT_TIMES set. */
+const ROUNDS = 4 * TIMES;
 
 describe('killMarked' + verifies('PF-15'), () => {
   it.each([
-    ['start during a scan', 10, 'for count in $(seq 200); do setsid sleep 60 & done; wait'],
+    ['start during a scan', ROUNDS, 'for count in $(seq 200); do setsid sleep 60 & done; wait'],
     [
       'call execve repeatedly, and have no environment in between',
-      10,
+      ROUNDS,
       `ulimit -t 60; again='exec sh -c "$again"'; export again; for count in $(seq 40); do setsid sh -c "$again" & done; wait`,
     ],
   ])('kills marked processes that %s', { timeout: 240_000 }, async (_title, rounds, script) => {

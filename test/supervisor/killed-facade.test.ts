@@ -15,10 +15,10 @@ import { verifies } from '../verifies.ts';
 
 /**
  * When each facade is killed, in milliseconds after the first reply. `npm run faults` kills one at each half
- * millisecond of 30, the gate at every third of these. Facades that run together are killed in different thirds.
+ * millisecond of 30, the suite at every fifth of these. Facades that run together are killed in different thirds.
  */
 const MOMENTS = Array.from({ length: 60 }, (_, n) => ((n % 3) * 20 + Math.floor(n / 3)) / 2).filter(
-  (_, n) => TIMES > 1 || Math.floor(n / 3) % 3 === 0,
+  (_, n) => TIMES > 1 || Math.floor(n / 3) % 5 === 0,
 );
 const AT_ONCE = 3;
 const CALLS = 40;
