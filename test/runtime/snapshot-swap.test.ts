@@ -192,7 +192,7 @@ describe('hundreds of swaps under load', () => {
     const session = facade.open('local');
     const before = workers();
     const calls: Promise<Awaited<ReturnType<Reloadable['call']>>>[] = [];
-    for (let number = 1; number <= 12; number += 1) {
+    for (let number = 1; number <= 8; number += 1) {
       facade.write('rego/a.rego', rego(number));
       calls.push(...Array.from({ length: 5 }, () => facade.call(session, 'read', { path: 'a.txt' })));
       await facade.reload();
