@@ -56,7 +56,19 @@ export function reportError(thrown: unknown, { json, io }: { readonly json: bool
   io.stderr(
     json
       ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n`
-      : `${error.code}: ${printable(what)}\n${lines}${printable(next)}\n`,
+      : `${error.code}: ${rowsOf(what, lines, next)}`,
   );
   return EXITS[error.code] ?? EXIT.unexpected;
+}
+
+/**
+ * Returns what happened, the lines of problems, and what to do. Further rows of both texts, such as a line of code with
+ * a caret, are indented, so that none looks like a message of its own.
+ */
+function rowsOf(what: string, lines: string, next: string): string {
+  const [first = '', ...more] = what.split('\n');
+  const before = next.split('\n');
+  const last = before.pop() ?? '';
+  const indented = [...more, ...before].map((row) => `  ${printable(row)}\n`).join('');
+  return `${printable(first)}\n${indented}${lines}${printable(last)}\n`;
 }

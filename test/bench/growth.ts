@@ -73,7 +73,7 @@ export async function tooFast<T>(growing: Growing<T>): Promise<string | undefine
 async function excess<T>({ make, run, from = 4_096 }: Growing<T>): Promise<string | undefined> {
   const took: number[] = [];
   for (const times of [1, 4, 16, 64]) {
-    // With `--expose-gc`: the next collection costs no more because of what earlier measurements left.
+    // With `--expose-gc`: what earlier measurements left is not collected during this one.
     globalThis.gc?.();
     const ms = await best(make(from * times), run);
     const before = took.at(-1);

@@ -16,7 +16,9 @@ servers:
 principals:
   - {id: me, owner: true, stdio: true}
   - {id: agent, profiles: [stories], stdio: true}
+  - {id: coder, profiles: [code], stdio: true}
 profiles:
+  code: {servers: [story], expose: {tools: [story.echo], code: true}}
   stories:
     servers: [story, dead, chaos]
     expose:
@@ -267,5 +269,16 @@ describe('tools NAME', () => {
     const wide = Object.fromEntries(Array.from({ length: 300 }, (_, at) => [`p${at}`, { type: 'string' }]));
     expect(schemaText({ properties: wide })).toHaveLength(101);
     expect(schemaText({ type: 'object' })).toEqual(['  none']);
+  });
+});
+
+describe('call run_code', () => {
+  it('shows where the syntax of code is wrong, in rows of its own' + verifies('CM-27'), async () => {
+    const { code, err } = await cli(project, ['call', 'run_code', '{"code": "const x = ;"}', '--as', 'coder']);
+    expect([code, err.split('\n').slice(0, 3)]).toEqual([
+      EXIT.unexpected,
+      ['CODE_SYNTAX: SyntaxError at line 1:11: Unexpected token', '  1 | const x = ;', `${' '.repeat(16)}^`],
+    ]);
+    expect(err).toMatch(/\nCorrect the code and send it again\. Its record: tollgate audit show [0-9a-f-]+\n$/);
   });
 });

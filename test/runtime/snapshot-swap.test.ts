@@ -16,7 +16,7 @@ const gc = runInNewContext('gc') as () => void;
 let facade: Reloadable;
 afterEach(() => facade.close());
 
-/** The suite swaps 400 times; with TOLLGATE_FAULT_TIMES set, more often. */
+/** `npm run faults` swaps more often. */
 const SWAPS = 400 * TIMES;
 const STORY = server(['story-server.mjs']);
 

@@ -6,7 +6,7 @@ import { killMarked, MARK_VARIABLE, newProcessMark } from '../../adapters/stdio/
 import { TIMES } from '../faults/fault-seed.ts';
 import { verifies } from '../verifies.ts';
 
-/** Scans of each kind in the suite; more by `npm run faults` with TOLLGATE_FAULT_TIMES set. */
+/** How often processes of each kind are started and killed. `npm run faults` does it more often. */
 const ROUNDS = 4 * TIMES;
 
 describe('killMarked' + verifies('PF-15'), () => {
