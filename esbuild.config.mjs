@@ -105,9 +105,25 @@ const others = await build({
   define: { BUNDLE: JSON.stringify(path.basename(bundle)) },
 });
 
+// The page of the console. Its files are served as they are here, and it loads nothing else.
+const pages = 'facade/serve/console/pages';
+const page = await build({
+  ...shared,
+  platform: 'browser',
+  target: 'es2022',
+  format: 'iife',
+  sourcemap: false,
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+  entryPoints: { console: `${pages}/console.tsx`, 'console-style': `${pages}/console.css` },
+  outdir: 'dist/code/console',
+});
+for (const file of ['index.html', 'icon.svg'])
+  copyFileSync(path.join(ROOT, pages, file), path.join(ROOT, 'dist/code/console', file));
+
 /** The folders of the packages whose code is in a bundle, sorted by name. */
 const packages = new Set(
-  [bundles, threads, others]
+  [bundles, threads, others, page]
     .flatMap(({ metafile }) => Object.keys(metafile.inputs))
     .flatMap((file) => /.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file) ?? []),
 );

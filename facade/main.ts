@@ -24,6 +24,7 @@ export const authoring: Authoring = {
   suggest: async (parts, request) =>
     (await import('../policies/authoring/suggest/rule-suggestions.ts')).suggestRules(parts, request),
   check: async (parts) => (await import('../policies/authoring/policy-check.ts')).checkSources(parts),
+  rules: async (parts) => (await import('../policies/authoring/policy-check.ts')).listRules(parts),
   build: async (request) => (await import('../policies/authoring/bundle-build.ts')).buildBundle(request),
   format: async (request) => (await import('../policies/authoring/rego-format.ts')).formatRego(request),
   diff: async (request) => (await import('../policies/authoring/policy-diff.ts')).diffPolicies(request),

@@ -92,6 +92,7 @@ const PROGRAM_STARTERS = new Set([
   'facade/cli/approval-commands/desktop-notice.ts',
   'facade/cli/configuration/login-actions.ts',
   'facade/packages/installer.ts',
+  'facade/serve/console/console-commands.ts',
   'facade/secrets/secret-program.ts',
   'policies/rego/opa-program.ts',
 ]);
@@ -255,7 +256,7 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
   },
 
   ['writes to stdout in main.ts only, besides the version' + verifies('CY-22')]: (tree) =>
-    filesWith(tree, /\bconsole\.|process\.stdout|\bSTDOUT\b/).filter(
+    filesWith(tree, /\bconsole\.\w+\(|process\.stdout|\bSTDOUT\b/).filter(
       (file) => file !== 'facade/main.ts' && file !== 'facade/cli/launcher.ts',
     ),
 

@@ -1,6 +1,7 @@
 /** Decides which targets one server may reach: only those that an entry names. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isConsole } from '../../catalogs/readers/console-ports.ts';
 import { type Domain, namesHost, parseDomain, WEB_PORTS } from '../../catalogs/readers/domains.ts';
 import { type Authority, parseHost } from '../../catalogs/readers/hosts.ts';
 import { isPublicAddress } from './public-address.ts';
@@ -52,6 +53,7 @@ export class Allowlist {
 
   #refuses(target: Authority): boolean {
     return (
+      isConsole(target.host, target.port) ||
       this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target)) ||
       this.#closed.some((pattern) => closes(pattern, target))
     );

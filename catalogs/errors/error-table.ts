@@ -270,6 +270,10 @@ export const ERRORS = {
     'A server could not be initialised.',
     'Check its entry in tollgate.yaml; `tollgate doctor` finds what is missing.',
   ),
+  CONSOLE_UNAVAILABLE: local(
+    'The console cannot be opened.',
+    'Do what the message says; the agents that Tollgate serves are not affected.',
+  ),
   CONFIG_INVALID: local(
     'The configuration is refused.',
     'Correct each line that is named; `tollgate check` reads it again.',

@@ -13,7 +13,7 @@ import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
-import { CALL, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
+import { CALL, CONSOLE, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
 import type { Shell } from './shell-completion/completion.ts';
 import type { Wiring } from './wiring.ts';
 
@@ -57,7 +57,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
   'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
   'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [AUDIT, STATS],
+  'Look back:': [CONSOLE, AUDIT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

@@ -3,7 +3,7 @@ import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { CallInput } from '../port.ts';
 import type { BuildRequest, BuiltBundle } from './bundle-build.ts';
 import type { RecordedCall, Replayed } from './call-replay.ts';
-import type { CheckReport } from './policy-check.ts';
+import type { CheckReport, WrittenRule } from './policy-check.ts';
 import type { Difference, DiffRequest } from './policy-diff.ts';
 import type { DraftRequest, PolicyDraft } from './policy-draft.ts';
 import type { FormatReport, FormatRequest } from './rego-format.ts';
@@ -15,7 +15,7 @@ import type { Explanation } from './why/explanation-format.ts';
 export type { OfferedTools } from '../rules/offered-tools.ts';
 export type { BuildRequest, BuiltBundle } from './bundle-build.ts';
 export type { Decided, RecordedCall, ReplayClass, Replayed } from './call-replay.ts';
-export type { CheckReport, PolicyFinding } from './policy-check.ts';
+export type { CheckReport, PolicyFinding, WrittenRule } from './policy-check.ts';
 export type { Difference, DiffRequest, DiffSide, DiffSource } from './policy-diff.ts';
 export type { PolicyDraft } from './policy-draft.ts';
 export type { FormatReport, FormatRequest } from './rego-format.ts';
@@ -76,6 +76,8 @@ export interface Authoring {
    * Returns every error and warning of all sources. Throws OPA_MISSING if there is Rego, no opa, and no error in YAML.
    */
   check(parts: PolicyParts): Promise<CheckReport>;
+  /** Returns all YAML rules, with those that are off, in the order of their files. Throws POLICY_INVALID. */
+  rules(parts: PolicyParts): Promise<readonly WrittenRule[]>;
   /**
    * Builds a bundle of Rego. Equal input gives equal bytes. Throws POLICY_INVALID, OPA_MISSING, and USAGE for an unfit
    * key.

@@ -53,6 +53,24 @@ export async function checkSources(parts: PolicyParts): Promise<CheckReport> {
   };
 }
 
+/** A YAML rule with its place and its mode. */
+export interface WrittenRule {
+  readonly id: string;
+  readonly outcome: string;
+  readonly mode: string;
+  readonly file: string;
+  readonly line: number;
+}
+
+/** Returns all YAML rules, with those that are off, in the order of their files. Throws POLICY_INVALID. */
+export async function listRules(parts: PolicyParts): Promise<readonly WrittenRule[]> {
+  const { rules } = compileRules(await readRules(parts), parts.workspace);
+  return rules.map(({ rule, mode, at }) => {
+    const { file, line } = at([], 'value');
+    return { id: rule.id, outcome: rule.outcome, mode: typeof mode === 'string' ? mode : 'by caller', file, line };
+  });
+}
+
 function asError(problem: PolicyProblem): PolicyFinding {
   return { ...problem, severity: 'error' };
 }

@@ -3,6 +3,7 @@ import { lookup as systemLookup } from 'node:dns/promises';
 import { type IncomingMessage, request as requestPlain } from 'node:http';
 import { request as requestSecure } from 'node:https';
 import { isIP } from 'node:net';
+import { isConsole } from '../../../catalogs/readers/console-ports.ts';
 import { isPublicAddress } from '../../egress/public-address.ts';
 import { FetchError, type FetchRequest, resolveInOrigin } from './fetch-scope.ts';
 
@@ -74,7 +75,13 @@ async function send(
     ...headers,
     ...(credential !== undefined && { [credential[0].toLowerCase()]: credential[1] }),
   };
-  const options = { method, headers: allHeaders, agent: false, signal, lookup: checkedLookup(scope) as never };
+  const options = {
+    method,
+    headers: allHeaders,
+    agent: false,
+    signal,
+    lookup: checkedLookup(portOf(url), scope) as never,
+  };
   const start = url.protocol === 'https:' ? requestSecure : requestPlain;
   try {
     const answer = await new Promise<IncomingMessage>((resolve, reject) => {
@@ -90,11 +97,18 @@ async function send(
 /** Checks an IP address that is written in the URL. Node does not pass it to `lookup`. */
 function checkLiteralAddress(url: URL, scope: FetchScope): void {
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  if (isIP(host) !== 0 && !isAllowed(host, scope)) throw privateAddress(url.hostname);
+  if (isIP(host) !== 0 && !isAllowed({ address: host, port: portOf(url) }, scope)) throw privateAddress(url.hostname);
 }
 
-function isAllowed(address: string, { addresses }: FetchScope): boolean {
-  return isPublicAddress(address) || addresses.includes(address);
+function isAllowed(
+  { address, port }: { readonly address: string; readonly port: number },
+  { addresses }: FetchScope,
+): boolean {
+  return isPublicAddress(address) || (addresses.includes(address) && !isConsole(address, port));
+}
+
+function portOf({ port, protocol }: URL): number {
+  return port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port);
 }
 
 type LookupCallback = (
@@ -106,7 +120,10 @@ type LookupCallback = (
  * Resolves a name once and checks all its addresses. Node connects only to these addresses, which prevents DNS
  * rebinding. In a sandbox, the egress proxy resolves the name and makes the same check.
  */
-function checkedLookup(scope: FetchScope): (name: string, options: unknown, done: LookupCallback) => void {
+function checkedLookup(
+  port: number,
+  scope: FetchScope,
+): (name: string, options: unknown, done: LookupCallback) => void {
   const resolveName =
     scope.lookup ??
     (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
@@ -114,7 +131,7 @@ function checkedLookup(scope: FetchScope): (name: string, options: unknown, done
     const found = await resolveName(name).catch(() => []);
     const addresses = found.map((address) => ({ address, family: isIP(address) }));
     if (found.length === 0) done(new FetchError('UNREACHABLE', `The host ${name} has no IP address.`), addresses);
-    else done(found.every((address) => isAllowed(address, scope)) ? null : privateAddress(name), addresses);
+    else done(found.every((address) => isAllowed({ address, port }, scope)) ? null : privateAddress(name), addresses);
   };
 }
 

@@ -117,6 +117,12 @@ the decision id of a recorded call, or \`last\`:
     load: async () => (await import('./policy-why-command.ts')).runWhy,
   },
   {
+    usage: 'rules',
+    about: 'show the rules, and how often each has decided',
+    shared: SHARED,
+    load: async () => (await import('./policy-rules-command.ts')).runRules,
+  },
+  {
     usage: 'replay',
     about: 'decide recorded calls again with another policy',
     shared: SHARED,
@@ -125,6 +131,7 @@ the decision id of a recorded call, or \`last\`:
         '--against <path>',
         'a tollgate.yaml, rules, Rego or a bundle; default: the configuration as it is now',
       ),
+      new Option('--instead-of <source>', 'the one source that --against replaces; default: all of them'),
       SINCE,
       new Option('--fail-on <classes>', 'exit code 3 if one of these classes occurs, separated by commas'),
       ENFORCED,

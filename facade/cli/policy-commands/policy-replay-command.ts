@@ -15,6 +15,8 @@ import { asEnforced, partsAgainst } from './written-policy.ts';
 /** Options of `policy replay`. */
 export interface ReplayOptions extends CommonOptions {
   readonly against?: string;
+  /** The source that `against` replaces. */
+  readonly insteadOf?: string;
   readonly since?: string;
   /** Classes, separated by commas. */
   readonly failOn?: string;

@@ -57,18 +57,39 @@ function regoParts(sources: readonly PolicySource[], { opa }: PathOptions, { cwd
   };
 }
 
+/** A draft, and the one source of the configuration that it replaces. Without `insteadOf` it replaces all of them. */
+interface DraftOptions {
+  readonly against?: string;
+  readonly insteadOf?: string;
+  readonly opa?: string;
+}
+
+/** Returns the configuration with a draft in the place of one source. Throws USAGE. */
+function withSource(config: Config, source: string, draft: string): Config {
+  if (!config.policies.some((one) => one.path === source))
+    throw new TollgateError('USAGE', {
+      detail: '--instead-of names no source of the policy.',
+      next: 'Name a file or folder under `policies` of tollgate.yaml, and the draft with --against.',
+    });
+  const [drafted] = enforcedSources(draft, draft);
+  return {
+    ...config,
+    policies: config.policies.map((one) =>
+      one.path === source && drafted !== undefined ? { ...one, path: drafted.path, kind: drafted.kind } : one,
+    ),
+  };
+}
+
 /**
  * Returns the policy of a configuration, or of the draft that the user named instead of it. Throws USAGE,
  * CONFIG_INVALID.
  */
-export function partsAgainst(
-  config: Config,
-  { against: draft, opa }: { readonly against?: string; readonly opa?: string },
-  io: Io,
-): PolicyParts {
+export function partsAgainst(config: Config, { against: draft, insteadOf, opa }: DraftOptions, io: Io): PolicyParts {
   const options = opa === undefined ? {} : { opa };
+  if (draft === undefined && insteadOf === undefined) return policyParts(config, options);
+  const file = path.resolve(io.cwd, draft ?? '');
+  if (insteadOf !== undefined) return policyParts(withSource(config, path.resolve(io.cwd, insteadOf), file), options);
   if (draft === undefined) return policyParts(config, options);
-  const file = path.resolve(io.cwd, draft);
   if (isConfiguration(file, draft)) return policyParts(loadConfig(file, { env: io.env, home: io.home }), options);
   const policies = enforcedSources(file, draft);
   io.stderr(

@@ -2,6 +2,7 @@
 import { Option } from 'commander';
 import type { CommandDefinition } from '../command-definition.ts';
 
+const NO_START = new Option('--no-start', 'start nothing, and show the tools that were listed last');
 const OWNER = 'the owner who decides';
 
 /** Shows a server, and lets an owner approve its start and its tools. */
@@ -36,7 +37,7 @@ export const SERVERS: CommandDefinition = {
   usage: 'servers',
   about: 'show the servers, their consent, their state and their quarantined tools',
   shared: ['config', 'json', 'opa'],
-  options: [new Option('--log <server>', 'show what a server wrote to stderr; starts nothing')],
+  options: [new Option('--log <server>', 'show what a server wrote to stderr; starts nothing'), NO_START],
   examples: `Examples:
   $ tollgate servers                 starts the approved servers to list tools
   $ tollgate servers info github     starts nothing`,
@@ -45,6 +46,7 @@ export const SERVERS: CommandDefinition = {
     {
       usage: 'list',
       about: 'the same as `tollgate servers`',
+      options: [NO_START],
       load: async () => (await import('../serving/tools-command.ts')).runServers,
     },
     {

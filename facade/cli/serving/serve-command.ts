@@ -16,7 +16,7 @@ import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
 
 type StdioOptions = CommonOptions & { as?: string };
-type HttpOptions = CommonOptions & { port?: number };
+type HttpOptions = CommonOptions & { port?: number; console?: true };
 type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys'>;
 
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
@@ -100,10 +100,17 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys }: Se
         ...(isClear ? {} : { as: access.principal }),
       }),
     );
+    const window = options.console === true ? await openWindow(options, io) : undefined;
     await stopped;
+    await window?.close();
     await server.close();
     return EXIT.ok;
   });
+}
+
+/** Opens the console in this process too. */
+async function openWindow({ port: _port, ...options }: HttpOptions, io: Io): Promise<{ close(): Promise<void> }> {
+  return (await import('../console/console-command.ts')).openConsole(options, io);
 }
 
 function tell(notices: AssembledFacade['notices'], { differing }: InForce, io: Io): void {

@@ -16,8 +16,20 @@ export const SERVE: CommandDefinition = {
   usage: 'serve',
   about: 'serve agents over Streamable HTTP',
   shared: ['config', 'json', 'opa'],
-  options: [new Option('--port <number>', 'the port; 0 picks a free one').argParser(readPort)],
+  options: [
+    new Option('--port <number>', 'the port; 0 picks a free one').argParser(readPort),
+    new Option('--console', 'open the console too, on a port of its own'),
+  ],
   load: async () => (await import('./serve-command.ts')).runHttp,
+};
+
+/** `console`. */
+export const CONSOLE: CommandDefinition = {
+  usage: 'console',
+  about: 'open the console of the admin in a browser of this machine',
+  as: 'the owner who opens it',
+  options: [new Option('--port <number>', 'the port; default: a free one').argParser(readPort)],
+  load: async () => (await import('../console/console-command.ts')).runConsole,
 };
 
 /** `tools`. */

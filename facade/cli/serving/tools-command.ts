@@ -189,7 +189,7 @@ function serverRow(adapter: ServerAdapter, { config, catalog, summary, processes
  * it up. Otherwise the server is started to list its tools. Exit code 5 if one cannot be reached.
  */
 export async function runServers(
-  options: CommonOptions & { readonly log?: string },
+  options: CommonOptions & { readonly log?: string; readonly start?: boolean },
   io: Io,
   { assemble }: Pick<Wiring, 'assemble'>,
 ): Promise<number> {
@@ -204,7 +204,7 @@ export async function runServers(
     await Promise.all([
       catalog.refresh(
         names.filter((name) => !isReported(name)),
-        'wake',
+        options.start === false ? 'leave' : 'wake',
       ),
       catalog.refresh(names.filter(isReported), 'leave'),
     ]);

@@ -1,0 +1,133 @@
+/** The page Now: what needs attention, what runs, and how it goes. */
+import type { JSX } from 'preact';
+import { useStream } from './console-client.tsx';
+import { Badge, bytesText, countText, Foreign, Section, Time } from './page-parts.tsx';
+import { TimeChart } from './time-chart.tsx';
+import { VirtualTable } from './virtual-table.tsx';
+
+/** An entry of the list of what needs attention. `page`: where it can be reviewed. */
+interface AttentionRow {
+  readonly id: string;
+  readonly kind: string;
+  readonly severity: string;
+  readonly title: string;
+  readonly detail?: string;
+  readonly next?: string;
+  readonly page?: string;
+  readonly since?: string;
+}
+
+/** What the console shows now. */
+interface NowState {
+  readonly attention: readonly AttentionRow[];
+  readonly running: readonly { id: string; ts: string; exposed: string; principal: string; server?: string }[];
+  readonly servers: readonly { name: string; state: string; reason?: string; tools?: number }[];
+  readonly series: {
+    readonly times: readonly number[];
+    readonly outcomes: Readonly<Record<string, readonly number[]>>;
+  };
+  readonly tools: readonly { name: string; count: number; errors: number; p50?: number; p95?: number }[];
+  readonly kept: { readonly shown: number; readonly without: number };
+}
+
+const COLOURS: Readonly<Record<string, string>> = { allow: '--good', ask: '--warn', deny: '--bad', error: '--quiet' };
+
+/** The page at `/`. */
+export function NowPage(): JSX.Element {
+  const now = useStream<NowState>('now');
+  if (now === undefined) return <p class="quiet">Loading …</p>;
+  const lines = Object.entries(now.series.outcomes).map(([name, values]) => ({
+    name,
+    colour: COLOURS[name] ?? '--accent',
+    values,
+  }));
+  return (
+    <>
+      <h1>Now</h1>
+      <Section title="Needs attention">
+        {now.attention.length === 0 && <p class="quiet">Nothing needs you.</p>}
+        <ul class="items">
+          {now.attention.map(({ id, kind, severity, title, detail, next, page, since }) => (
+            <li key={id} class={severity === 'high' ? 'bad' : severity === 'medium' ? 'warn' : ''}>
+              <Badge word={kind} />{' '}
+              <strong>
+                <Foreign text={title} />
+              </strong>{' '}
+              {since !== undefined && <Time iso={since} />}
+              {detail !== undefined && (
+                <div class="quiet">
+                  <Foreign text={detail} />
+                </div>
+              )}
+              {page !== undefined && (
+                <div>
+                  <a href={page}>Review</a>
+                </div>
+              )}
+              {page === undefined && next !== undefined && (
+                <div>
+                  <code>{next}</code>
+                </div>
+              )}
+            </li>
+          ))}
+        </ul>
+      </Section>
+      <div class="columns">
+        <Section title="Calls by outcome, last hour">
+          <TimeChart label="per minute" times={now.series.times} lines={lines} />
+        </Section>
+        <Section title="Running calls">
+          <VirtualTable
+            label="Running calls"
+            rows={now.running}
+            keyOf={({ id }) => id}
+            href={({ id }) => `/calls/${id}`}
+            empty="No call runs."
+            columns={[
+              { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} /> },
+              { name: 'Principal', cell: ({ principal }) => <Foreign text={principal} /> },
+              { name: 'Since', cell: ({ ts }) => <Time iso={ts} /> },
+            ]}
+          />
+        </Section>
+        <Section title="Servers">
+          <VirtualTable
+            label="Servers"
+            rows={now.servers}
+            keyOf={({ name }) => name}
+            href={({ name }) => `/servers/${name}`}
+            empty="There are no servers."
+            columns={[
+              { name: 'Server', cell: ({ name }) => <Foreign text={name} /> },
+              { name: 'State', cell: ({ state }) => <Badge word={state} /> },
+              { name: 'Tools', cell: ({ tools }) => tools ?? '' },
+              { name: 'Why', cell: ({ reason }) => <Foreign text={reason ?? ''} />, isWide: true },
+            ]}
+          />
+        </Section>
+        <Section title="Tools, last hour">
+          <VirtualTable
+            label="Tools, last hour"
+            rows={now.tools}
+            keyOf={({ name }) => name}
+            href={({ name }) => `/calls?tool=${encodeURIComponent(name)}`}
+            empty="No call in the last hour."
+            columns={[
+              { name: 'Tool', cell: ({ name }) => <Foreign text={name} /> },
+              { name: 'Calls', cell: ({ count }) => countText(count) },
+              { name: 'Failed', cell: ({ errors }) => countText(errors) },
+              { name: 'Median', cell: ({ p50 }) => (p50 === undefined ? '' : `${Math.round(p50)} ms`) },
+              { name: '95 %', cell: ({ p95 }) => (p95 === undefined ? '' : `${Math.round(p95)} ms`) },
+            ]}
+          />
+        </Section>
+      </div>
+      <p>
+        {now.kept.without > now.kept.shown
+          ? `Tollgate kept ${bytesText(now.kept.without - now.kept.shown)} of ${bytesText(now.kept.without)} from models.`
+          : `Models were shown ${bytesText(now.kept.shown)}.`}
+      </p>
+    </>
+  );
+}
