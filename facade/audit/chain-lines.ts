@@ -91,6 +91,21 @@ export function readLineAt(path: string, offset: number, length: number): Buffer
   }
 }
 
+/** Returns the last line that ends before a byte offset, without its newline; undefined if there is none. */
+export function readLastLine(path: string, end: number): Buffer | undefined {
+  for (let length = LAST_LINE_BYTES; ; length *= 16) {
+    const from = Math.max(0, end - length);
+    const bytes = readLineAt(path, from, end - from);
+    const start = bytes?.lastIndexOf(10, -2) ?? -1;
+    if (bytes === undefined || bytes.length < 2) return undefined;
+    if (start >= 0 || from === 0) return bytes.subarray(start + 1, -1);
+    if (length > MAX_LINE_BYTES) return undefined;
+  }
+}
+
+/** More than most records have. */
+const LAST_LINE_BYTES = 4096;
+
 /**
  * Returns true while the process that writes this file runs. The first record tells it from a later process with the
  * same pid.

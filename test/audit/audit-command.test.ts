@@ -226,7 +226,9 @@ describe('tollgate audit', () => {
     expect(page).toContain(/"(If verify .+?)"/.exec(broken.err.replaceAll(/\s+/g, ' '))?.[1]);
     const listed = await audit(['list', '--folder', folder, '--all']);
     expect(listed.err).toContain('1 of these records were changed');
-    expect((await audit(['show', '', '--folder', folder])).out).toContain('its hash does not match');
+    const path = join(folder, chainFileName(DEAD_CHAIN, 0));
+    writeFileSync(path, readFileSync(path, 'utf8').replace('"ms":12.6', '"ms":12.7'));
+    expect((await audit(['show', 'call-1', '--folder', folder])).out).toContain('its hash does not match');
   });
 
   it('stats prints three tables', async () => {

@@ -5,14 +5,15 @@ import { join } from 'node:path';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
-import type { IndexedRecord } from '../../facade/audit/audit-index.ts';
+import type { AuditFilter } from '../../facade/audit/index/audit-filter.ts';
+import type { IndexedRecord } from '../../facade/audit/index/audit-index.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
-import { type AuditFilter, type AuditReader, openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { type AuditReader, openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { readLines } from '../../facade/audit/chain-lines.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
-import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample-log.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, newest, outcome, writeDeadChain } from './sample-log.ts';
 
 const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
 const ids = (found: Iterable<IndexedRecord>): unknown[] =>
@@ -47,7 +48,7 @@ describe('the audit reader', () => {
   it('merges the chains of all processes by time', () => {
     const { reader } = twoChains();
     expect(ids(reader.all({}))).toEqual(['opened', 'opened', '1', '2', '1', '4', 'continued', '3']);
-    expect(ids(reader.list({}, 3))).toEqual(['4', 'continued', '3']);
+    expect(ids(newest(reader, {}, 3))).toEqual(['4', 'continued', '3']);
     reader.close();
   });
 
@@ -63,13 +64,17 @@ describe('the audit reader', () => {
     [{ session: 's2' }, ['2']],
     [{ id: '1' }, ['1', '1']],
     [{ since: '2026-01-01T00:00:03.000Z', until: '2026-01-01T00:00:05.000Z' }, ['1', '4', 'continued']],
-    [{ text: '"role":"ci"' }, ['2']],
+    [{ text: 'CI' }, ['2']],
+    [{ text: 'wor writ' }, ['3']],
+    [{ principal: 'b*' }, ['2']],
+    [{ principal: '*o*b' }, ['2']],
+    [{ rule: 'allow-read', type: 'outcome' }, ['1']],
     [{ text: 'nowhere' }, []],
     [{ principal: `' OR 1 --` }, []],
   ])('finds %j', (filter, expected) => {
     const { reader } = twoChains();
     expect(ids(reader.all(filter))).toEqual(expected);
-    expect(ids(reader.list(filter, 100))).toEqual(expected);
+    expect(ids(newest(reader, filter, 100))).toEqual(expected);
     reader.close();
   });
 
@@ -131,9 +136,9 @@ describe('the audit reader', () => {
     expect([...reader.all({})].every(({ intact }) => intact)).toBe(true);
     const path = join(folder, chainFileName(OTHER_CHAIN, 0));
     writeFileSync(path, readFileSync(path, 'utf8').replace('"outcome":"deny"', '"outcome":"ALLO"'));
-    expect(reader.list({ id: '2' }, 1)).toMatchObject([{ intact: false, record: { outcome: 'ALLO' } }]);
+    expect(newest(reader, { id: '2' }, 1)).toMatchObject([{ intact: false, record: { outcome: 'ALLO' } }]);
     writeFileSync(path, readFileSync(path, 'utf8').replaceAll('{', '['));
-    expect(reader.list({ id: '2' }, 1)).toEqual([]);
+    expect(newest(reader, { id: '2' }, 1)).toEqual([]);
     reader.close();
   });
 
@@ -169,7 +174,7 @@ describe('the audit reader', () => {
   it('follows new records from where the last query ended', async () => {
     const { folder, reader } = twoChains();
     const live = openAudit({ folder, rotateBytes: 1e9 });
-    expect(reader.list({}, 100)).toHaveLength(9);
+    expect(newest(reader, {}, 100)).toHaveLength(9);
     const stop = new AbortController();
     const seen: unknown[] = [];
     const following = (async () => {

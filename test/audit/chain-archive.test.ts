@@ -7,7 +7,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { type AuditLog, openAudit } from '../../facade/audit/audit-log.ts';
-import { openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { type ArchiveRequest, archiveAudit } from '../../facade/audit/chain-archive.ts';
 import { listParts } from '../../facade/audit/chain-lines.ts';
 import { recoverTorn } from '../../facade/audit/chain-recovery.ts';

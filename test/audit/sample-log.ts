@@ -3,6 +3,9 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type ChainEntry, chainFileName, NO_HASH, sealRecord } from '../../facade/audit/audit-chain.ts';
 import type { DecisionEntry, IntentEntry, OutcomeEntry } from '../../facade/audit/audit-entry.ts';
+import type { AuditFilter } from '../../facade/audit/index/audit-filter.ts';
+import type { IndexedRecord } from '../../facade/audit/index/audit-index.ts';
+import type { AuditReader } from '../../facade/audit/index/audit-reader.ts';
 
 const FACTS = {
   principal: { id: 'alice', role: 'dev', profiles: ['default'], origin: 'desk' },
@@ -78,4 +81,9 @@ export function readRecords(path: string): Record<string, unknown>[] {
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as Record<string, unknown>);
+}
+
+/** Returns the newest records of a filter, oldest first. */
+export function newest(reader: AuditReader, filter: AuditFilter, limit: number): readonly IndexedRecord[] {
+  return [...reader.page(filter, { limit }).records].reverse();
 }

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { cli } from '../cli/terminal.ts';

@@ -3,7 +3,7 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, TIMES } from './fault-seed.ts';

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Capability, TOOL_CAPABILITIES } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { IntentEntry, OutcomeEntry } from '../../audit/audit-entry.ts';
-import { type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
+import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { UPGRADE } from '../../consent/capabilities/capability-precondition.ts';
@@ -135,7 +135,7 @@ function readUses(config: Config): ReadonlyMap<string, Uses> {
   const reader = openAuditReader(config.audit.folder, path.join(config.state, 'audit-index.db'));
   const uses = new Map<string, Uses>();
   try {
-    for (const { record } of reader.all({ type: 'intent', text: `"${UPGRADE}` })) {
+    for (const { record } of reader.all({ type: 'intent', budget: `${UPGRADE}*` })) {
       const { id = '', obligations: { budgets = [] } = {} } = record as Partial<IntentEntry>;
       const names = budgets.flatMap((budget) => (budget.startsWith(UPGRADE) ? [budget.slice(UPGRADE.length)] : []));
       const sent = names.length === 0 ? 0 : sentBy(reader, id);
@@ -152,7 +152,7 @@ function readUses(config: Config): ReadonlyMap<string, Uses> {
 
 /** Bytes of the result of a call; 0 if it has no outcome. */
 function sentBy(reader: AuditReader, id: string): number {
-  const [{ record } = { record: {} }] = reader.list({ id, type: 'outcome' }, 1);
+  const [{ record } = { record: {} }] = reader.page({ id, type: 'outcome' }, { limit: 1 }).records;
   const { sizes: { sent = 0 } = {} } = record as Partial<OutcomeEntry>;
   return sent;
 }

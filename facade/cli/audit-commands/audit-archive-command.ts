@@ -6,6 +6,7 @@ import path from 'node:path';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { openAudit } from '../../audit/audit-log.ts';
 import { archiveAudit } from '../../audit/chain-archive.ts';
+import { readAuditTime } from '../../audit/index/audit-filter.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { realPath } from '../../config/reading/text-files.ts';
@@ -13,7 +14,7 @@ import { writableFolders } from '../../config/servers/helper-program-settings.ts
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
-import { auditTime, usage } from './audit-command.ts';
+import { usage } from './audit-command.ts';
 import { faultAdvice, verdictText } from './audit-view.ts';
 
 /**
@@ -24,7 +25,7 @@ export async function runAuditArchive(
   io: Io,
 ): Promise<number> {
   const config = readForOwner(options, io);
-  const before = auditTime(options.before);
+  const before = readAuditTime(options.before);
   const to = targetFolder(options.to, io, config);
   const audit = openAudit(config.audit);
   try {

@@ -2,18 +2,16 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { AUDIT_TYPES } from '../../audit/audit-chain.ts';
-import { AUDIT_OUTCOMES } from '../../audit/audit-entry.ts';
-import { AUDIT_INDEX, type IndexedRecord } from '../../audit/audit-index.ts';
-import { type AuditFilter, type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
+import { type AuditFilter, FILTER_NAMES, readAuditFilter } from '../../audit/index/audit-filter.ts';
+import { AUDIT_INDEX, type IndexedRecord } from '../../audit/index/audit-index.ts';
+import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
 import { verifyAudit } from '../../audit/chain-verification.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { readPastTime } from '../durations.ts';
-import { json, plural, printable, printList } from '../print.ts';
+import { json, MAX_COLUMNS, plural, printable, printList, wrapWords } from '../print.ts';
 import {
   COLUMNS,
   csvHead,
@@ -33,16 +31,24 @@ export interface LogOptions extends CommonOptions {
   readonly folder?: string;
 }
 
+/** The least digits of the beginning of an id. */
+const MIN_DIGITS = 8;
+
 type Filtered = LogOptions & FilterOptions;
 
-/** Prints the newest records. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+/** Prints the newest records, or those before a cursor. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditList(
-  options: Filtered & { readonly limit: number; readonly unknown?: true },
+  options: Filtered & { readonly limit: number; readonly before?: string; readonly unknown?: true },
   io: Io,
 ): Promise<number> {
   return withReader(options, io, (reader) => {
-    const { limit, unknown } = options;
-    const found = unknown === true ? reader.unknown().slice(-limit) : reader.list(filterOf(options), limit);
+    const { limit, before, unknown } = options;
+    const { records, next } =
+      unknown === true
+        ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
+        : reader.page(knownFilter(reader, options), { limit, ...(before !== undefined && { before }) });
+    const found = [...records].reverse();
+    const older = next === undefined ? '' : ` Older ones: --before ${next}`;
     printList(
       { io, options },
       {
@@ -50,9 +56,10 @@ export function runAuditList(
         columns: COLUMNS,
         rows: found.map(rowOf),
         empty: 'There is no such record. With --all, records that are not calls are shown too.',
-        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID`,
+        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older && `\n${older.trim()}`}`,
       },
     );
+    if (options.json === true && older !== '') io.stderr(`${older.trim()}\n`);
     warnOfChanges(io, found);
     return EXIT.ok;
   });
@@ -62,7 +69,7 @@ export function runAuditList(
 export function runAuditShow(options: LogOptions & { readonly id: string }, io: Io): Promise<number> {
   return withReader(options, io, (reader) => {
     const { id } = options;
-    const found = findRecords(reader, id);
+    const found = reader.find(id);
     const hint =
       /^[0-9a-f-]+$/.test(id) && id.length < MIN_DIGITS
         ? ` The beginning of an id needs ${MIN_DIGITS} digits or more.`
@@ -71,20 +78,6 @@ export function runAuditShow(options: LogOptions & { readonly id: string }, io: 
     else io.stdout(options.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
     return found.length === 0 ? EXIT.unexpected : EXIT.ok;
   });
-}
-
-/** The least digits of an id, or of the hash of a record without an id. Fewer could begin much of a long log. */
-const MIN_DIGITS = 8;
-
-/** Finds records by their id, by the beginning of their id, or by the beginning of their hash. Throws USAGE. */
-function findRecords(reader: AuditReader, id: string): readonly IndexedRecord[] {
-  const named = [...reader.all({ id })];
-  if (named.length > 0 || !new RegExp(`^[0-9a-f][0-9a-f-]{${MIN_DIGITS - 1},63}$`).test(id)) return named;
-  const begun = [...reader.all({ idPrefix: id })];
-  const ids = new Set(begun.map(({ record }) => (record as { readonly id?: string }).id));
-  if (ids.size > 1) throw usage(`${id} is the beginning of ${ids.size} ids`);
-  if (begun.length > 0) return begun;
-  return [...reader.all({ id: '', text: `"hash":"${id}` })].filter(({ record }) => record.hash.startsWith(id));
 }
 
 /**
@@ -97,7 +90,7 @@ export function runAuditTail(options: Filtered & { readonly limit: number }, io:
     const stop = new AbortController();
     void io.stopped.then(() => stop.abort());
     const asJson = options.json === true;
-    const before = reader.list(filter, options.limit);
+    const before = [...reader.page(filter, { limit: options.limit }).records].reverse();
     if (asJson) io.stdout(json(before.map((one) => one.record)));
     else io.stdout(followHead(io) + before.map((found) => followRow(io, found)).join(''));
     warnOfChanges(io, before);
@@ -110,7 +103,7 @@ export function runAuditTail(options: Filtered & { readonly limit: number }, io:
 /** Prints counts and times. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditStats(options: Filtered, io: Io): Promise<number> {
   return withReader(options, io, (reader) => {
-    const found = reader.stats(filterOf(options));
+    const found = reader.stats(knownFilter(reader, options));
     io.stdout(options.json === true ? json(found) : statsText(io, found));
     return EXIT.ok;
   });
@@ -121,7 +114,7 @@ export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 
   return withReader(options, io, (reader) => {
     const isCsv = options.format === 'csv';
     if (isCsv) io.stdout(csvHead());
-    for (const found of reader.all(filterOf({ ...options, all: true })))
+    for (const found of reader.all(knownFilter(reader, { ...options, all: true })))
       io.stdout(isCsv ? csvLine(found) : `${found.line}\n`);
     return EXIT.ok;
   });
@@ -157,7 +150,7 @@ export function runAuditVerify(
 /**
  * Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist.
  */
-function digestOf(file: string | undefined, io: Io, { config }: Places): ((text: string) => string) | undefined {
+function digestOf(file: string | undefined, io: Io, { config }: LogPlaces): ((text: string) => string) | undefined {
   const given = file === undefined ? undefined : resolve(io.cwd, file);
   const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
   const key = path === undefined ? undefined : findKeyFile(dirname(path), basename(path));
@@ -166,7 +159,7 @@ function digestOf(file: string | undefined, io: Io, { config }: Places): ((text:
 }
 
 /** The folder of the chain files, and the file of the index. */
-interface Places {
+export interface LogPlaces {
   readonly folder: string;
   readonly index: string;
   /** Absent where `--folder` names the log. */
@@ -174,7 +167,7 @@ interface Places {
 }
 
 /** A copy of the log gets no index on the disk. */
-function placesOf({ folder, config: file }: LogOptions, io: Io): Places {
+export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
   if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
@@ -189,53 +182,55 @@ function existingFolder(folder: string): string {
   });
 }
 
-async function withReader(
+/** Reads the log for an owner. Says on stderr what the answer lacks. */
+export async function withReader(
   options: LogOptions,
   io: Io,
-  work: (reader: AuditReader) => number | Promise<number>,
+  work: (reader: AuditReader, places: LogPlaces) => number | Promise<number>,
 ): Promise<number> {
   const places = placesOf(options, io);
-  const reader = openAuditReader(places.folder, places.index);
+  const reader = openAuditReader(places.folder, places.index, (what) => io.stderr(`${wrapWords(what, MAX_COLUMNS, '')}\n`));
   try {
-    return await work(reader);
+    return await work(reader, places);
   } finally {
     reader.close();
   }
 }
 
-function warnOfChanges({ stderr }: Io, found: readonly IndexedRecord[]): void {
+/** Says that records were changed. */
+export function warnOfChanges({ stderr }: Io, found: readonly IndexedRecord[]): void {
   const changed = found.filter((one) => !one.intact).length;
   if (changed > 0)
     stderr(`${changed} of these records were changed after they were written. Run: tollgate audit verify\n`);
 }
 
-/** Options of the commands that select records. */
-export type FilterOptions = Omit<AuditFilter, 'callsOnly'> & { readonly all?: true };
+/** Options of the commands that select records: the texts of `readAuditFilter`. */
+export type FilterOptions = Readonly<Partial<Record<Exclude<(typeof FILTER_NAMES)[number], 'all'>, string>>> & {
+  readonly all?: true;
+};
 
 /** Returns the filter that the options describe. Throws USAGE for an unknown word or a time that cannot be read. */
 export function filterOf(options: FilterOptions): AuditFilter {
-  const { since, until, type, outcome, principal, server, tool, code, run, session, id, text, all } = options;
-  checkWord('outcome', outcome, AUDIT_OUTCOMES);
-  checkWord('type', type, AUDIT_TYPES);
-  const filter = {
-    ...{ type, outcome, principal, server, tool, code, run, session, id, text },
-    since: since === undefined ? undefined : auditTime(since),
-    until: until === undefined ? undefined : auditTime(until),
-    // A type selects all its records, including those that are not calls.
-    callsOnly: all === true || type !== undefined ? undefined : true,
-  };
-  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
+  const texts = FILTER_NAMES.flatMap((name): (readonly [string, string])[] => {
+    const value = options[name];
+    return value === undefined ? [] : [[name, String(value)]];
+  });
+  return readAuditFilter(Object.fromEntries(texts));
 }
 
-/** A mistyped word must not look like a log without such records. */
-function checkWord(name: string, given: string | undefined, words: readonly string[]): void {
-  if (given !== undefined && !words.includes(given))
-    throw usage(`No record has the ${name} ${quote(given)}; ${didYouMean(given, words)}`);
-}
+/** Fields whose values are known to the index. A mistyped one must not look like a log without such records. */
+const KNOWN = ['principal', 'server', 'tool', 'rule', 'label', 'budget', 'program', 'host'] as const;
 
-/** Returns the ISO text of a time that is given as ISO text or as an age such as `2h`. Throws USAGE. */
-export function auditTime(text: string): string {
-  return new Date(readPastTime(text, Date.now())).toISOString();
+/** Returns the filter, if its values occur in the log. Throws USAGE. */
+export function knownFilter(reader: AuditReader, options: FilterOptions): AuditFilter {
+  const filter = filterOf(options);
+  for (const key of KNOWN) {
+    const value = filter[key];
+    if (value === undefined || value.includes('*') || reader.values(key, value).includes(value)) continue;
+    const known = reader.values(key, '');
+    if (known.length > 0) throw usage(`No record has the ${key} ${quote(value)}; ${didYouMean(value, known)}`);
+  }
+  return filter;
 }
 
 /** Returns the error for a wrong use of the audit commands. */

@@ -7,18 +7,27 @@ const PLACE = [new Option('--folder <folder>', 'read a copy of the log instead')
 /** Select records. */
 const FILTERS = [
   ...PLACE,
-  new Option('--since <time>', 'ISO time, or 30m, 2h, 7d ago'),
+  new Option('--since <time>', 'ISO time, today, yesterday, or 30m, 2h, 7d ago'),
   new Option('--until <time>', 'the same'),
-  new Option('--principal <id>', 'only records of this principal'),
-  new Option('--server <name>', 'only records of this server'),
-  new Option('--tool <name>', 'only records of this tool'),
-  new Option('--outcome <outcome>', 'only records with this outcome'),
-  new Option('--code <code>', 'only records with this error code'),
-  new Option('--run <id>', 'only records of this run'),
-  new Option('--session <id>', 'only records of this session'),
-  new Option('--type <type>', 'only records of this type, including records that are not calls'),
-  new Option('--id <id>', 'only records of this call'),
-  new Option('--text <text>', 'only records that contain this text'),
+  new Option('--principal <id>', 'only of this principal; * stands for any text'),
+  new Option('--server <name>', 'only of this server'),
+  new Option('--tool <name>', 'only of this tool: exposed name, tool or server.tool'),
+  new Option('--verb <verb>', 'only of this verb: read, write, execute, destructive'),
+  new Option('--rule <id>', 'only where this rule fired, also in shadow'),
+  new Option('--outcome <outcome>', 'only with this outcome'),
+  new Option('--code <code>', 'only with this error code'),
+  new Option('--path <path>', 'only about this file, or files in this folder'),
+  new Option('--program <name>', 'only commands that start this program'),
+  new Option('--host <name>', 'only about this host'),
+  new Option('--label <label>', 'only with this label'),
+  new Option('--budget <id>', 'only counted or refused by this budget'),
+  new Option('--approval <id>', 'only of this approval or grant'),
+  new Option('--run <id>', 'only of this run'),
+  new Option('--session <id>', 'only of this session'),
+  new Option('--parent <id>', 'only calls that this call made'),
+  new Option('--type <type>', 'only of this type, also records that are no calls'),
+  new Option('--id <id>', 'only of this call'),
+  new Option('--text <words>', 'only with these words, or beginnings of ids'),
 ];
 
 const ALL = new Option('--all', 'include records that are not calls');
@@ -29,9 +38,10 @@ const limit = (count: number): Option =>
 /** `audit` with its commands. */
 export const AUDIT: CommandDefinition = {
   usage: 'audit',
-  about: 'read and verify the audit log: list, show, tail, stats, export, verify, archive',
+  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, archive, reindex',
   examples: `Examples:
   $ tollgate audit list --outcome deny --since 2h
+  $ tollgate audit list --path src/secrets --since yesterday
   $ tollgate audit show 0b6ef0a2-0000-4000-8000-000000000000
   $ tollgate audit export --format csv > calls.csv
   $ tollgate audit archive --before 90d --to /var/archive/tollgate`,
@@ -43,6 +53,7 @@ export const AUDIT: CommandDefinition = {
         ...FILTERS,
         ALL,
         limit(50),
+        new Option('--before <cursor>', 'records before those of the list that named it'),
         new Option('--unknown', 'only calls that may have run: their process ended before the outcome was recorded'),
       ],
       load: async () => (await import('./audit-command.ts')).runAuditList,
@@ -52,6 +63,12 @@ export const AUDIT: CommandDefinition = {
       about: 'show all records of one call; the id, or its first 8 digits or more',
       options: PLACE,
       load: async () => (await import('./audit-command.ts')).runAuditShow,
+    },
+    {
+      usage: 'session <id>',
+      about: 'show what happened in a session, in order; the beginning of its id is enough',
+      options: PLACE,
+      load: async () => (await import('./session-command.ts')).runAuditSession,
     },
     {
       usage: 'tail',
@@ -93,6 +110,12 @@ export const AUDIT: CommandDefinition = {
         new Option('--to <folder>', 'the folder to move them to').makeOptionMandatory(),
       ],
       load: async () => (await import('./audit-archive-command.ts')).runAuditArchive,
+    },
+    {
+      usage: 'reindex',
+      about: 'make the index of the log again from the chain files',
+      options: PLACE,
+      load: async () => (await import('./session-command.ts')).runAuditReindex,
     },
   ],
 };

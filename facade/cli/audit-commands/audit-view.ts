@@ -1,8 +1,9 @@
 /** Formats audit records as a table, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
 import type { AuditReason } from '../../audit/audit-entry.ts';
-import type { IndexedRecord } from '../../audit/audit-index.ts';
-import type { AuditStat, AuditStats } from '../../audit/audit-reader.ts';
+import type { IndexedRecord } from '../../audit/index/audit-index.ts';
+import type { AuditStat, AuditStats } from '../../audit/index/audit-reader.ts';
+import type { SessionTimeline, TimelineEvent } from '../../audit/index/session-timeline.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
 import {
   type Cell,
@@ -30,13 +31,18 @@ const COLOURS: Readonly<Record<string, Colour>> = {
 
 /** The fields of any record, by path, such as `principal.id`. Absent ones are ''. */
 function field(found: IndexedRecord, path: string): string {
+  const value = valueAt(found, path);
+  return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+function valueAt(found: IndexedRecord, path: string): unknown {
   let value: unknown = found.record;
   for (const key of path.split('.'))
     value =
       typeof value === 'object' && value !== null && Object.hasOwn(value, key)
         ? (value as Record<string, unknown>)[key]
         : undefined;
-  return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+  return value;
 }
 
 /** Ids of the rules that decided. */
@@ -82,7 +88,7 @@ function eventText(found: IndexedRecord): string {
 /** The items of the lists in a record. */
 function names(found: IndexedRecord, ...keys: readonly string[]): string {
   return keys
-    .flatMap((key) => (found.record as unknown as Readonly<Record<string, unknown>>)[key] ?? [])
+    .flatMap((path) => valueAt(found, path) ?? [])
     .filter((name) => typeof name === 'string')
     .join(', ');
 }
@@ -148,6 +154,36 @@ export function rowOf(found: IndexedRecord): readonly Cell[] {
     field(found, 'id').slice(0, SHORT_ID) || field(found, 'hash').slice(0, SHORT_HASH),
     [field(found, 'code'), rules(found), eventText(found)].filter((part) => part !== '').join(' '),
   ];
+}
+
+/** Returns the paths, programs and hosts of a call, as its record has them. */
+export function factsOf(found: IndexedRecord): string {
+  return names(found, 'facts.programs', 'facts.paths', 'facts.hosts');
+}
+
+/** The columns of `eventRow`. */
+const EVENT_COLUMNS = ['TIME (UTC)', 'OUTCOME', 'WHAT', 'MS', 'ID', 'WHY'] as const;
+
+/** Returns a session as a table, one event per line. */
+export function timelineText(io: Tty, { session, events }: SessionTimeline): string {
+  const found = events.flatMap(({ intent, found: last }) => [last, ...(intent === undefined ? [] : [intent])]);
+  const whose = found.find((one) => field(one, 'principal.id') !== '');
+  const head = [
+    `session ${session}`,
+    ...(whose === undefined ? [] : [`${field(whose, 'principal.id')} (${field(whose, 'principal.role')})`]),
+    `${field(events[0]?.found ?? NO_RECORD, 'ts').slice(0, 10)}`,
+    plural(events.length, 'event'),
+  ];
+  return `${printable(head.join(' · '))}\n\n${table(io, EVENT_COLUMNS, events.map(eventRow))}`;
+}
+
+const NO_RECORD = { record: {}, line: '', intact: true, file: '' } as unknown as IndexedRecord;
+
+function eventRow({ found, intent }: TimelineEvent): readonly Cell[] {
+  const [, outcome = '', tool, , ms = '', id = '', why = ''] = rowOf(found);
+  const began = intent ?? found;
+  const what = [tool, factsOf(began)].filter((part) => part !== '').join(' ');
+  return [field(began, 'ts').slice(11, 23), outcome, what, ms, id, why];
 }
 
 /** Columns of the names of fields in `audit show`. */

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { parse } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { MODE_NAMES, type Mode, type ModeFor } from '../../../policies/port.ts';
-import { openAuditReader } from '../../audit/audit-reader.ts';
+import { openAuditReader } from '../../audit/index/audit-reader.ts';
 import type { Config, PolicySource } from '../../config/config.ts';
 import { replaceFile } from '../../config/reading/file-replacement.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Explanation, PolicyParts } from '../../../policies/authoring/authoring-port.ts';
 import type { CallInput, Principal } from '../../../policies/port.ts';
-import { AUDIT_INDEX, type IndexedRecord } from '../../audit/audit-index.ts';
-import { openAuditReader } from '../../audit/audit-reader.ts';
+import { AUDIT_INDEX, type IndexedRecord } from '../../audit/index/audit-index.ts';
+import { openAuditReader } from '../../audit/index/audit-reader.ts';
 import { isWhole, type Recording } from '../../audit/recording/decision-recording.ts';
 import { findRecording, type Recordings, readLast } from '../../audit/recording/recording-reader.ts';
 import { createConceal } from '../../audit/recording/recording-redaction.ts';
@@ -186,7 +186,7 @@ async function whyAudited(run: WhyRun): Promise<number> {
 function findRecords(config: Config, id: string): readonly IndexedRecord[] {
   const reader = openAuditReader(config.audit.folder, join(config.state, AUDIT_INDEX));
   try {
-    return [...reader.all({ idPrefix: id })];
+    return reader.find(id);
   } finally {
     reader.close();
   }

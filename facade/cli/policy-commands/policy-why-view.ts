@@ -7,7 +7,7 @@ import type {
   Flip,
   RuleWhy,
 } from '../../../policies/authoring/authoring-port.ts';
-import type { IndexedRecord } from '../../audit/audit-index.ts';
+import type { IndexedRecord } from '../../audit/index/audit-index.ts';
 import { type CliIo, MAX_COLUMNS, paint, plural, printable, wrapWords } from '../print.ts';
 import { shortDecisionId } from './recorded-traffic.ts';
 

@@ -1,0 +1,178 @@
+/**
+ * The terms by which a record is found: `key=value` for each filter, and `word=…` for each word of its texts. The index
+ * stores them, and every row that the index names is compared with those of the record on the disk.
+ */
+import { LRUCache } from 'lru-cache';
+import type { AuditRecord } from '../audit-chain.ts';
+
+/** The filters that compare one field of a record. Each is an option of `tollgate audit list`. */
+export const TERM_KEYS = [
+  'principal',
+  'server',
+  'tool',
+  'verb',
+  'rule',
+  'code',
+  'outcome',
+  'session',
+  'run',
+  'approval',
+  'label',
+  'budget',
+  'path',
+  'program',
+  'host',
+  'parent',
+  'call',
+  'type',
+  'id',
+] as const;
+
+/** One of them. */
+export type TermKey = (typeof TERM_KEYS)[number];
+
+/** Keys of ids and hashes. Each has many values, so no list of them is kept. */
+export const ID_KEYS = ['id', 'session', 'run', 'approval', 'parent', 'call', 'hash', 'digest'] as const;
+const IDS: ReadonlySet<string> = new Set(ID_KEYS);
+/** The key of a word. */
+export const WORD = 'word';
+/** Digits of a hash that are indexed. */
+export const HASH_DIGITS = 16;
+
+/** The terms of one record. A call has some only in its first record: `ofCall` holds for its last record too. */
+export interface RecordTerms {
+  readonly own: ReadonlySet<string>;
+  readonly ofCall: ReadonlySet<string>;
+}
+
+/** A record of which nothing is known: any program can have written it. */
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Returns the terms of a record. */
+export function termsOf(record: AuditRecord): RecordTerms {
+  const fields = record as unknown as Fields;
+  const own = new Set<string>();
+  const ofCall = new Set<string>();
+  const { principal, type, server, tool, id } = fields;
+  if (isFields(principal)) {
+    addValue(own, 'principal', principal.id);
+    addWords(own, principal.role);
+    addWords(own, principal.origin);
+  }
+  for (const key of PLAIN) addValue(own, key, fields[key]);
+  addValue(own, 'tool', fields.exposed);
+  if (typeof server === 'string' && typeof tool === 'string') addValue(own, 'tool', `${server}.${tool}`);
+  for (const list of [fields.reasons, fields.shadow])
+    for (const reason of items(list)) if (isFields(reason)) addValue(own, 'rule', reason.id);
+  addValue(own, 'approval', type === 'approval' || type === 'grant' ? id : fields.consent);
+  addValue(own, 'hash', cutHash(record.hash));
+  addValue(own, 'digest', cutHash(fields.effectDigest));
+  for (const key of WORDS) addWords(own, fields[key]);
+  for (const key of ['servers', 'clients', 'secrets', 'files']) for (const one of items(fields[key])) addWords(own, one);
+  const { obligations, facts } = fields;
+  if (isFields(obligations)) {
+    for (const label of items(obligations.labels)) addValue(ofCall, 'label', label);
+    for (const budget of items(obligations.budgets)) addValue(ofCall, 'budget', budget);
+  }
+  if (isFields(facts))
+    for (const [key, list] of FACTS) for (const value of items(facts[list])) addValue(ofCall, key, value);
+  return { own, ofCall };
+}
+
+/** Fields whose name is the key of their term. */
+const PLAIN = [
+  'type',
+  'id',
+  'session',
+  'run',
+  'parent',
+  'call',
+  'server',
+  'tool',
+  'verb',
+  'code',
+  'outcome',
+  'host',
+  'budget',
+] as const;
+/** Fields that are only searched as text. */
+const WORDS = ['event', 'by', 'user', 'kind', 'via', 'scope', 'correlation', 'reason', 'method', 'profile'];
+const FACTS = [
+  ['path', 'paths'],
+  ['program', 'programs'],
+  ['host', 'hosts'],
+] as const;
+/** More items of a list than any record has. */
+const MAX_ITEMS = 64;
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function items(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value.slice(0, MAX_ITEMS) : [];
+}
+
+function cutHash(value: unknown): unknown {
+  return typeof value === 'string' ? value.slice(0, HASH_DIGITS) : undefined;
+}
+
+/** Returns the term of a value: `principal=local`. */
+export function termOf(key: string, value: string): string {
+  return `${key}=${value.slice(0, MAX_VALUE)}`;
+}
+
+/** Characters of a value that count. */
+const MAX_VALUE = 300;
+/** The terms of values that many records share. */
+const CACHED = new LRUCache<string, readonly string[]>({ max: 20_000 });
+
+function addValue(terms: Set<string>, key: string, value: unknown): void {
+  if (typeof value !== 'string' || value === '') return;
+  if (IDS.has(key)) {
+    terms.add(termOf(key, value));
+    return;
+  }
+  const cacheKey = `${key}=${value}`;
+  let found = CACHED.get(cacheKey);
+  if (found === undefined) {
+    found = [termOf(key, value), ...wordsOf(value).map((word) => termOf(WORD, word))];
+    if (value.length <= MAX_VALUE) CACHED.set(cacheKey, found);
+  }
+  for (const term of found) terms.add(term);
+}
+
+function addWords(terms: Set<string>, value: unknown): void {
+  if (typeof value === 'string') for (const word of wordsOf(value)) terms.add(termOf(WORD, word));
+}
+
+/** Characters of a text whose words count, and characters of a word. */
+const MAX_TEXT = 1000;
+const MAX_WORD = 64;
+
+/** Returns the words of a text, in lower case. */
+export function wordsOf(text: string): readonly string[] {
+  return (text.slice(0, MAX_TEXT).toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).map((word) => word.slice(0, MAX_WORD));
+}
+
+/** Returns true if a term is of the vocabulary that `did you mean` and patterns choose from: no id, no hash. */
+export function isListed(term: string): boolean {
+  return !IDS.has(term.slice(0, term.indexOf('=')));
+}
+
+/** ASCII that the tokenizer of the index takes for a part of a token, see `TOKENIZER`. */
+const KEPT = '-._/:=@~';
+/** The tokenizer of FTS5: bytes above ASCII are parts of tokens, and `KEPT`. */
+export const TOKENIZER = `ascii tokenchars '${KEPT}'`;
+const ASCII_BASE = 0xe000;
+
+/** Returns a term as one token of FTS5: other ASCII becomes a private character (U+E000 and following). */
+export function tokenOf(term: string): string {
+  return PLAIN_TERM.test(term)
+    ? term
+    : term.replace(ODD_ASCII, (odd) => String.fromCharCode(ASCII_BASE + odd.charCodeAt(0)));
+}
+
+const PLAIN_TERM = /^[\w\-./:=@~]*$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a name from outside may have any character
+const ODD_ASCII = /[\0-,;<>?[\\\]^`{|}\x7F]/g;
