@@ -362,12 +362,15 @@ export interface ServerConsentEntry {
   readonly removed?: number;
 }
 
-/** The user of the machine switched everything off or on. */
+/** The user of the machine, or an owner, switched everything off or on, or suspended a principal or let it go on. */
 export interface SwitchEntry {
   readonly type: 'switch';
-  readonly event: 'on' | 'off';
+  readonly event: 'on' | 'off' | 'suspended' | 'resumed';
   readonly outcome: AuditOutcome;
   readonly by: string;
+  readonly principal?: AuditPrincipal;
+  /** When the suspension ends, ISO 8601; absent: when someone lifts it. */
+  readonly until?: string;
 }
 
 /** An owner added or withdrew a capability (CY-08). */

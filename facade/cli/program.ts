@@ -13,7 +13,7 @@ import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
-import { CALL, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
+import { CALL, KILL, OFF, ON, RESUME, RUN, SERVE, STATE, SUSPEND, TOOLS, TRY } from './serving/serving-commands.ts';
 import type { Shell } from './shell-completion/completion.ts';
 import type { Wiring } from './wiring.ts';
 
@@ -55,7 +55,7 @@ const PRINT_VERSION: CommandDefinition = {
 const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
   'Begin:': [SETUP, INIT, DOCTOR, KNOWN, SEARCH, CONNECT, IMPORT, EXPORT],
   'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
-  'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
+  'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL, SUSPEND, RESUME],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
   'Look back:': [AUDIT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],

@@ -2,6 +2,7 @@
 import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import type { Consents } from '../consent/servers/server-consents.ts';
+import type { Suspensions } from '../consent/switch/suspensions.ts';
 import type { Catalog } from '../exposure/catalog.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import type { EventFeed } from '../serve/host/event-feed.ts';
@@ -15,6 +16,7 @@ export interface AssembledFacade {
   readonly catalog: Catalog;
   readonly deps: SnapshotServices;
   /** The latest events of servers. */
+  readonly suspensions: Suspensions;
   readonly feed: EventFeed;
   /** The consents to servers. */
   readonly consents: Consents;

@@ -79,6 +79,7 @@ class Assembly {
         return gateway.snapshot.deps;
       },
       consents: this.#shared.consents,
+      suspensions: this.#shared.suspensions,
       feed: this.#shared.feed,
       warmUp: () => backends.warmUp(),
       serversOf: (principal) => gateway.snapshot.serversOf(principal),

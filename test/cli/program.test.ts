@@ -37,6 +37,8 @@ const COMMANDS = [
   'off',
   'on',
   'kill',
+  'suspend',
+  'resume',
   'policy',
   'secret',
   'login',

@@ -146,6 +146,7 @@ export class Supervision {
 
   async #checkDecisions(supervised: Supervised): Promise<void> {
     const killed = this.killSwitch.names();
+    this.#shared.clients.endCalls((principal) => this.#shared.suspensions.refusalOf(principal));
     const { marks, refusalOf } = this.#refusalsOr(() =>
       supervised.halt({
         killed: (server) => refusalIn(killed, server),
