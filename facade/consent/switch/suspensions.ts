@@ -154,7 +154,11 @@ export async function suspendPrincipal(
     await append({ ...recordOf('suspended', { principal, by }, config), ...(until !== undefined && { until }) });
   } catch (thrown) {
     const { code, message, next } = asTollgateError(thrown);
-    throw new TollgateError(code, { detail: `The principal is suspended. This was not recorded: ${message}`, next, cause: thrown });
+    throw new TollgateError(code, {
+      detail: `The principal is suspended. This was not recorded: ${message}`,
+      next,
+      cause: thrown,
+    });
   }
   return suspension;
 }

@@ -36,6 +36,8 @@ export interface Supervised {
   ): void;
   /** Forgets the crashes of these servers. */
   revive(servers: readonly string[]): void;
+  /** Restarts those of these servers that run here, and revives the others. Does not wait for them. */
+  restart(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
   /** The state of each external server by name. */
@@ -176,7 +178,9 @@ export class Supervision {
         if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
     // After the halts, so that a server that is still stopped is not started.
-    supervised.revive(this.#revivals.takeNew());
+    const { revived, restarted } = this.#revivals.takeNew();
+    supervised.revive(revived);
+    supervised.restart(restarted);
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#isReporting) await this.#reports.report(supervised.healths());
     await this.#connections.retryReturns();
