@@ -407,7 +407,8 @@ export interface SetupEntry {
     | 'configuration-accepted'
     | 'audit-archived'
     | 'state-restored'
-    | 'state-repaired';
+    | 'state-repaired'
+    | 'budget-reset';
   readonly outcome: 'allow';
   readonly by: string;
   /** Whose files: ids of clients, or `file` for a file of an unknown client. */
@@ -424,4 +425,10 @@ export interface SetupEntry {
   readonly accepted?: string;
   readonly files?: number;
   readonly widens?: number;
+  /** For a budget that an owner reset: its name, whose counter (absent: all), and how many counters. */
+  readonly budget?: string;
+  readonly whose?: string;
+  readonly count?: number;
+  /** The user of the machine, if `by` is a principal. */
+  readonly user?: string;
 }

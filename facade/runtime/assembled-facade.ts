@@ -6,6 +6,7 @@ import type { Suspensions } from '../consent/switch/suspensions.ts';
 import type { Catalog } from '../exposure/catalog.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import type { EventFeed } from '../serve/host/event-feed.ts';
+import type { State } from '../state/state-port.ts';
 import type { SnapshotServices } from './config-snapshot.ts';
 import type { Gateway } from './gateway.ts';
 
@@ -18,6 +19,7 @@ export interface AssembledFacade {
   /** The latest events of servers. */
   readonly suspensions: Suspensions;
   readonly feed: EventFeed;
+  readonly state: State;
   /** The consents to servers. */
   readonly consents: Consents;
   /** Starts the eager servers without waiting, for a facade that will serve agents. */

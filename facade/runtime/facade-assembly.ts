@@ -78,6 +78,7 @@ class Assembly {
       get deps() {
         return gateway.snapshot.deps;
       },
+      state: this.#shared.state,
       consents: this.#shared.consents,
       suspensions: this.#shared.suspensions,
       feed: this.#shared.feed,

@@ -76,6 +76,12 @@ export class SessionClients {
     }
   }
 
+  /** Returns the ids of the open sessions of a principal, or of all. */
+  sessionIds(principal?: string): ReadonlySet<string> {
+    const open = [...(this.#facade?.sessions ?? [])];
+    return new Set(open.filter((one) => principal === undefined || one.principal.id === principal).map(({ id }) => id));
+  }
+
   /** Passes on what a server says, to those of the process's sessions that it concerns. */
   note(server: string, notice: ServerNotice, users?: ProcessUsers): void {
     const only = users?.session;

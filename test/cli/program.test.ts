@@ -34,6 +34,7 @@ const COMMANDS = [
   'upgrades',
   'plan',
   'labels',
+  'budgets',
   'off',
   'on',
   'kill',

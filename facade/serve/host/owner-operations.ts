@@ -1,6 +1,8 @@
 /** The operations by which an owner's host sees what needs attention, and acts on principals and budgets. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
+import type { SetupEntry } from '../../audit/audit-entry.ts';
+import { readBudgetStates, resetBudget } from '../../budget/budget-report.ts';
 import { resumePrincipal, type SuspensionParts, suspendPrincipal } from '../../consent/switch/suspensions.ts';
 import type { HostOperations } from './host-api-description.ts';
 import type { HostParts } from './server-registration.ts';
@@ -22,6 +24,17 @@ export function ownerOperations(parts: HostParts): HostOperations {
     append: (entry) => void parts.deps.audit.append(entry),
   });
   return {
+    listBudgets: async ({ principal }) => {
+      requireOwner(principal);
+      return { budgets: await readBudgetStates(parts) };
+    },
+    resetBudget: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      const { budget, key } = asked as { readonly budget: string; readonly key?: string };
+      const { config, state, deps } = parts;
+      const append = (entry: SetupEntry): void => void deps.audit.append(entry);
+      return { reset: await resetBudget({ config, state, append }, { budget, key, by: principal.id }) };
+    },
     listSuspensions: async ({ principal }) => {
       requireOwner(principal);
       return { suspensions: parts.suspensions.list() };
