@@ -235,6 +235,7 @@ function supervised(
   supervision.watch({
     halt,
     revive: (servers) => pool.revive(servers),
+    restart: (servers) => pool.restart(servers),
     yieldOne: () => pool.yieldOne(),
     healths: () => pool.healths(),
   });

@@ -91,6 +91,19 @@ export class ServerPool {
     for (const name of names) this.servers.get(name)?.revive();
   }
 
+  /**
+   * Restarts those of these servers that run, because a person asked for it, and revives the others. A failed start is
+   * seen in the health of its server.
+   */
+  restart(names: readonly string[]): void {
+    for (const name of names) {
+      const server = this.servers.get(name);
+      const { state } = server?.health() ?? {};
+      if (state !== 'healthy' && state !== 'degraded') server?.revive();
+      else void server?.renew('process').catch(() => undefined);
+    }
+  }
+
   /** Makes these servers list their tools again, because what may be shown has changed. */
   relist(names: ReadonlySet<string>): void {
     for (const server of this.all()) if (names.has(server.name)) server.forgetTools();

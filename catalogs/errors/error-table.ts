@@ -127,6 +127,10 @@ export const ERRORS = {
     'Everything is switched off, so nothing runs.',
     'Continue without tools. The owner turns everything on with `tollgate on`.',
   ),
+  SUSPENDED: result(
+    'An owner has suspended you, so nothing runs for you.',
+    'Stop, and tell the user. An owner lifts it with `tollgate resume`.',
+  ),
   UPSTREAM_TOO_LARGE: result(
     'The server sent more than the message limit. The call has run.',
     'Ask for a smaller part.',

@@ -362,12 +362,15 @@ export interface ServerConsentEntry {
   readonly removed?: number;
 }
 
-/** The user of the machine switched everything off or on. */
+/** The user of the machine, or an owner, switched everything off or on, or suspended a principal or let it go on. */
 export interface SwitchEntry {
   readonly type: 'switch';
-  readonly event: 'on' | 'off';
+  readonly event: 'on' | 'off' | 'suspended' | 'resumed';
   readonly outcome: AuditOutcome;
   readonly by: string;
+  readonly principal?: AuditPrincipal;
+  /** When the suspension ends, ISO 8601; absent: when someone lifts it. */
+  readonly until?: string;
 }
 
 /** An owner added or withdrew a capability (CY-08). */
@@ -404,7 +407,8 @@ export interface SetupEntry {
     | 'configuration-accepted'
     | 'audit-archived'
     | 'state-restored'
-    | 'state-repaired';
+    | 'state-repaired'
+    | 'budget-reset';
   readonly outcome: 'allow';
   readonly by: string;
   /** Whose files: ids of clients, or `file` for a file of an unknown client. */
@@ -421,4 +425,10 @@ export interface SetupEntry {
   readonly accepted?: string;
   readonly files?: number;
   readonly widens?: number;
+  /** For a budget that an owner reset: its name, whose counter (absent: all), and how many counters. */
+  readonly budget?: string;
+  readonly whose?: string;
+  readonly count?: number;
+  /** The user of the machine, if `by` is a principal. */
+  readonly user?: string;
 }

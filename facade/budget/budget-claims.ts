@@ -73,7 +73,7 @@ function isOfSession({ scope, key }: KeyedBudget, keys: BudgetKeys): boolean {
 }
 
 /** The window, in seconds, of a session budget without a window, over all sessions of one principal. */
-const SESSIONS_WINDOW_S = 3600;
+export const SESSIONS_WINDOW_S = 3600;
 
 /** A budget as it is counted, whatever its key. */
 type CountedBudget = Omit<KeyedBudget, 'key'>;

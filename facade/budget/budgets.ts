@@ -51,6 +51,8 @@ export interface Budgets {
   reserve(request: LeaseRequest): Promise<Lease> | Lease;
   /** Deletes what a run or a session has spent. */
   end(scope: 'run' | 'session', key: string): Promise<void>;
+  /** Resets the counters of a budget that sessions of this process have for themselves. */
+  reset(budget: string, isReset: (session: string) => boolean): void;
   /** Returns how many calls a budget has left. What this process has reserved ahead is left. Throws STATE_FAILED. */
   left(budget: CallBudget): Promise<number>;
   /** Gives back what is reserved ahead. Later calls reserve nothing ahead. Never throws. */
@@ -108,6 +110,10 @@ class ProcessBudgets implements Budgets {
     await this.#state.endScope(scope, key);
     // After all earlier requests, because what they reserved ahead belongs to the deleted counter.
     this.#shared.forget(scope, key);
+  }
+
+  reset(budget: string, isReset: (session: string) => boolean): void {
+    this.#sessions.reset(budget, isReset);
   }
 
   async left({ id: budget, scope, key, calls: limit }: CallBudget): Promise<number> {

@@ -53,7 +53,8 @@ export async function perform(
     revision: policy.revision,
     operator: session.operator,
   };
-  const { request, progress, hidePaths } = openClientChannel(deps, asked);
+  const running = session.calls.begin(asked.signal);
+  const { request, progress, hidePaths } = openClientChannel(deps, { ...asked, signal: running.signal });
   let caller: Caller | undefined;
   let resolved: ResolvedTool | undefined;
   let judged: JudgedCall | undefined;
@@ -94,6 +95,7 @@ export async function perform(
   settle(reserved, { outputBytes, wallMs: forwarded?.upstreamMs ?? 0 }); // 8 settle
   judged?.lowered?.pathHandles.close();
   progress?.end();
+  running.end();
   const exposed = judged?.lowered?.exposed ?? resolved?.exposed;
   const known = { start, caller, exposed, judged, progress: progress?.counts };
   const end = endedCall(known, { reserved, forwarded, shaped, serverErrorBytes, failure });

@@ -1,5 +1,6 @@
 /** Stage 6, forward: sends the call to its server, and finds out whether it ran. */
 import { type CallerIdentity, type ServerAnswer, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
+import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
 import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { whileInPlace } from '../../catalogs/readers/path-handles.ts';
@@ -93,6 +94,8 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
     sentAt = deps.now();
     raw = await send(call, readScope, { identity, channel });
     upstreamMs = deps.now() - sentAt;
+    // A server of this process may not notice that its call was ended.
+    if (isEnded(call.request.signal)) throw cancelReason(call.request.signal);
     if (raw.labels !== undefined) await deps.labels.join(caller.session, caller.run, raw.labels);
     const rawBytes = sizeOfDoc(raw);
     if (rawBytes > LARGE_INPUT_BYTES) await ownEventLoopTurn();
@@ -142,6 +145,11 @@ function send(
   return destination.kind === 'backend'
     ? destination.server.call(call)
     : whileInPlace(pathHandles, effect.verb, () => destination.server.call(call));
+}
+
+/** Returns whether a suspension ended the call. A caller that cancelled gets no answer anyway. */
+function isEnded(signal: CancelSignal): boolean {
+  return signal.aborted && cancelReason(signal).code === 'SUSPENDED';
 }
 
 function executedAfter(failure: unknown, isSent: boolean): ForwardedCall['executed'] {

@@ -7,6 +7,7 @@ import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EffectKind, Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Operator, Session } from '../serve/facade-port.ts';
+import { RunningCalls } from './running-calls.ts';
 
 /** The key of `_meta` by which a host groups calls into a run. */
 const RUN_KEY = 'tollgate/run';
@@ -39,6 +40,7 @@ export interface OpenSession extends Session {
   readonly subscribed: Set<string>;
   /** The tool that reads the rest of a cut result. The session's list shows it after the first cut. */
   reads?: string;
+  readonly calls: RunningCalls;
   readonly end: AbortController;
 }
 
@@ -88,6 +90,7 @@ export function openSession(
     transport,
     closed: end.signal,
     end,
+    calls: new RunningCalls(),
     listed: new Map(),
     found: new Map(),
     finds: 0,

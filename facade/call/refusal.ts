@@ -119,6 +119,11 @@ export function failureAfterInterruption(
   if (thrown.code !== 'CANCELLED' && thrown.code !== reason.code) return thrown;
   if (reason.code === 'CANCELLED' && executed === 'no')
     return new TollgateError('CANCELLED', { detail: reason.message, next: 'Nothing was sent to a server.' });
+  if (reason.code === 'SUSPENDED' && executed !== 'no')
+    return new TollgateError('SUSPENDED', {
+      detail: `${reason.message} The call had begun, and may have run.`,
+      data: { ...reason.data, executed: 'unknown' },
+    });
   if (!isInterrupted(signal) || (executed === 'no' && reason.code === 'IDENTITY')) return reason;
   return executed === 'no'
     ? notExecuted()

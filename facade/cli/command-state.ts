@@ -25,7 +25,12 @@ export interface CommandState {
   readonly state: string;
   readonly audit: { readonly folder: string; readonly rotateBytes: number };
   /** Absent where no configuration was read. */
-  readonly servers?: readonly string[];
+  readonly config?: Config;
+}
+
+/** Returns the names that a server of a configuration can be stopped by. */
+export function serverNames({ servers }: Pick<Config, 'servers'>): readonly string[] {
+  return [WORKSPACE, ...SHIPPED.keys(), ...servers.keys()];
 }
 
 /** The rotation of an audit log whose configuration is not read, bytes. */
@@ -53,11 +58,7 @@ export function findCommandState(
   const file = findConfig(options.config, io);
   try {
     const config = readForOwner({ config: file }, io);
-    return {
-      state: config.state,
-      audit: config.audit,
-      servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()],
-    };
+    return { state: config.state, audit: config.audit, config };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code))
       throw thrown;

@@ -2,7 +2,7 @@
 import { Argument, Command, CommanderError, Option } from 'commander';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { VERSION } from '../serve/version.ts';
-import { APPROVALS, GRANTS, LABELS, PLAN, UPGRADES } from './approval-commands/approval-commands.ts';
+import { APPROVALS, BUDGETS, GRANTS, LABELS, PLAN, UPGRADES } from './approval-commands/approval-commands.ts';
 import { AUDIT, STATS } from './audit-commands/audit-commands.ts';
 import { EXPORT, IMPORT } from './client-files/client-commands.ts';
 import { type CommandDefinition, defineCommand } from './command-definition.ts';
@@ -13,7 +13,20 @@ import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
-import { CALL, CONSOLE, KILL, OFF, ON, RUN, SERVE, STATE, TOOLS, TRY } from './serving/serving-commands.ts';
+import {
+  CALL,
+  CONSOLE,
+  KILL,
+  OFF,
+  ON,
+  RESUME,
+  RUN,
+  SERVE,
+  STATE,
+  SUSPEND,
+  TOOLS,
+  TRY,
+} from './serving/serving-commands.ts';
 import type { Shell } from './shell-completion/completion.ts';
 import type { Wiring } from './wiring.ts';
 
@@ -55,7 +68,22 @@ const PRINT_VERSION: CommandDefinition = {
 const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
   'Begin:': [SETUP, INIT, DOCTOR, KNOWN, SEARCH, CONNECT, IMPORT, EXPORT],
   'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
-  'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
+  'Decide:': [
+    APPROVE,
+    REVOKE,
+    SERVERS,
+    APPROVALS,
+    GRANTS,
+    UPGRADES,
+    PLAN,
+    LABELS,
+    BUDGETS,
+    OFF,
+    ON,
+    KILL,
+    SUSPEND,
+    RESUME,
+  ],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
   'Look back:': [CONSOLE, AUDIT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],

@@ -11,8 +11,10 @@ import type { Caller, OpenSession } from '../call/identify.ts';
 export interface PreconditionView {
   /** Changes whenever another field changes. Tables are cached by it. */
   readonly revision: string;
-  /** If present, lists are empty and calls are refused with this error. */
-  readonly off?: TollgateError;
+  /** If present, calls are refused with this error before their name is resolved. */
+  readonly refused?: TollgateError;
+  /** If present, lists are empty. */
+  readonly listsNothing?: true;
   /** If present, a list is refused with this error. */
   readonly unlisted?: TollgateError;
   /** Tools that do not exist for this principal. */
@@ -91,7 +93,7 @@ function joinAnswers(one: CallPreconditions, other: Partial<CallPreconditions>):
 }
 
 function joinViews(views: readonly PreconditionView[]): PreconditionView {
-  const off = views.find((view) => view.off !== undefined)?.off;
+  const refused = views.find((view) => view.refused !== undefined)?.refused;
   const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
   return {
     // A revision contains no line break.
@@ -99,7 +101,8 @@ function joinViews(views: readonly PreconditionView[]): PreconditionView {
     hides: (tool) => views.some((view) => view.hides(tool)),
     withholds: (tool) => views.some((view) => view.withholds?.(tool) === true),
     mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
-    ...(off !== undefined && { off }),
+    ...(refused !== undefined && { refused }),
+    ...(views.some((view) => view.listsNothing === true) && { listsNothing: true }),
     ...(unlisted !== undefined && { unlisted }),
   };
 }

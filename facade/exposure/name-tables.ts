@@ -85,7 +85,7 @@ export class NameTables {
     await refresh?.();
     const view = viewOf(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
-    if (view.off !== undefined) return EMPTY_TABLE;
+    if (view.listsNothing === true) return EMPTY_TABLE;
     await catalog.refresh(serversOf(principal), 'let', { waitMs, ...startsOf(view) });
     return this.#currentTable(principal, view);
   }
@@ -100,7 +100,7 @@ export class NameTables {
   resolve(principal: Principal, name: string, from?: RequestSession): Awaitable<TableEntry> {
     return andThen(this.#parts.refresh?.(), () => {
       const view = this.#parts.view(principal, from);
-      if (view.off !== undefined) throw view.off;
+      if (view.refused !== undefined) throw view.refused;
       return andThen(this.#currentTable(principal, view), (table) => {
         const exposed = findTool(table, name);
         if (exposed !== undefined && this.#isCurrent(exposed)) return { table, exposed };

@@ -65,7 +65,7 @@ export class PromptTables {
   async resolve(principal: Principal, name: string, from: RequestSession): Promise<ExposedPrompt> {
     await this.#parts.refresh();
     const view = this.#parts.view(principal, from);
-    if (view.off !== undefined) throw view.off;
+    if (view.refused !== undefined) throw view.refused;
     const { byName, hidden } = await this.#tableOf(principal, view);
     const found = findExposed(byName, name)?.value;
     if (found !== undefined) return found;
@@ -78,7 +78,7 @@ export class PromptTables {
     await this.#parts.refresh();
     const view = this.#parts.view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
-    if (view.off !== undefined) return '{"prompts":[]}';
+    if (view.listsNothing === true) return '{"prompts":[]}';
     const { byName } = await this.#tableOf(principal, view, from.signal);
     const listed = [...byName.values()].filter(({ server, prompt }) =>
       this.#parts.hasTemplate(`${server.name}.${prompt.name}`),

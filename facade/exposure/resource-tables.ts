@@ -86,7 +86,7 @@ export class ResourceTables {
   resolve(principal: Principal, uri: string, from: RequestSession): Awaitable<ExposedTool> {
     return andThen(this.#parts.refresh(), () => {
       const view = this.#parts.view(principal, from);
-      if (view.off !== undefined) throw view.off;
+      if (view.refused !== undefined) throw view.refused;
       return andThen(this.#tableOf(principal, view), (table) => this.#find(principal, uri, table));
     });
   }
@@ -110,7 +110,7 @@ export class ResourceTables {
     await this.#parts.refresh();
     const view = this.#parts.view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
-    const { exposed } = view.off === undefined ? await this.#tableOf(principal, view) : { exposed: new Map() };
+    const { exposed } = view.listsNothing === true ? { exposed: new Map() } : await this.#tableOf(principal, view);
     const servers = [...(exposed as ResourceTable['exposed']).values()].map(({ server }) => server);
     const asking = { profiles: principal.profiles, signal: from.signal };
     const texts =

@@ -2,9 +2,11 @@
 import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import type { Consents } from '../consent/servers/server-consents.ts';
+import type { Suspensions } from '../consent/switch/suspensions.ts';
 import type { Catalog } from '../exposure/catalog.ts';
 import type { ServedServer } from '../exposure/served-server.ts';
 import type { EventFeed } from '../serve/host/event-feed.ts';
+import type { State } from '../state/state-port.ts';
 import type { SnapshotServices } from './config-snapshot.ts';
 import type { Gateway } from './gateway.ts';
 
@@ -15,7 +17,9 @@ export interface AssembledFacade {
   readonly catalog: Catalog;
   readonly deps: SnapshotServices;
   /** The latest events of servers. */
+  readonly suspensions: Suspensions;
   readonly feed: EventFeed;
+  readonly state: State;
   /** The consents to servers. */
   readonly consents: Consents;
   /** Starts the eager servers without waiting, for a facade that will serve agents. */

@@ -26,6 +26,7 @@ import { joinPreconditions, type Preconditions } from '../consent/preconditions.
 import { pendingToolsPrecondition, recordToolDrift } from '../consent/servers/pending-tools.ts';
 import type { ToolSet } from '../consent/servers/tool-set.ts';
 import { KillSwitch, masterSwitchPrecondition } from '../consent/switch/kill-switch.ts';
+import { suspensionPrecondition } from '../consent/switch/suspensions.ts';
 import { Catalog } from '../exposure/catalog.ts';
 import { NameTables } from '../exposure/name-tables.ts';
 import { PromptTables } from '../exposure/prompt-tables.ts';
@@ -115,6 +116,7 @@ export class Snapshot {
     const upgrades = new Upgrades({ state, now: Date.now, append: (entry) => audit.append(entry) });
     const preconditions = joinPreconditions([
       masterSwitchPrecondition(new KillSwitch(state)),
+      suspensionPrecondition(shared.suspensions),
       upgradePrecondition(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }),
       runs.standing,
       grantPrecondition({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep }),
@@ -295,8 +297,8 @@ export class Snapshot {
     const { starts } = mergeProfiles(this.config, session.principal.profiles);
     const wanted = this.serversOf(session.principal).filter((name) => starts[name] === 'eager');
     if (wanted.length === 0) return wanted;
-    const { off, mayStart } = this.deps.preconditions.view(session.principal, session);
-    return off === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
+    const { refused, mayStart } = this.deps.preconditions.view(session.principal, session);
+    return refused === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
   }
 
   /** Runs work. The snapshot stays open until the work has ended. */

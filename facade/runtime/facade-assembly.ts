@@ -78,7 +78,9 @@ class Assembly {
       get deps() {
         return gateway.snapshot.deps;
       },
+      state: this.#shared.state,
       consents: this.#shared.consents,
+      suspensions: this.#shared.suspensions,
       feed: this.#shared.feed,
       warmUp: () => backends.warmUp(),
       serversOf: (principal) => gateway.snapshot.serversOf(principal),

@@ -1,6 +1,7 @@
 /** The clients of open sessions, as servers see them: what they support, and what they are told without a request. */
 import type { ProcessUsers, ServerNotice } from '../../adapters/port.ts';
 import { isObject, type JsonObject } from '../../adapters/rpc/wire-message.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { OpenSession } from '../call/identify.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -65,6 +66,20 @@ export class SessionClients {
   areStateless(server: string, users?: ProcessUsers): boolean {
     const clients = this.#sessionsOf(server, users);
     return clients.length > 0 && clients.every(({ isStateless }) => isStateless === true);
+  }
+
+  /** Ends the running calls of sessions whose principal is refused. `refusalOf` gets the id of a principal. */
+  endCalls(refusalOf: (principal: string) => TollgateError | undefined): void {
+    for (const { calls, principal } of this.#facade?.sessions ?? []) {
+      const refusal = calls.size === 0 ? undefined : refusalOf(principal.id);
+      if (refusal !== undefined) calls.endAll(refusal);
+    }
+  }
+
+  /** Returns the ids of the open sessions of a principal, or of all. */
+  sessionIds(principal?: string): ReadonlySet<string> {
+    const open = [...(this.#facade?.sessions ?? [])];
+    return new Set(open.filter((one) => principal === undefined || one.principal.id === principal).map(({ id }) => id));
   }
 
   /** Passes on what a server says, to those of the process's sessions that it concerns. */

@@ -7,6 +7,7 @@ import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurr
 import type { OpenSession } from '../call/identify.ts';
 import type { Config } from '../config/config.ts';
 import { Consents } from '../consent/servers/server-consents.ts';
+import { Suspensions } from '../consent/switch/suspensions.ts';
 import { HiddenServers } from '../internal-servers/caller-identity.ts';
 import { Redactor } from '../output/redactor.ts';
 import { Spills } from '../output/spills.ts';
@@ -34,6 +35,8 @@ export interface SharedServices {
   readonly budgets: Budgets;
   /** The consents to servers. */
   readonly consents: Consents;
+  /** The suspended principals. */
+  readonly suspensions: Suspensions;
   readonly spills: Spills;
   readonly metrics: Metrics;
   /** Statistics of calls for hosts. They survive a restart. */
@@ -80,6 +83,7 @@ export async function openSharedServices(
       audit,
       digest,
       consents,
+      suspensions: new Suspensions(state),
       budgets: createBudgets(state),
       spills: new Spills(config.state),
       metrics: new Metrics(tally, faults, context),

@@ -114,8 +114,14 @@ interface MemoryCounter {
   readonly slots: Set<string>;
 }
 
+/** A ledger in memory. */
+export interface MemoryLedger extends Ledger {
+  /** Deletes the counters of a budget whose key is reset. Slots stay. */
+  reset(budget: string, isReset: (key: string) => boolean): void;
+}
+
 /** Returns a ledger in memory. It keeps the counters of a scope until `endScope`. */
-export function createMemoryLedger(): Ledger {
+export function createMemoryLedger(): MemoryLedger {
   /** Scope → key → budget → counter. */
   const scopes = new Map<string, Map<string, Map<string, MemoryCounter>>>();
   const find = ({ budget, scope, key }: CounterName): MemoryCounter | undefined =>
@@ -127,7 +133,11 @@ export function createMemoryLedger(): Ledger {
     getOrAdd(getOrAdd(scopes, name.scope), name.key).set(name.budget, opened);
     return opened;
   };
-  return createLedger({
+  const reset: MemoryLedger['reset'] = (budget, isReset) => {
+    for (const keys of scopes.values())
+      for (const [key, budgets] of keys) if (isReset(key)) delete budgets.get(budget)?.counter;
+  };
+  const ledger = createLedger({
     transact: (work) => work(),
     read: (name) => find(name)?.counter,
     write: (name, counter) => void (open(name).counter = counter),
@@ -145,6 +155,7 @@ export function createMemoryLedger(): Ledger {
     takeSlot: (name, reservation) => void open(name).slots.add(reservation),
     freeSlot: (name, reservation) => void find(name)?.slots.delete(reservation),
   });
+  return { ...ledger, reset };
 }
 
 function getOrAdd<V>(maps: Map<string, Map<string, V>>, key: string): Map<string, V> {

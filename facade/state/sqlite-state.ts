@@ -7,7 +7,7 @@ import { BUDGET_UNITS } from './budget-counter.ts';
 import { createLedger, type Ledger, type LedgerStore } from './budget-ledger.ts';
 import { type Database, type DatabaseSchema, isBusy, isDiskFull, openDatabase } from './database.ts';
 import { isAlive, noMark, ownMark } from './process-mark.ts';
-import type { Amounts, State } from './state-port.ts';
+import type { Amounts, State, StoredCounter } from './state-port.ts';
 import { createStateValues, type StateValues } from './state-values.ts';
 import { STOPS_FILE, Stops, stopsLost } from './stop-file.ts';
 
@@ -108,6 +108,7 @@ export function openState(
     return {
       ...createLedger(createStore(database, { folder, mark }), `${randomBytes(8).toString('hex')}.`),
       ...createStateValues(database, stops),
+      ...createCounterReader(database),
       stops,
       refresh: () => undefined,
       mark,
@@ -208,6 +209,31 @@ function createStore(database: Database, owner: SlotOwner): LedgerStore {
       void add(...inOrder(change), budget, scope, key, since.wall, since.monotonic),
     endScope: (scope, key) => void endCounters(scope, key),
   };
+}
+
+/** Reads and deletes whole counters, for owners. */
+function createCounterReader(database: Database): Pick<DirectState, 'counters' | 'resetCounters'> {
+  const latest = database.all<CounterRow>('SELECT * FROM counter ORDER BY touched DESC LIMIT ?');
+  const all = database.run('DELETE FROM counter WHERE budget = ?');
+  const one = database.run('DELETE FROM counter WHERE budget = ? AND key = ?');
+  return {
+    counters: (most) =>
+      latest(most).map(({ budget, scope, key, since, monotonic, boot, calls, argBytes, outputBytes, wallMs }) => ({
+        budget,
+        scope,
+        key,
+        since: { wall: since, monotonic, boot },
+        amounts: { calls, argBytes, outputBytes, wallMs },
+      })),
+    resetCounters: (budget, key) =>
+      database.transact(() => (key === undefined ? all(budget) : one(budget, key)), { synced: true }),
+  };
+}
+
+interface CounterRow extends Amounts, Pick<StoredCounter, 'budget' | 'scope' | 'key'> {
+  readonly since: number;
+  readonly monotonic: number;
+  readonly boot: string;
 }
 
 function inOrder(amounts: Amounts): number[] {

@@ -30,7 +30,16 @@ const RESTART_MS = 500;
 const MAX_LISTS = 1_000;
 
 /** The methods of the state that the thread runs. */
-type StateMethod = 'reserve' | 'settle' | 'endScope' | 'put' | 'remove' | 'take' | 'swap';
+type StateMethod =
+  | 'reserve'
+  | 'settle'
+  | 'endScope'
+  | 'counters'
+  | 'resetCounters'
+  | 'put'
+  | 'remove'
+  | 'take'
+  | 'swap';
 
 /** A call of one of these methods. */
 export type StateCall = {
@@ -235,6 +244,14 @@ class Follower implements State {
 
   endScope(...args: Parameters<State['endScope']>): Called<'endScope'> {
     return this.#call('endScope', args);
+  }
+
+  counters(...args: Parameters<State['counters']>): Called<'counters'> {
+    return this.#call('counters', args);
+  }
+
+  resetCounters(...args: Parameters<State['resetCounters']>): Called<'resetCounters'> {
+    return this.#call('resetCounters', args);
   }
 
   put(...args: Parameters<State['put']>): Called<'put'> {

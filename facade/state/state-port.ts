@@ -46,6 +46,12 @@ export interface CallsAhead {
   readonly held: number;
 }
 
+/** A counter as it is stored: what was spent and reserved since `since`. The budget may have begun another window. */
+export interface StoredCounter extends Pick<CounterName, 'budget' | 'scope' | 'key'> {
+  readonly since: Instant;
+  readonly amounts: Amounts;
+}
+
 /** What was reserved of one claim. `since` identifies the window, so that a late settle cannot change the next one. */
 export interface ReservedClaim {
   readonly claim: BudgetClaim;
@@ -98,6 +104,10 @@ export interface State {
   settle(reservation: Reservation, used: Partial<Amounts>): Awaitable<void>;
   /** Deletes what was spent in a scope that has ended. */
   endScope(scope: string, key: string): Awaitable<void>;
+  /** Returns the counters that all processes share, at most `most` of them, the last used first. */
+  counters(most: number): Awaitable<readonly StoredCounter[]>;
+  /** Deletes the counters of a budget, or those with one key. Returns how many. */
+  resetCounters(budget: string, key?: string): Awaitable<number>;
   /** Returns a small value, undefined if there is none. `space` separates the parts of Tollgate. */
   get(space: string, key: string): string | undefined;
   put(space: string, key: string, value: string): Awaitable<void>;

@@ -26,7 +26,13 @@ const CHECK_POLLS = 40;
 type Update = Pick<Extract<StateResponse, { changes: unknown }>, 'stamp' | 'changes'>;
 
 /** Operations that change no value: those of budgets. */
-const WITHOUT_VALUES: ReadonlySet<StateRequest['op']> = new Set(['reserve', 'settle', 'endScope']);
+const WITHOUT_VALUES: ReadonlySet<StateRequest['op']> = new Set([
+  'reserve',
+  'settle',
+  'endScope',
+  'counters',
+  'resetCounters',
+]);
 /** How long a check that the database file is in place is valid, ms. */
 const PLACE_MS = 100;
 

@@ -1,5 +1,5 @@
 /**
- * The stop file: what `off`, `kill` and `revoke` forbid. It needs neither the database nor free space on the disk,
+ * The stop file: what `off`, `kill`, `revoke` and `suspend` forbid. It needs neither the database nor free space on the disk,
  * because it is made in advance with a fixed size and is overwritten in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';
@@ -19,6 +19,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { elapsed, type Instant } from './budget-clock.ts';
 import { tryLock } from './process-mark.ts';
 
 /** Name of the file in a state folder. */
@@ -31,6 +32,8 @@ const LOCK = 'stopped.lock';
 const LOCK_MS = 1_000;
 /** The name that stops everything. No server has it. */
 export const EVERYTHING = '*';
+/** Begins the name of a stop of a principal. No name of a server begins with it. */
+export const PRINCIPAL_MARK = '@';
 
 /** One stop. `since`: ISO 8601, UTC. `by`: the user of the machine. */
 export interface Stop {
@@ -38,6 +41,13 @@ export interface Stop {
   readonly by: string;
   /** Distinguishes stops of the same name; absent for a stop by a person. */
   readonly id?: string;
+  /** How long it lasts; absent: until it is lifted. */
+  readonly lasts?: { readonly ms: number; readonly from: Instant };
+}
+
+/** Returns whether the time of a stop is over. It does not depend on a clock that someone can set. */
+export function isStopOver({ lasts }: Stop, now: Instant): boolean {
+  return lasts !== undefined && elapsed(lasts.from, now) >= lasts.ms;
 }
 
 /*
@@ -248,17 +258,18 @@ function freeIndex(name: string, taken: ReadonlySet<number>): number {
     if (!taken.has(index)) return index;
   }
   throw new TollgateError('STATE_FAILED', {
-    detail: `At most ${count} servers can be stopped one by one.`,
+    detail: `At most ${count} servers and principals can be stopped one by one.`,
     next: 'Stop everything instead: tollgate off',
   });
 }
 
-function textOf(name: string, { since, by, id }: Stop): string {
-  const text = (user: string): string => JSON.stringify({ name, since, by: user, ...(id !== undefined && { id }) });
+function textOf(name: string, { since, by, id, lasts }: Stop): string {
+  const time = lasts && [lasts.ms, lasts.from.wall, lasts.from.monotonic, lasts.from.boot];
+  const text = (user: string): string => JSON.stringify({ name, since, by: user, id, time });
   const room = SLOT_BYTES - Buffer.byteLength(text(''));
   if (room < 0)
     throw new TollgateError('STATE_FAILED', {
-      detail: 'The name of the server is too long for a stop.',
+      detail: 'The name is too long for a stop.',
       next: 'Stop everything instead: tollgate off',
     });
   let user = by;
@@ -269,13 +280,22 @@ function textOf(name: string, { since, by, id }: Stop): string {
 function slotOf(text: string): { readonly name: string; readonly stop: Stop } | 'free' | undefined {
   if (text.trim() === '') return 'free';
   try {
-    const { name, since, by, id } = JSON.parse(text) as { name?: unknown; since?: unknown; by?: unknown; id?: unknown };
+    const { name, since, by, id, time } = JSON.parse(text) as Readonly<Record<string, unknown>>;
+    const lasts = readTime(time);
     return typeof name === 'string' && typeof since === 'string' && typeof by === 'string'
-      ? { name, stop: { since, by, ...(typeof id === 'string' && { id }) } }
+      ? { name, stop: { since, by, ...(typeof id === 'string' && { id }), ...(lasts !== undefined && { lasts }) } }
       : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** A time that cannot be read never ends. */
+function readTime(time: unknown): Stop['lasts'] {
+  if (!Array.isArray(time)) return undefined;
+  const [ms, wall, monotonic, boot] = time as readonly unknown[];
+  if (![ms, wall, monotonic].every(Number.isFinite) || typeof boot !== 'string') return undefined;
+  return { ms: ms as number, from: { wall: wall as number, monotonic: monotonic as number, boot } };
 }
 
 function newStamp(): string {

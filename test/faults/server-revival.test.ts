@@ -4,8 +4,11 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Restarts } from '../../adapters/supervisor/restarts.ts';
 import { startRefusal } from '../../adapters/supervisor/server-settings.ts';
-import { cli, server } from '../cli/terminal.ts';
+import { readReports } from '../../facade/runtime/servers/server-reports.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { isRunning, startedIn } from '../process/child.ts';
 import { chaos } from '../stdio/misbehaving-server.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -53,6 +56,7 @@ const COMMANDS: readonly (readonly [string, readonly (readonly string[])[]])[] =
     ],
   ],
   ['lift', [['kill', '--lift', 'one']]],
+  ['restart', [['servers', 'restart', 'one']]],
 ];
 
 describe('a keep-alive server that was disabled after four crashes', () => {
@@ -96,6 +100,29 @@ describe('an on-call server that crashed too often in a session', () => {
     await expect
       .poll(async () => (await one.call(session, 'one_echo', { back: 1 })).text, { timeout: 20_000 })
       .toBe('{"back":1}');
+  });
+});
+
+describe('a running server' + verifies('AD-43'), () => {
+  it('is restarted in every process that runs it, by a command that needs no token', async () => {
+    const starts = path.join(project.folder, 'starts');
+    const one = await start(`env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`);
+    one.assembled.warmUp();
+    const session = one.open('alice');
+    await one.call(session, 'one_echo', {});
+    const [pid = 0] = startedIn(starts);
+    const restart = async (name = 'one') => cli(project, ['servers', 'restart', name, '--as', 'alice', '--json']);
+    const state = openState(path.join(project.folder, 'state'));
+    await expect.poll(async () => (await readReports(state)).size, { timeout: 20_000 }).toBe(1);
+    await state.close();
+    expect(dataOf<{ processes: number[] }>((await restart()).out).processes).toEqual([process.pid]);
+    await expect.poll(() => startedIn(starts).length, { timeout: 20_000 }).toBeGreaterThan(1);
+    await expect.poll(() => isRunning(pid), { timeout: 20_000 }).toBe(false);
+    await expect.poll(async () => (await one.call(session, 'one_echo', {})).code, { timeout: 20_000 }).toBe('');
+    expect(one.records().find(({ event }) => event === 'restart')).toMatchObject({ server: 'one', by: 'alice' });
+    expect((await restart('oen')).err).toContain('did you mean \\"one\\"?');
+    await cli(project, ['kill', 'one']);
+    expect((await restart()).err).toContain('stopped by the kill switch');
   });
 });
 

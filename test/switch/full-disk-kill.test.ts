@@ -36,28 +36,48 @@ afterEach(async () => {
   project.remove();
 });
 
-it('on a full disk, kill and off stop what runs, and on lets it run again' + verifies('HA-19'), async () => {
-  child = new Child(project, ['run']);
-  await child.hello();
-  for (const name of ['one', 'two']) expect((await child.call(`${name}_echo`, {})).error).toBeUndefined();
-  const [one, two] = ['one', 'two'].map((name) => startedIn(inProject(name))) as [readonly number[], readonly number[]];
-  expect([...one, ...two].every(isRunning)).toBe(true);
-  fill(inProject('state'));
+it(
+  'on a full disk, kill, suspend and off stop what runs, and on lets it run again' +
+    verifies('HA-19', 'AD-41', 'AD-42'),
+  async () => {
+    child = new Child(project, ['run']);
+    await child.hello();
+    for (const name of ['one', 'two']) expect((await child.call(`${name}_echo`, {})).error).toBeUndefined();
+    const [one, two] = ['one', 'two'].map((name) => startedIn(inProject(name))) as [
+      readonly number[],
+      readonly number[],
+    ];
+    expect([...one, ...two].every(isRunning)).toBe(true);
+    fill(inProject('state'));
 
-  // The stop is in force, and the output says that it could not be recorded.
-  const killed = await cli(project, ['kill', 'one']);
-  expect(killed.err).toMatch(/^one is stopped: [^]*AUDIT_FAILED/);
-  expect(JSON.stringify(await child.call('one_echo', {}))).toContain('stopped by the kill switch');
-  await expect.poll(() => one.filter(isRunning), { timeout: 20_000 }).toEqual([]);
-  expect(two.every(isRunning)).toBe(true);
+    // The stop is in force, and the output says that it could not be recorded.
+    const killed = await cli(project, ['kill', 'one']);
+    expect(killed.err).toMatch(/^one is stopped: [^]*AUDIT_FAILED/);
+    expect(JSON.stringify(await child.call('one_echo', {}))).toContain('stopped by the kill switch');
+    await expect.poll(() => one.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+    expect(two.every(isRunning)).toBe(true);
 
-  expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty [^]*AUDIT_FAILED/);
-  expect((await child.ask('tools/list')).result?.tools).toEqual([]);
-  await expect.poll(() => two.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+    // The same holds for a principal.
+    expect((await cli(project, ['suspend', 'local'])).err).toMatch(/^AUDIT_FAILED: The principal is suspended\. /);
+      expect((await cli(project, ['resume', 'local'])).err).toContain('AUDIT_FAILED');
+    expect((await cli(project, ['suspend'])).out).toContain('local');
 
-  empty(inProject('state'));
-  expect((await cli(project, ['on'])).code).toBe(0);
-  expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
-  expect(existsSync(inProject('state/stopped'))).toBe(true);
-  await expect.poll(async () => (await child?.call('two_echo', {}))?.error, { timeout: 20_000 }).toBeUndefined();
-});
+    expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty [^]*AUDIT_FAILED/);
+    expect((await child.ask('tools/list')).result?.tools).toEqual([]);
+    await expect.poll(() => two.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+
+    empty(inProject('state'));
+    expect((await cli(project, ['on'])).code).toBe(0);
+    expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
+  expect(JSON.stringify(await child.call('two_echo', {}))).toContain('SUSPENDED');
+    expect((await cli(project, ['suspend'])).out).toContain('local');
+    expect(await cli(project, ['resume', 'locla'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('"local"?'),
+    });
+    expect((await cli(project, ['resume', 'local'])).err).toBe('local may call again.\n');
+    expect((await cli(project, ['resume', 'local'])).err).toContain('was not suspended');
+    expect(existsSync(inProject('state/stopped'))).toBe(true);
+    await expect.poll(async () => (await child?.call('two_echo', {}))?.error, { timeout: 20_000 }).toBeUndefined();
+  },
+);

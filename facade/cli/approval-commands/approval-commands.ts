@@ -211,3 +211,24 @@ export const LABELS: CommandDefinition = {
     },
   ],
 };
+
+/** `budgets` and `budgets reset`. */
+export const BUDGETS: CommandDefinition = {
+  usage: 'budgets',
+  about: 'show what is spent and left of each budget, and when it returns',
+  shared: ['config', 'json'],
+  as: OWNER,
+  examples: `Examples:
+  $ tollgate budgets
+  $ tollgate budgets reset pushes
+  $ tollgate budgets reset pushes alice  only the counter of alice`,
+  load: async () => (await import('./budgets-actions.ts')).runBudgetList,
+  commands: [
+    {
+      usage: 'reset <budget> [key]',
+      about: 'make a budget full again, for one key or for all',
+      as: OWNER,
+      load: async () => (await import('./budgets-actions.ts')).runBudgetReset,
+    },
+  ],
+};

@@ -1,7 +1,7 @@
 /** Runs `policy rules`: shows every rule with the number of calls that it decided, in the whole log. */
 import { join, relative } from 'node:path';
-import { AUDIT_INDEX } from '../../audit/audit-index.ts';
-import { openAuditReader } from '../../audit/audit-reader.ts';
+import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
+import { openAuditReader } from '../../audit/index/audit-reader.ts';
 import type { Config } from '../../config/config.ts';
 import { policyParts } from '../../runtime/policy-parts.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';

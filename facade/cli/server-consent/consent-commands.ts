@@ -56,6 +56,12 @@ export const SERVERS: CommandDefinition = {
       load: async () => (await import('./server-consent-commands.ts')).runInfo,
     },
     {
+      usage: 'restart <name>',
+      about: 'restart a server in every Tollgate that runs it',
+      as: OWNER,
+      load: async () => (await import('./server-consent-commands.ts')).runServerRestart,
+    },
+    {
       usage: 'enable <name>',
       about: 'let a disabled server be used again',
       as: OWNER,

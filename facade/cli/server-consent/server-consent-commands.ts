@@ -5,8 +5,12 @@ import { nameFault } from '../../config/servers/server-names.ts';
 import type { ServerConsent } from '../../consent/servers/consent-store.ts';
 import { type ConsentSummary, consentSummary } from '../../consent/servers/consent-summary.ts';
 import type { PendingItem } from '../../consent/servers/pending-tools.ts';
+import { KillSwitch } from '../../consent/switch/kill-switch.ts';
+import { restartServer } from '../../runtime/servers/revivals.ts';
+import { readReports, runsServer } from '../../runtime/servers/server-reports.ts';
 import { Stops } from '../../state/stop-file.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { withDecisions } from '../command-state.ts';
 import { json, printable, printResult } from '../print.ts';
 import { inRows } from '../terminal-rows.ts';
 import { startScreen } from './consent-screens.ts';
@@ -115,6 +119,32 @@ async function decideAgainst(
   } finally {
     stops.close();
   }
+}
+
+/**
+ * Restarts a server in every process that runs it. It is recorded first. Throws USAGE, IDENTITY, STATE_FAILED,
+ * AUDIT_FAILED.
+ */
+export async function runServerRestart(options: NamedOptions, io: Io): Promise<number> {
+  const { config, by } = consentOwnerOf(options, io);
+  const { name } = options;
+  serverNamed(config, name);
+  return withDecisions(config, io, async ({ state, append }) => {
+    const stopped = new KillSwitch(state).refusalOf(name);
+    if (stopped !== undefined) throw stopped;
+    const processes = ((await readReports(state)).get(name) ?? []).filter(runsServer).map(({ pid }) => pid);
+    append({ type: 'server', event: 'restart', server: name, outcome: 'allow', by });
+    await restartServer(state, name, randomUUID());
+    printResult(
+      { io, options },
+      { server: name, processes },
+      processes.length === 0
+        ? `${name} runs in no Tollgate now. If one gave it up, it starts again; otherwise the next call starts it.`
+        : `${name} is restarted within a second, in ${processes.length === 1 ? '1 process' : `${processes.length} processes`}. ` +
+            'Its running calls end.',
+    );
+    return EXIT.ok;
+  });
 }
 
 /** Prints what would start, the approvals, and the changes that wait for one. It starts nothing. */

@@ -6,7 +6,7 @@ import { reviveServer } from '../../runtime/servers/revivals.ts';
 import { Stops } from '../../state/stop-file.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { type CommandState, findCommandState, recordActs, withState } from '../command-state.ts';
+import { type CommandState, findCommandState, recordActs, serverNames, withState } from '../command-state.ts';
 import { printList, printResult } from '../print.ts';
 import { noServer } from '../server-consent/owner-context.ts';
 
@@ -95,8 +95,9 @@ function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): number
   return EXIT.ok;
 }
 
-function checkName(server: string, { servers }: CommandState): void {
-  if (servers !== undefined && !servers.includes(server)) throw noServer(server, servers);
+function checkName(server: string, { config }: CommandState): void {
+  const names = config && serverNames(config);
+  if (names?.includes(server) === false) throw noServer(server, names);
 }
 
 async function record(

@@ -96,6 +96,27 @@ export const KILL: CommandDefinition = {
   load: async () => (await import('./kill-command.ts')).runKill,
 };
 
+/** `suspend`. */
+export const SUSPEND: CommandDefinition = {
+  usage: 'suspend [principal]',
+  about: 'refuse every call of a principal, in every process; alone: list who is suspended',
+  shared: ['config', 'state', 'json'],
+  options: [new Option('--for <duration>', 'for how long, such as 2h; default: until `resume`')],
+  examples: `Examples:
+  $ tollgate suspend alice           until someone lifts it
+  $ tollgate suspend alice --for 2h  two hours
+  $ tollgate suspend                 show who is suspended`,
+  load: async () => (await import('./suspend-command.ts')).runSuspend,
+};
+
+/** `resume`. */
+export const RESUME: CommandDefinition = {
+  usage: 'resume <principal>',
+  about: 'lift the suspension of a principal',
+  shared: ['config', 'state', 'json'],
+  load: async () => (await import('./suspend-command.ts')).runResume,
+};
+
 /** `state check`, `backup`, `restore` and `repair`. */
 export const STATE: CommandDefinition = {
   usage: 'state',

@@ -128,8 +128,8 @@ async function hiddenRemarks(
     servers,
   }: { principal: Principal; catalog: AssembledFacade['catalog']; servers: readonly string[] },
 ): Promise<readonly string[]> {
-  const { off, hides } = preconditions.view(principal);
-  if (off !== undefined) return [`${off.message} ${off.next}`];
+  const { refused, hides } = preconditions.view(principal);
+  if (refused !== undefined) return [`${refused.message} ${refused.next}`];
   const hidden = servers.flatMap((server) =>
     catalog
       .entries(server)

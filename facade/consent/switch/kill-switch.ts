@@ -3,7 +3,7 @@
  * everything is refused.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { EVERYTHING as ALL, type Stops } from '../../state/stop-file.ts';
+import { EVERYTHING as ALL, PRINCIPAL_MARK, type Stop, type Stops } from '../../state/stop-file.ts';
 import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../preconditions.ts';
 
 /** One active switch. `server` is absent for the master switch. */
@@ -33,7 +33,7 @@ export class KillSwitch {
    * stopped.
    */
   lift(server?: string): readonly string[] {
-    const names = [...this.#stops.list().keys()].filter((name) => server === undefined || name === server);
+    const names = this.#servers().flatMap(([name]) => (server === undefined || name === server ? [name] : []));
     for (const name of names) this.#stops.remove(name);
     return names;
   }
@@ -50,7 +50,12 @@ export class KillSwitch {
 
   /** Returns all stops, the master switch first. */
   list(): readonly Kill[] {
-    return [...this.#stops.list()].map(([server, stop]) => ({ ...(server === ALL ? {} : { server }), ...stop }));
+    return this.#servers().map(([server, stop]) => ({ ...(server === ALL ? {} : { server }), ...stop }));
+  }
+
+  /** Stops of principals are not of this switch (see suspensions.ts). */
+  #servers(): readonly (readonly [string, Stop])[] {
+    return [...this.#stops.list()].filter(([name]) => !name.startsWith(PRINCIPAL_MARK));
   }
 
   /** Returns true if something was stopped at this time (ms since 1970) or later. */
@@ -66,7 +71,7 @@ export class KillSwitch {
 
   /** Returns the stopped names, for comparing. */
   names(): ReadonlySet<string> {
-    return new Set(this.#stops.list().keys());
+    return new Set(this.#servers().map(([name]) => name));
   }
 }
 
@@ -93,7 +98,7 @@ export function masterSwitchPrecondition(killSwitch: Pick<KillSwitch, 'offRefusa
   return {
     view: () => {
       const off = killSwitch.offRefusal();
-      return off === undefined ? ON : { revision: 'off', hides: () => true, off };
+      return off === undefined ? ON : { revision: 'off', hides: () => true, listsNothing: true, refused: off };
     },
     // The switch may have changed after the name was resolved.
     judge: () => {

@@ -68,6 +68,11 @@ export function isFinal({ state }: ServerReport): boolean {
   return state !== 'unavailable';
 }
 
+/** Returns whether the server runs in the reporting process. */
+export function runsServer({ state }: Pick<ServerReport, 'state'>): boolean {
+  return state === 'healthy' || state === 'degraded';
+}
+
 function keyOf(mark: string, server: string): string {
   return `${mark} ${server}`;
 }

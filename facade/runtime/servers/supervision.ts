@@ -4,6 +4,7 @@ import type { OnEvent, SharedConnectionSlots } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { pidNamespace } from '../../../catalogs/programs/pid-namespace.ts';
 import { appendQuietly } from '../../audit/audit-log.ts';
+import { BudgetResets } from '../../budget/budget-report.ts';
 import type { Consents } from '../../consent/servers/server-consents.ts';
 import type { StartSettings } from '../../consent/servers/start-facts.ts';
 import { KillSwitch, refusalIn } from '../../consent/switch/kill-switch.ts';
@@ -36,6 +37,8 @@ export interface Supervised {
   ): void;
   /** Forgets the crashes of these servers. */
   revive(servers: readonly string[]): void;
+  /** Restarts those of these servers that run here, and revives the others. Does not wait for them. */
+  restart(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
   /** The state of each external server by name. */
@@ -62,6 +65,7 @@ export class Supervision {
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
   readonly #revivals: Revivals;
+  readonly #resets: BudgetResets;
   /** False in a process that serves no agents: it does not report. */
   #isReporting = false;
   readonly #logs: ServerLogs;
@@ -79,6 +83,7 @@ export class Supervision {
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
     this.#reports = new OwnReports(shared.state);
     this.#revivals = new Revivals(shared.state);
+    this.#resets = new BudgetResets(shared.state);
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
     this.owner = supervisionOwner(state);
   }
@@ -146,6 +151,7 @@ export class Supervision {
 
   async #checkDecisions(supervised: Supervised): Promise<void> {
     const killed = this.killSwitch.names();
+    this.#shared.clients.endCalls((principal) => this.#shared.suspensions.refusalOf(principal));
     const { marks, refusalOf } = this.#refusalsOr(() =>
       supervised.halt({
         killed: (server) => refusalIn(killed, server),
@@ -175,7 +181,13 @@ export class Supervision {
         if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
     // After the halts, so that a server that is still stopped is not started.
-    supervised.revive(this.#revivals.takeNew());
+    const { revived, restarted } = this.#revivals.takeNew();
+    supervised.revive(revived);
+    supervised.restart(restarted);
+    for (const { budget, key } of this.#resets.takeNew()) {
+      const sessions = this.#shared.clients.sessionIds(key);
+      this.#shared.budgets.reset(budget, (session) => sessions.has(session));
+    }
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#isReporting) await this.#reports.report(supervised.healths());
     await this.#connections.retryReturns();

@@ -6,12 +6,27 @@ import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { formatFaults } from '../../../catalogs/validation/validation-faults.ts';
 import { createValidator, type Validator } from '../../../catalogs/validation/validator.ts';
+import type { Principal } from '../../../policies/port.ts';
 
 /** The document, served unchanged. */
 export const OPENAPI_FILE = new URL('./openapi.json', import.meta.url);
 
 /** Parameters and body of a request, as its operation describes them. */
 export type OperationInput = Readonly<Record<string, unknown>>;
+
+/** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
+export interface HostRequest {
+  readonly principal: Principal;
+  readonly input: OperationInput;
+  readonly argsText?: string;
+  /** Aborted when the host disconnects. */
+  readonly gone: AbortSignal;
+  /** Set if the host reads the answer as a stream: called with the progress of the call. */
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+}
+
+/** An operation returns its answer, or the JSON text of it. It throws what the facade throws, and IDENTITY. */
+export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<object | string>>>;
 
 /** One operation of the document. */
 export interface HostApiOperation {

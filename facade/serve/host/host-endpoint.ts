@@ -17,8 +17,9 @@ import {
   type HostApiOperation,
   type OperationInput,
 } from './host-api-description.ts';
-import { createHostOperations, requireOwner } from './host-operations.ts';
+import { createHostOperations } from './host-operations.ts';
 import { HostSessions } from './host-sessions.ts';
+import { requireOwner } from './owner-operations.ts';
 import { HostRefusal } from './reply-result.ts';
 import type { HostParts } from './server-registration.ts';
 
@@ -58,7 +59,11 @@ export interface HostEndpointOptions {
  * Streams events: the one answer that does not end. It runs in a session of its host, so that it ends when the host's
  * principal is no longer an owner.
  */
-function createEventStreams(feed: HostParts['feed'], sessions: HostSessions) {
+function createEventStreams(
+  feed: HostParts['feed'],
+  sessions: HostSessions,
+  isSuspended: (principal: string) => boolean,
+) {
   let listening = 0;
   return async (
     { request, response }: Pick<EndpointRequest, 'request' | 'response'>,
@@ -77,7 +82,7 @@ function createEventStreams(feed: HostParts['feed'], sessions: HostSessions) {
         streamEvents(feed, {
           response,
           closed: session.closed,
-          mayHear: () => session.principal.owner === true,
+          mayHear: () => session.principal.owner === true && !isSuspended(principal.id),
           after: typeof after === 'string' ? after : undefined,
         }),
       )
@@ -92,7 +97,11 @@ export function openHostEndpoint(
 ): HostEndpoint {
   const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
   const operations = createHostOperations(parts, sessions, reload);
-  const events = createEventStreams(parts.feed, sessions);
+  const events = createEventStreams(
+    parts.feed,
+    sessions,
+    (principal) => parts.suspensions.find(principal) !== undefined,
+  );
   let isDraining = false;
   const running = new Set<Promise<object | string | undefined>>();
   return {
@@ -108,6 +117,8 @@ export function openHostEndpoint(
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
         checkOperationInput(operation, asked);
         if (isDraining) throw new TollgateError('SHUTTING_DOWN');
+        const suspended = parts.suspensions.refusalOf(principal.id);
+        if (suspended !== undefined) throw suspended;
         if (operation.id === 'events') return await events({ request, response }, principal);
         await parts.deps.refresh();
         const work = Promise.resolve(

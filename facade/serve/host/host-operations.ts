@@ -16,26 +16,13 @@ import { checkGrants } from '../../consent/grants/grant-precondition.ts';
 import { type RefreshResult, refreshServer } from '../../runtime/servers/server-refresh.ts';
 import type { Reply, Session } from '../facade-port.ts';
 import { asPrincipal } from '../http/token-authentication.ts';
-import { describeHostApi, type OperationInput } from './host-api-description.ts';
+import { describeHostApi, type HostOperations, type OperationInput } from './host-api-description.ts';
 import { HostCalls } from './host-calls.ts';
 import { type HostRun, runKey } from './host-runs.ts';
 import type { HostCaller, HostSessions } from './host-sessions.ts';
+import { ownerOperations, requireOwner } from './owner-operations.ts';
 import { replyResult } from './reply-result.ts';
 import { type HostParts, Registrar, type ServerToRegister } from './server-registration.ts';
-
-/** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
-export interface HostRequest {
-  readonly principal: Principal;
-  readonly input: OperationInput;
-  readonly argsText?: string;
-  /** Aborted when the host disconnects. */
-  readonly gone: AbortSignal;
-  /** Set if the host reads the answer as a stream: called with the progress of the call. */
-  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
-}
-
-/** An operation returns its answer, or the JSON text of it. It throws what the facade throws, and IDENTITY. */
-export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<object | string>>>;
 
 interface Acting {
   readonly origin?: string;
@@ -66,6 +53,7 @@ export function createHostOperations(
     },
     ...callOperations(parts, sessions),
     ...serverOperations(parts),
+    ...ownerOperations(parts),
     ...registerOperations(new Registrar(parts, reload)),
     statistics: async ({ principal }) => {
       requireOwner(principal);
@@ -316,15 +304,6 @@ async function findRun({ deps }: HostParts, principal: Principal, name: unknown)
       next: 'Open a new run.',
     });
   return run;
-}
-
-/** Throws IDENTITY unless the principal is an owner. */
-export function requireOwner({ id, owner }: Principal): void {
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${id} is no owner, and only an owner decides or speaks for origins.`,
-      next: 'Use the token of a principal that has `owner: true`.',
-    });
 }
 
 function requireProfile({ config }: HostParts, profile: string): void {

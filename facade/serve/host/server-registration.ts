@@ -159,4 +159,7 @@ function taken(name: string): TollgateError {
   });
 }
 /** What a host works with: the facade that answers now. */
-export type HostParts = Pick<AssembledFacade, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;
+export type HostParts = Pick<
+  AssembledFacade,
+  'gateway' | 'deps' | 'config' | 'catalog' | 'state' | 'consents' | 'suspensions' | 'feed'
+>;

@@ -13,7 +13,7 @@ const LINGER_MS = 1000;
  */
 export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_AUTH: 401,
-  ...each(403, 'HTTP_HOST', 'HTTP_ORIGIN', 'IDENTITY', 'DENIED', 'APPROVAL_REQUIRED'),
+  ...each(403, 'HTTP_HOST', 'HTTP_ORIGIN', 'IDENTITY', 'DENIED', 'APPROVAL_REQUIRED', 'SUSPENDED'),
   ...each(404, 'HTTP_SESSION', 'HTTP_PATH', 'UNKNOWN_TOOL'),
   HTTP_METHOD: 405,
   ...each(409, 'PIN_MISMATCH', 'CANCELLED'),

@@ -1,0 +1,89 @@
+/** Runs `suspend` and `resume`: what a principal asks for is refused in every process, or allowed again. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import {
+  resumePrincipal,
+  type SuspensionParts,
+  Suspensions,
+  suspendPrincipal,
+} from '../../consent/switch/suspensions.ts';
+import { Stops } from '../../state/stop-file.ts';
+import type { CommonOptions } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { findCommandState, recordActs } from '../command-state.ts';
+import { readTime } from '../durations.ts';
+import { printable, printList, printResult } from '../print.ts';
+
+/** Options of `suspend` and `resume`. */
+export interface SuspendOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  /** Absent: the suspensions are listed. */
+  readonly principal?: string;
+  /** How long, such as `2h`. */
+  readonly for?: string;
+  /** The state folder. The configuration is then not read. */
+  readonly state?: string;
+}
+
+/** Suspends a principal. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
+  const forMs = options.for === undefined ? undefined : readTime(options.for);
+  return withSuspensions(options, io, async (parts) => {
+    const { principal } = options;
+    if (principal === undefined) {
+      if (forMs !== undefined) throw new TollgateError('USAGE', { detail: '--for needs a principal.' });
+      return listSuspensions(parts.suspensions, options, io);
+    }
+    const suspension = await suspendPrincipal(parts, { principal, by: io.user, forMs });
+    const { until } = suspension;
+    const end = until === undefined ? '' : ` until ${until}`;
+    printResult(
+      { io, options },
+      { suspended: suspension },
+      `${printable(principal)} is suspended${end}: every call is refused from now on, in every process. ` +
+        `Running calls end within a second.\nLift it with: tollgate resume ${printable(principal)}`,
+    );
+    return EXIT.ok;
+  });
+}
+
+/** Lifts the suspension of a principal. Throws as `runSuspend`. */
+export function runResume(options: SuspendOptions & { readonly principal: string }, io: Io): Promise<number> {
+  return withSuspensions(options, io, async (parts) => {
+    const { principal } = options;
+    const resumed = await resumePrincipal(parts, { principal, by: io.user });
+    const what = resumed ? 'may call again.' : 'was not suspended. To see who is: tollgate suspend';
+    printResult({ io, options }, { principal, resumed }, `${printable(principal)} ${what}`);
+    return EXIT.ok;
+  });
+}
+
+async function withSuspensions(
+  options: SuspendOptions,
+  io: Io,
+  work: (parts: SuspensionParts) => Promise<number> | number,
+): Promise<number> {
+  const { state, audit, config } = findCommandState(options, io);
+  const stops = new Stops(state);
+  try {
+    return await work({
+      suspensions: new Suspensions({ stops }),
+      config,
+      append: (entry) => recordActs(audit, [entry]),
+    });
+  } finally {
+    stops.close();
+  }
+}
+
+function listSuspensions(suspensions: Suspensions, options: SuspendOptions, io: Io): number {
+  const suspended = suspensions.list();
+  printList(
+    { io, options },
+    {
+      data: { suspended },
+      columns: ['PRINCIPAL', 'SINCE', 'UNTIL', 'BY'],
+      rows: suspended.map(({ principal, since, until, by }) => [principal, since, until ?? 'lifted', by]),
+      empty: 'No principal is suspended. To suspend one: tollgate suspend PRINCIPAL',
+    },
+  );
+  return EXIT.ok;
+}
