@@ -46,6 +46,7 @@ const COMMANDS = [
   'logout',
   'knowledge',
   'state',
+  'console',
   'audit',
   'stats',
   'completion',
