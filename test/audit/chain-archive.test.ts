@@ -1,5 +1,5 @@
 /**
- * Tests archives of the log: what may be moved, how verify continues from the checkpoint and finds later changes, and
+ * Tests archives of the log: what may be moved, how verify continues from the manifest and finds later changes, and
  * every step at which a move can stop.
  */
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { type ArchiveRequest, archiveAudit } from '../../facade/audit/chain-arch
 import { listParts } from '../../facade/audit/chain-lines.ts';
 import { recoverTorn } from '../../facade/audit/chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
-import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
+import { MANIFEST } from '../../facade/audit/archive-manifest.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
@@ -73,7 +73,7 @@ const whats = ({ faults }: AuditVerdict): readonly string[] => faults.map(({ wha
 
 describe('the archive of a log', () => {
   it(
-    'gets whole files with only old records, and verify continues from its checkpoint' + verifies('ST-45'),
+    'gets whole files with only old records, and verify continues from its manifest' + verifies('ST-45'),
     async () => {
       const { folder, to, files, archive, verify, live } = await world();
       const before = verify();
@@ -200,11 +200,11 @@ describe('verify after an archive', () => {
   });
 
   it(
-    'refuses a checkpoint that is missing, changed, old, signed with another key, or given without its key' +
+    'refuses a manifest that is missing, changed, old, signed with another key, or given without its key' +
       verifies('ST-45'),
     async () => {
       const { folder, to, archive, verify } = await world();
-      const file = path.join(folder, CHECKPOINT);
+      const file = path.join(folder, MANIFEST);
       archive(at(1));
       const older = readFileSync(file);
       archive(at(2));
@@ -215,7 +215,7 @@ describe('verify after an archive', () => {
         [() => writeFileSync(file, older), /is missing/],
         [() => writeFileSync(file, 'x'), /cannot be read/],
         [() => writeFileSync(file, bytes.replace('"records":14', '"records":13')), /was changed/],
-        [() => cpSync(path.join(to, CHECKPOINT), file), /is missing/],
+        [() => cpSync(path.join(to, MANIFEST), file), /is missing/],
       ];
       for (const [harm, what] of harms) {
         harm();
@@ -250,14 +250,14 @@ describe('verify after an archive', () => {
       }
     }
     expect(whats(verify(older)).join()).toContain('older copy');
-    const own = readFileSync(path.join(to, CHECKPOINT));
+    const own = readFileSync(path.join(to, MANIFEST));
     for (const harm of [
-      () => rmSync(path.join(to, CHECKPOINT)),
-      () => cpSync(path.join(folder, CHECKPOINT), path.join(to, CHECKPOINT)),
+      () => rmSync(path.join(to, MANIFEST)),
+      () => cpSync(path.join(folder, MANIFEST), path.join(to, MANIFEST)),
     ]) {
       harm();
       expect(verify(to)).toMatchObject({ ok: false });
-      writeFileSync(path.join(to, CHECKPOINT), own);
+      writeFileSync(path.join(to, MANIFEST), own);
     }
     expect(verify(to)).toMatchObject({ ok: true });
     // The archive alone is verified like a log.
@@ -353,7 +353,7 @@ describe('a move to an archive', () => {
   );
 
   it(
-    'is refused if the archive is an old copy or has lost its checkpoint, because its gaps would look intended' +
+    'is refused if the archive is an old copy or has lost its manifest, because its gaps would look intended' +
       verifies('ST-45'),
     async () => {
       const { to, archive, verify } = await world();
@@ -362,10 +362,10 @@ describe('a move to an archive', () => {
       cpSync(to, older, { recursive: true });
       archive(at(2));
       expect(() => archive(at(3), { to: older })).toThrow(expect.objectContaining({ code: 'USAGE' }));
-      const own = readFileSync(path.join(to, CHECKPOINT));
-      rmSync(path.join(to, CHECKPOINT));
+      const own = readFileSync(path.join(to, MANIFEST));
+      rmSync(path.join(to, MANIFEST));
       expect(() => archive(at(3))).toThrow(expect.objectContaining({ code: 'USAGE' }));
-      writeFileSync(path.join(to, CHECKPOINT), own);
+      writeFileSync(path.join(to, MANIFEST), own);
       // An archive may be moved.
       cpSync(to, `${to}-moved`, { recursive: true });
       rmSync(to, { recursive: true });

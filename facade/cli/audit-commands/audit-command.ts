@@ -155,7 +155,7 @@ export function runAuditVerify(
 }
 
 /**
- * Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist.
+ * Returns the digest that manifests of archives are made with, if the log has a key. Throws USAGE for a file that does not exist.
  */
 function digestOf(file: string | undefined, io: Io, { config }: Places): ((text: string) => string) | undefined {
   const given = file === undefined ? undefined : resolve(io.cwd, file);

@@ -81,7 +81,7 @@ export const AUDIT: CommandDefinition = {
         new Option('--archive <folder>', 'verify this archive together with the log; may be repeated').argParser(
           collectValues,
         ),
-        new Option('--key <file>', 'the audit.key of the state folder, to verify the checkpoints of a copy'),
+        new Option('--key <file>', 'the audit.key of the state folder, to verify the archive manifests of a copy'),
       ],
       load: async () => (await import('./audit-command.ts')).runAuditVerify,
     },
