@@ -50,6 +50,9 @@ export interface IndexedRecord {
   readonly record: AuditRecord;
   readonly line: string;
   readonly intact: boolean;
+  /** The chain file that has it, and the byte where its line begins. */
+  readonly file: string;
+  readonly offset: number;
 }
 
 /** Name of the index in a state folder. Every command that reads the log uses it. */
@@ -129,7 +132,13 @@ export function readRecord(
   const record = bytes === undefined ? undefined : parseRecord(bytes);
   return bytes === undefined || record === undefined
     ? undefined
-    : { record, line: bytes.toString(), intact: checkSeal(bytes) !== undefined };
+    : {
+        record,
+        line: bytes.toString(),
+        intact: checkSeal(bytes) !== undefined,
+        file: row.file,
+        offset: row.offset,
+      };
 }
 
 interface IndexedFile {

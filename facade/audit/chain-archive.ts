@@ -7,16 +7,12 @@ import fs from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { tryLock } from '../state/process-mark.ts';
-import { checkSeal, parseRecord } from './audit-chain.ts';
-import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
-import { TORN } from './chain-recovery.ts';
-import { type AuditVerdict, verifyAudit } from './chain-verification.ts';
 import {
   type Archive,
   type ArchivedFile,
+  type ArchiveManifest,
   archiveSeal,
   type ChainStart,
-  type ArchiveManifest,
   type Digest,
   digestFile,
   isSameArchive,
@@ -24,6 +20,10 @@ import {
   syncFolder,
   writeManifest,
 } from './archive-manifest.ts';
+import { checkSeal, parseRecord } from './audit-chain.ts';
+import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
+import { TORN } from './chain-recovery.ts';
+import { type AuditVerdict, verifyAudit } from './chain-verification.ts';
 
 /** What to move. `before`: ISO time; files whose last record is older are moved. */
 export interface ArchiveRequest {

@@ -1,18 +1,18 @@
 /** Proves from the bytes of the chain files that the logs are unchanged. */
 import { dirname, join } from 'node:path';
-import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
-import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
-import { TORN } from './chain-recovery.ts';
 import {
   type Archive,
-  MANIFEST,
   type ChainStart,
   type Digest,
   digestFile,
-  isSameArchive,
   type FoundManifest,
+  isSameArchive,
+  MANIFEST,
   readManifest,
 } from './archive-manifest.ts';
+import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
+import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
+import { TORN } from './chain-recovery.ts';
 import { SeenHeads } from './proof/chain-heads.ts';
 import { type AuditProof, ProofCheck, type ProofEvidence } from './proof/proof-verification.ts';
 

@@ -5,6 +5,7 @@
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { MANIFEST } from '../../facade/audit/archive-manifest.ts';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { type AuditLog, openAudit } from '../../facade/audit/audit-log.ts';
 import { openAuditReader } from '../../facade/audit/audit-reader.ts';
@@ -12,7 +13,6 @@ import { type ArchiveRequest, archiveAudit } from '../../facade/audit/chain-arch
 import { listParts } from '../../facade/audit/chain-lines.ts';
 import { recoverTorn } from '../../facade/audit/chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
-import { MANIFEST } from '../../facade/audit/archive-manifest.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
@@ -72,39 +72,36 @@ async function world(): Promise<World> {
 const whats = ({ faults }: AuditVerdict): readonly string[] => faults.map(({ what }) => what);
 
 describe('the archive of a log', () => {
-  it(
-    'gets whole files with only old records, and verify continues from its manifest' + verifies('ST-45'),
-    async () => {
-      const { folder, to, files, archive, verify, live } = await world();
-      const before = verify();
-      expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
-      const all = files();
-      expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
-      expect(files().length + files(to).length).toBe(all.length);
-      expect(files(to)).toEqual([
-        ...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2),
-        chainFileName(DEAD_CHAIN, 0),
-        chainFileName(DEAD_CHAIN, 1),
-      ]);
-      const verdict = verify();
-      expect(verdict).toMatchObject({
-        ok: true,
-        records: 8,
-        chains: [{ from: 9, records: 8, head: live.head, state: 'open' }],
-        archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }],
-      });
-      const together = verify(to);
-      expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
-      expect(together.chains).toEqual(before.chains);
-      // The chain continues normally.
-      live.append(decision('later'));
-      expect(verify(to)).toMatchObject({ ok: true, records: 23 });
-      const reader = openAuditReader(folder, ':memory:');
-      expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
-      expect([...reader.all({ id: 'later' })]).toHaveLength(1);
-      reader.close();
-    },
-  );
+  it('gets whole files with only old records, and verify continues from its manifest' + verifies('ST-45'), async () => {
+    const { folder, to, files, archive, verify, live } = await world();
+    const before = verify();
+    expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
+    const all = files();
+    expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
+    expect(files().length + files(to).length).toBe(all.length);
+    expect(files(to)).toEqual([
+      ...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2),
+      chainFileName(DEAD_CHAIN, 0),
+      chainFileName(DEAD_CHAIN, 1),
+    ]);
+    const verdict = verify();
+    expect(verdict).toMatchObject({
+      ok: true,
+      records: 8,
+      chains: [{ from: 9, records: 8, head: live.head, state: 'open' }],
+      archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }],
+    });
+    const together = verify(to);
+    expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
+    expect(together.chains).toEqual(before.chains);
+    // The chain continues normally.
+    live.append(decision('later'));
+    expect(verify(to)).toMatchObject({ ok: true, records: 23 });
+    const reader = openAuditReader(folder, ':memory:');
+    expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
+    expect([...reader.all({ id: 'later' })]).toHaveLength(1);
+    reader.close();
+  });
 
   it('can get more files later, and another archive can follow it' + verifies('ST-45'), async () => {
     const { to, archive, verify } = await world();

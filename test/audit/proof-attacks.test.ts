@@ -140,7 +140,9 @@ describe('a signed log', () => {
     putBack(older, folder);
     rmSync(join(folder, chainFileName(`20260103T000000000Z-${DEAD_PID}`, 0)));
     expect(prove(folder)).toMatchObject({ ok: true, proof: { complete: true } });
-    expect(prove(folder, { kept }).faults).toMatchObject([{ what: expect.stringContaining('rolled back: 28 records') }]);
+    expect(prove(folder, { kept }).faults).toMatchObject([
+      { what: expect.stringContaining('rolled back: 28 records') },
+    ]);
     appendChain(folder, 60);
     expect(prove(folder)).toMatchObject({ ok: true });
     expect(prove(folder, { kept }).faults).toMatchObject([{ what: expect.stringContaining('forked') }]);
@@ -236,11 +238,15 @@ describe('a chain that is not signed yet', () => {
     expect(prove(folder)).toMatchObject({ ok: true, faults: [] });
     const path = join(folder, FIRST);
     write(path, linesOf(path).slice(0, 4));
-    expect(prove(folder).faults).toMatchObject([{ file: FIRST, seq: 5, what: expect.stringMatching(/^the record is m/) }]);
+    expect(prove(folder).faults).toMatchObject([
+      { file: FIRST, seq: 5, what: expect.stringMatching(/^the record is m/) },
+    ]);
     writeDeadChain(folder, [[...calls(1, 1), ...calls(9, 1)]]);
     expect(prove(folder).faults).toMatchObject([{ file: FIRST, seq: 5, what: expect.stringContaining('another one') }]);
     rmSync(path);
-    expect(prove(folder).faults).toMatchObject([{ file: FIRST, seq: 5, what: expect.stringMatching(/^the chain is m/) }]);
+    expect(prove(folder).faults).toMatchObject([
+      { file: FIRST, seq: 5, what: expect.stringMatching(/^the chain is m/) },
+    ]);
     putBack(copy, folder);
     expect(prove(folder)).toMatchObject({ ok: true });
   });

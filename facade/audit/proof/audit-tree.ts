@@ -84,11 +84,14 @@ export class AuditTree {
     return guard(() => {
       const database = openDatabase(join(folder, TREE_FILE), SCHEMA, { busyMs: BEGIN_MS });
       try {
-        const isNew = database.transact(() => {
-          if (database.first('SELECT origin FROM tree')() !== undefined) return false;
-          database.run('INSERT INTO tree VALUES (?)')(`tollgate.local/${randomBytes(16).toString('hex')}`);
-          return true;
-        });
+        const origin = database.first('SELECT origin FROM tree');
+        const isNew =
+          origin() === undefined &&
+          database.transact(() => {
+            if (origin() !== undefined) return false;
+            database.run('INSERT INTO tree VALUES (?)')(`tollgate.local/${randomBytes(16).toString('hex')}`);
+            return true;
+          });
         return { tree: new AuditTree(database), isNew };
       } catch (thrown) {
         database.close();
@@ -104,9 +107,7 @@ export class AuditTree {
 
   /** The last checkpoint; undefined before the first. */
   get last(): StoredCheckpoint | undefined {
-    return guard(() =>
-      this.#database.first<StoredCheckpoint>('SELECT * FROM checkpoint ORDER BY size DESC LIMIT 1')(),
-    );
+    return guard(() => this.#database.first<StoredCheckpoint>('SELECT * FROM checkpoint ORDER BY size DESC LIMIT 1')());
   }
 
   /** The last checkpoint that a witness has cosigned. */
@@ -131,7 +132,14 @@ export class AuditTree {
   /** The last span of each file. */
   get ends(): ReadonlyMap<string, Span> {
     const last = 'SELECT * FROM span WHERE leaf IN (SELECT max(leaf) FROM span GROUP BY file)';
-    return guard(() => new Map(this.#database.all<Span>(last)().map((span) => [span.file, span])));
+    return guard(
+      () =>
+        new Map(
+          this.#database
+            .all<Span>(last)()
+            .map((span) => [span.file, span]),
+        ),
+    );
   }
 
   /** The span that has this byte of a file. */
@@ -191,7 +199,8 @@ export class AuditTree {
     this.#read.clear();
     const note = sign(rootOf(size, this.node));
     const insert = this.#database.run('INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?)');
-    for (const { leaf, count, file, offset, end, seq, head } of spans) insert(leaf, count, file, offset, end, seq, head);
+    for (const { leaf, count, file, offset, end, seq, head } of spans)
+      insert(leaf, count, file, offset, end, seq, head);
     this.#database.run('INSERT INTO checkpoint (size, at, note) VALUES (?, ?, ?)')(size, at, note);
     return note;
   }

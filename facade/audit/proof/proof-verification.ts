@@ -204,7 +204,8 @@ export class ProofCheck {
     if (note === undefined) return this.#fail('it is no checkpoint', name);
     const { origin, size, root } = note.checkpoint;
     const key = this.#keyOf(origin);
-    if (key !== undefined && !isSignedBy(note, key)) return this.#fail('it is not signed with the key of this log', name);
+    if (key !== undefined && !isSignedBy(note, key))
+      return this.#fail('it is not signed with the key of this log', name);
     if (this.#tree === undefined) return this.#fail(`it is of a tree of ${size} records, which is missing`, name);
     if (origin !== this.#origin) return this.#fail(`it is of the tree ${origin}, and this is another one`, name);
     if (size > this.#size)
@@ -250,7 +251,9 @@ export class ProofCheck {
     const found = this.#tree?.lastCosigned;
     const { witness } = this.#evidence;
     const cosignature =
-      found === undefined || witness === undefined ? undefined : findCosignature(found.note, found.cosignature, witness);
+      found === undefined || witness === undefined
+        ? undefined
+        : findCosignature(found.note, found.cosignature, witness);
     return found === undefined || cosignature === undefined || found.size > this.#size
       ? undefined
       : { size: found.size, at: new Date(cosignature.at).toISOString() };

@@ -48,9 +48,7 @@ export async function signingKey(places: KeyPlaces): Promise<KeyObject> {
 export async function findSigningKey({ state, signing, secret }: KeyPlaces): Promise<KeyObject | undefined> {
   const name = signing.secret === undefined ? (signing.key ?? SIGNING_KEY) : `secret ${signing.secret}`;
   const pem =
-    signing.secret === undefined
-      ? readPrivate(signing.key ?? join(state, SIGNING_KEY))
-      : await secret(signing.secret);
+    signing.secret === undefined ? readPrivate(signing.key ?? join(state, SIGNING_KEY)) : await secret(signing.secret);
   if (pem === undefined && signing.secret === undefined && signing.key === undefined) return undefined;
   const key = pem === undefined ? undefined : parsePrivateKey(pem);
   if (key !== undefined) return key;

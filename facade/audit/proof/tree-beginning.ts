@@ -1,6 +1,7 @@
 /** Begins the tree of a log, with a record that says so. */
-import type { AuditEntry } from '../audit-entry.ts';
+
 import { parseRecord } from '../audit-chain.ts';
+import type { AuditEntry } from '../audit-entry.ts';
 import { listParts, readLines } from '../chain-lines.ts';
 import { AuditTree } from './audit-tree.ts';
 

@@ -1,31 +1,18 @@
-/** Runs the `tollgate audit` commands that read the log: list, show, tail, stats, export and verify. */
+/** Runs the `tollgate audit` commands that read the log: list, show, tail, stats and export. */
 import { statSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { AUDIT_TYPES } from '../../audit/audit-chain.ts';
 import { AUDIT_OUTCOMES } from '../../audit/audit-entry.ts';
 import { AUDIT_INDEX, type IndexedRecord } from '../../audit/audit-index.ts';
 import { type AuditFilter, type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
-import { verifyAudit } from '../../audit/chain-verification.ts';
-import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { readPastTime } from '../durations.ts';
 import { json, plural, printable, printList } from '../print.ts';
-import {
-  COLUMNS,
-  csvHead,
-  csvLine,
-  faultAdvice,
-  followHead,
-  followRow,
-  fullText,
-  rowOf,
-  statsText,
-  verdictText,
-} from './audit-view.ts';
+import { COLUMNS, csvHead, csvLine, followHead, followRow, fullText, rowOf, statsText } from './audit-view.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -77,7 +64,7 @@ export function runAuditShow(options: LogOptions & { readonly id: string }, io: 
 const MIN_DIGITS = 8;
 
 /** Finds records by their id, by the beginning of their id, or by the beginning of their hash. Throws USAGE. */
-function findRecords(reader: AuditReader, id: string): readonly IndexedRecord[] {
+export function findRecords(reader: AuditReader, id: string): readonly IndexedRecord[] {
   const named = [...reader.all({ id })];
   if (named.length > 0 || !new RegExp(`^[0-9a-f][0-9a-f-]{${MIN_DIGITS - 1},63}$`).test(id)) return named;
   const begun = [...reader.all({ idPrefix: id })];
@@ -127,61 +114,23 @@ export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 
   });
 }
 
-/** Verifies the chains. Exit code 3 if the log was changed. Throws USAGE, CONFIG_INVALID. */
-export function runAuditVerify(
-  options: LogOptions & {
-    readonly all?: true;
-    readonly expectHead?: readonly string[];
-    readonly archive?: readonly string[];
-    readonly key?: string;
-  },
-  io: Io,
-): number {
-  const archives = (options.archive ?? []).map((folder) => existingFolder(resolve(io.cwd, folder)));
-  const places = placesOf(options, io);
-  const digest = digestOf(options.key, io, places);
-  const verdict = verifyAudit(places.folder, options.expectHead ?? [], {
-    archives,
-    ...(digest !== undefined && { digest }),
-  });
-  if (options.json === true) io.stdout(json(verdict));
-  else {
-    io.stdout(verdictText(io, { verdict, isWhole: options.all === true }));
-    if (!verdict.ok) io.stderr(faultAdvice(verdict, places.folder));
-    else if (options.expectHead === undefined)
-      io.stderr('Removed files, and records removed from the end of a chain, are found only with --expect-head.\n');
-  }
-  return verdict.ok ? EXIT.ok : EXIT.refused;
-}
-
-/**
- * Returns the digest that manifests of archives are made with, if the log has a key. Throws USAGE for a file that does not exist.
- */
-function digestOf(file: string | undefined, io: Io, { config }: Places): ((text: string) => string) | undefined {
-  const given = file === undefined ? undefined : resolve(io.cwd, file);
-  const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
-  const key = path === undefined ? undefined : findKeyFile(dirname(path), basename(path));
-  if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
-  return key === undefined ? undefined : createDigest(key);
-}
-
 /** The folder of the chain files, and the file of the index. */
-interface Places {
+export interface LogPlaces {
   readonly folder: string;
   readonly index: string;
   /** Absent where `--folder` names the log. */
   readonly config?: Config;
 }
 
-/** A copy of the log gets no index on the disk. */
-function placesOf({ folder, config: file }: LogOptions, io: Io): Places {
+/** Finds the log. A copy of it gets no index on the disk. Throws USAGE, CONFIG_INVALID. */
+export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
   if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
 }
 
-/** A mistyped folder must not look like an empty log. */
-function existingFolder(folder: string): string {
+/** Returns the folder. A mistyped one must not look like an empty log. Throws USAGE. */
+export function existingFolder(folder: string): string {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return folder;
   throw new TollgateError('USAGE', {
     detail: `There is no folder ${folder}.`,
