@@ -11,6 +11,7 @@ type ThreadName =
   | 'compile-thread'
   | 'policy-worker'
   | 'sandbox-thread'
+  | 'seal-thread'
   | 'state-thread'
   | 'token-thread'
   | 'watchdog-thread';

@@ -13,11 +13,29 @@ const DOMAIN_BYTES = Buffer.from(DOMAIN);
 /** `prev` of the first record of a chain. */
 export const NO_HASH = '0'.repeat(64);
 
+/** The last record of a chain. */
+export interface ChainHead {
+  readonly chain: string;
+  readonly seq: number;
+  readonly hash: string;
+}
+
+/**
+ * What was in the folder when a chain began. `tree`: the last checkpoint. `heads`: the newest chains with records after
+ * it; `unnamed`: the number of the others.
+ */
+export interface SeenBefore {
+  readonly tree?: { readonly origin: string; readonly size: number; readonly root: string };
+  readonly heads?: readonly ChainHead[];
+  readonly unnamed?: number;
+}
+
 /**
  * The first record of a chain. `process` names the lock by which other processes see whether the writer is alive. `pid`
- * and `born` are for people, and for systems where no lock could be taken. The nonce makes chains different.
+ * and `born` are for people, and for systems where no lock could be taken. The nonce makes chains different. What was
+ * in the folder before shows later what is missing.
  */
-export interface OpenedEntry {
+export interface OpenedEntry extends SeenBefore {
   readonly type: 'opened';
   readonly chain: string;
   readonly pid: number;
@@ -103,6 +121,7 @@ export const AUDIT_TYPES = [
   'setup',
   'recovered',
   'process',
+  'proof',
   'opened',
   'continued',
   'closed',

@@ -278,6 +278,21 @@ export interface ProcessEntry {
   readonly reason?: 'signal' | 'parent' | 'switch';
 }
 
+/**
+ * The signed tree of the log (proof/audit-tree.ts). `begun`: a new one, with its name under `origin`, and the name of the
+ * one that was there before under `replaces`. `withheld`: records of `file` do not follow each other and are not signed.
+ * `refused`: nothing is signed, for the `reason`. `unwitnessed`: the witness did not confirm a checkpoint.
+ */
+export interface ProofEntry {
+  readonly type: 'proof';
+  readonly event: 'begun' | 'withheld' | 'refused' | 'unwitnessed';
+  readonly outcome: 'allow' | 'error';
+  readonly origin?: string;
+  readonly replaces?: string;
+  readonly file?: string;
+  readonly reason?: string;
+}
+
 /** Every entry that may be appended. */
 export type AuditEntry =
   | IntentEntry
@@ -294,7 +309,8 @@ export type AuditEntry =
   | SetupEntry
   | UpgradeEntry
   | RecoveredEntry
-  | ProcessEntry;
+  | ProcessEntry
+  | ProofEntry;
 /** An act of a person: an approval or a grant that was given, refused, used or revoked. */
 export interface ConsentEntry {
   readonly type: 'approval' | 'grant';

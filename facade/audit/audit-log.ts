@@ -21,6 +21,7 @@ import {
 import type { AuditEntry } from './audit-entry.ts';
 import { type AuditFs, type ChainFile, createChainFile } from './chain-file.ts';
 import { recoverTorn } from './chain-recovery.ts';
+import { seenBefore } from './proof/chain-heads.ts';
 
 /** The audit log of this process. */
 export interface AuditLog {
@@ -40,6 +41,8 @@ export interface AuditLog {
    * --expect-head`).
    */
   readonly head: string;
+  /** The number of records of this chain. */
+  readonly records: number;
   /** The current file. */
   readonly file: string;
   /** Resolves when the disk has everything. */
@@ -123,15 +126,21 @@ class Chain implements AuditLog {
     this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#writer = writerIn(options.folder);
+    const before = seenBefore(options.folder);
     for (let start = this.#now(); ; start += 1) {
       this.#name = chainName(new Date(start), OWN_PROCESS.pid);
       const nonce = randomBytes(16).toString('hex');
-      if (this.#begin(0, { type: 'opened', chain: this.#name, ...this.#writer, nonce }) !== undefined) return;
+      const first: ChainEntry = { type: 'opened', chain: this.#name, ...this.#writer, nonce, ...before };
+      if (this.#begin(0, first) !== undefined) return;
     }
   }
 
   get head(): string {
     return this.#batch?.head ?? this.#head;
+  }
+
+  get records(): number {
+    return this.#seq;
   }
 
   get file(): string {
@@ -365,6 +374,9 @@ export function openAuditOnDemand(options: AuditOptions): AuditOnDemand {
     begin: () => void opened(),
     get head() {
       return log?.head ?? NO_HASH;
+    },
+    get records() {
+      return log?.records ?? 0;
     },
     get file() {
       return log?.file ?? '';

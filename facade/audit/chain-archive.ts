@@ -1,5 +1,5 @@
 /**
- * Moves old chain files to an archive. They are copied, on the disk and under a checkpoint before anything is removed.
+ * Moves old chain files to an archive. They are copied, on the disk and under a manifest before anything is removed.
  * Files that a living process may write are not moved, and a broken log is refused.
  */
 import { randomUUID } from 'node:crypto';
@@ -7,23 +7,23 @@ import fs from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { tryLock } from '../state/process-mark.ts';
+import {
+  type Archive,
+  type ArchivedFile,
+  type ArchiveManifest,
+  archiveSeal,
+  type ChainStart,
+  type Digest,
+  digestFile,
+  isSameArchive,
+  readManifest,
+  syncFolder,
+  writeManifest,
+} from './archive-manifest.ts';
 import { checkSeal, parseRecord } from './audit-chain.ts';
 import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
 import { TORN } from './chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from './chain-verification.ts';
-import {
-  type Archive,
-  type ArchivedFile,
-  archiveSeal,
-  type ChainStart,
-  type Checkpoint,
-  type Digest,
-  digestFile,
-  isSameArchive,
-  readCheckpoint,
-  syncFolder,
-  writeCheckpoint,
-} from './checkpoint.ts';
 
 /** What to move. `before`: ISO time; files whose last record is older are moved. */
 export interface ArchiveRequest {
@@ -114,90 +114,90 @@ function endOf(part: ChainPart): End | undefined {
 }
 
 /**
- * Returns the checkpoint of the archive. It must be the one that the log knows, because files added to an older copy
+ * Returns the manifest of the archive. It must be the one that the log knows, because files added to an older copy
  * would make its gaps look intended. Completes an interrupted move. Throws USAGE.
  */
-function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
+function settle({ folder, to, before, digest, now }: ArchiveRequest): ArchiveManifest {
   const refused = (what: string): TollgateError =>
     new TollgateError('USAGE', {
       detail: `${to} cannot be added to: ${what}.`,
       next: 'Bring the archive back, or name another folder with --to.',
     });
-  const kept = readCheckpoint(to, digest);
+  const kept = readManifest(to, digest);
   if (kept.fault !== undefined) throw refused(kept.fault);
-  const { checkpoint } = readCheckpoint(folder, digest);
-  const known = checkpoint.archives.find((archive) =>
+  const { manifest } = readManifest(folder, digest);
+  const known = manifest.archives.find((archive) =>
     kept.seal === '' ? archive.folder === to : isSameArchive(archive, to, kept.seal),
   );
   if (kept.seal !== '' && known === undefined)
     throw refused('it holds an archive of another log, or an older copy of one');
   if (kept.seal === '' && known !== undefined && known.seal !== '')
-    throw refused('it held an archive, and its checkpoint is gone');
-  const finished = removeLeaving(folder, checkpoint, digest);
+    throw refused('it held an archive, and its manifest is gone');
+  const finished = removeLeaving(folder, manifest, digest);
   // Named before the folder is made. Otherwise verify would report the folder of an interrupted or empty move as a
   // foreign one.
   if (known === undefined)
-    writeCheckpoint(
+    writeManifest(
       folder,
       naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }),
       digest,
     );
   fs.mkdirSync(to, { recursive: true, mode: 0o700 });
   if (known?.next !== undefined && known.next === kept.seal)
-    writeCheckpoint(
+    writeManifest(
       folder,
       naming(
         { ...finished, archives: finished.archives.filter((one) => one !== known) },
-        { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined },
+        { ...known, folder: to, ...countsOf(kept.manifest), seal: kept.seal, next: undefined },
       ),
       digest,
     );
-  return kept.checkpoint;
+  return kept.manifest;
 }
 
-/** Removes what was moved, and updates the checkpoint. */
-function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): Checkpoint {
-  if (checkpoint.leaving.length === 0) return checkpoint;
+/** Removes what was moved, and updates the manifest. */
+function removeLeaving(folder: string, manifest: ArchiveManifest, digest: Digest): ArchiveManifest {
+  if (manifest.leaving.length === 0) return manifest;
   // Torn ends are small, and another record may name them too, so they stay, and a copy is in the archive.
-  for (const name of checkpoint.leaving) fs.rmSync(join(folder, name), { force: true });
+  for (const name of manifest.leaving) fs.rmSync(join(folder, name), { force: true });
   syncFolder(folder);
-  const finished = { ...checkpoint, leaving: [] };
-  writeCheckpoint(folder, finished, digest);
+  const finished = { ...manifest, leaving: [] };
+  writeManifest(folder, finished, digest);
   return finished;
 }
 
 /**
- * Returns the checkpoint with the entry of one archive replaced. The owner may have moved another archive that was in
+ * Returns the manifest with the entry of one archive replaced. The owner may have moved another archive that was in
  * this folder before.
  */
 function naming(
-  checkpoint: Checkpoint,
+  manifest: ArchiveManifest,
   archive: Omit<Archive, 'next'> & { readonly next?: string | undefined },
-): Checkpoint {
+): ArchiveManifest {
   const isSame = (one: Archive): boolean =>
     one.seal === '' ? one.folder === archive.folder : one.seal === archive.seal;
   const { next, ...rest } = archive;
   return {
-    ...checkpoint,
-    archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }],
+    ...manifest,
+    archives: [...manifest.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }],
   };
 }
 
-function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
+function countsOf({ held }: ArchiveManifest): Pick<Archive, 'files' | 'records'> {
   const files = held.filter(({ records }) => records > 0);
   return { files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
 }
 
 /**
- * Copies the files, then writes what the log expects of the archive, the archive's checkpoint and the log's, then
+ * Copies the files, then writes what the log expects of the archive, the archive's manifest and the log's, then
  * removes the files. Each step is on the disk before the next.
  */
 function move(
   { folder, to, before, digest, now }: ArchiveRequest,
   leaving: readonly Leaving[],
-  kept: Checkpoint,
+  kept: ArchiveManifest,
 ): void {
-  const { checkpoint } = readCheckpoint(folder, digest);
+  const { manifest } = readManifest(folder, digest);
   const held = new Map(kept.held.map((one) => [one.file, one]));
   for (const { part, end } of leaving) {
     for (const name of [part.name, ...end.torn])
@@ -205,8 +205,8 @@ function move(
   }
   syncFolder(to);
   const names = new Set(leaving.map(({ part }) => part.name));
-  const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
-  const after: Checkpoint = {
+  const atStart = manifest.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
+  const after: ArchiveManifest = {
     id: randomUUID(),
     ...kept,
     starts: merged(kept.starts, atStart),
@@ -214,19 +214,20 @@ function move(
   };
   const [seal, next] = [kept.held.length === 0 ? '' : archiveSeal(kept, digest), archiveSeal(after, digest)];
   const archive = { folder: to, at: new Date(now).toISOString(), before };
-  writeCheckpoint(folder, naming(checkpoint, { ...archive, ...countsOf(kept), seal, next }), digest);
-  writeCheckpoint(to, after, digest);
+  writeManifest(folder, naming(manifest, { ...archive, ...countsOf(kept), seal, next }), digest);
+  writeManifest(to, after, digest);
   const starts = merged(
-    checkpoint.starts.filter(({ file }) => !names.has(file)),
+    manifest.starts.filter(({ file }) => !names.has(file)),
     startsOf(folder, leaving),
   );
-  const others = checkpoint.archives.filter((one) => one.seal === '' || one.seal !== seal);
-  const moved: Checkpoint = {
-    ...naming({ ...checkpoint, archives: others }, { ...archive, ...countsOf(after), seal: next }),
+  const others = manifest.archives.filter((one) => one.seal === '' || one.seal !== seal);
+  const moved: ArchiveManifest = {
+    ...naming({ ...manifest, archives: others }, { ...archive, ...countsOf(after), seal: next }),
     starts,
     leaving: [...names],
+    moved: [...new Set([...(manifest.moved ?? []), ...names])],
   };
-  writeCheckpoint(folder, moved, digest);
+  writeManifest(folder, moved, digest);
   removeLeaving(folder, moved, digest);
 }
 
@@ -285,7 +286,7 @@ function syncFile(path: string): void {
   }
 }
 
-/** Two moves at once would each write a checkpoint without the files of the other. */
+/** Two moves at once would each write a manifest without the files of the other. */
 function locked<T>(folder: string, work: () => T): T {
   const lock = tryLock(join(folder, LOCK));
   if (lock === 'busy')

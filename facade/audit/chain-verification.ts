@@ -1,18 +1,20 @@
 /** Proves from the bytes of the chain files that the logs are unchanged. */
 import { dirname, join } from 'node:path';
-import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
-import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
-import { TORN } from './chain-recovery.ts';
 import {
   type Archive,
-  CHECKPOINT,
   type ChainStart,
   type Digest,
   digestFile,
+  type FoundManifest,
   isSameArchive,
-  type ReadCheckpoint,
-  readCheckpoint,
-} from './checkpoint.ts';
+  MANIFEST,
+  readManifest,
+} from './archive-manifest.ts';
+import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
+import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
+import { TORN } from './chain-recovery.ts';
+import { SeenHeads } from './proof/chain-heads.ts';
+import { type AuditProof, ProofCheck, type ProofEvidence } from './proof/proof-verification.ts';
 
 /**
  * The first fault of a chain, or of a part of the evidence. `seq`: the first record that cannot be trusted. `unproven`:
@@ -45,20 +47,24 @@ export interface AuditVerdict {
   readonly records: number;
   readonly chains: readonly ChainReport[];
   readonly faults: readonly AuditFault[];
+  /** What is signed. */
+  readonly proof: AuditProof;
   /** Where older records were moved. `verified`: this archive was given, and read with the rest. */
   readonly archives?: readonly (Archive & { readonly verified: boolean })[];
 }
 
-/** What is verified besides the log. `digest`: by the key of its state folder; without it no checkpoint is accepted. */
+/** What is verified besides the log. `digest`: by the key of its state folder; without it no manifest is accepted. */
 export interface VerifyOptions {
   readonly archives?: readonly string[];
   readonly digest?: Digest;
+  readonly proof?: ProofEvidence;
 }
 
 /**
- * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are
- * archived continues from the checkpoint. If a chain was cut off at the end of a record, or removed completely, only
- * someone who stored its head can notice: `expectHeads`. Starts again if files are archived meanwhile.
+ * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends, and compares all with the signed
+ * tree. A chain whose first files are archived continues from the manifest. If records that are not signed yet were cut
+ * off, only a later chain that saw them, or someone who stored the head, can notice: `expectHeads`. Starts again if
+ * files are archived meanwhile.
  */
 export function verifyAudit(
   folder: string,
@@ -66,8 +72,8 @@ export function verifyAudit(
   options: VerifyOptions = {},
 ): AuditVerdict {
   for (;;) {
-    const { seal } = readCheckpoint(folder, options.digest);
-    const isMoved = (): boolean => readCheckpoint(folder, options.digest).seal !== seal;
+    const { seal } = readManifest(folder, options.digest);
+    const isMoved = (): boolean => readManifest(folder, options.digest).seal !== seal;
     try {
       const verdict = verifyOnce(folder, expectHeads, options);
       if (!isMoved()) return verdict;
@@ -80,66 +86,109 @@ export function verifyAudit(
 function verifyOnce(
   folder: string,
   expectHeads: readonly string[],
-  { archives = [], digest }: VerifyOptions,
+  { archives = [], digest, proof: evidence = {} }: VerifyOptions,
 ): AuditVerdict {
-  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readCheckpoint(path, digest) }));
+  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readManifest(path, digest) }));
   const missing = new Set(expectHeads);
   const starts = new Map(
-    folders.flatMap(({ checkpoint }) => checkpoint.starts.map((start) => [start.file, start] as const)),
+    folders.flatMap(({ manifest }) => manifest.starts.map((start) => [start.file, start] as const)),
   );
   for (const { head } of starts.values()) missing.delete(head);
-  const parts = partsOf(folders);
-  const chains: ChainReport[] = [];
-  const faults: AuditFault[] = [...faultsOf(folders), ...lostStarts(starts, parts)];
-  for (const own of groupByChain(parts)) {
-    const walk = new ChainWalk({ folders, starts, missing });
-    const fault = walk.follow(own);
-    if (fault !== undefined) faults.push({ ...fault, unproven: linesIn(own) - walk.records });
-    faults.push(...walk.lost);
-    const from = walk.from === 1 ? {} : { from: walk.from };
-    chains.push({
-      chain: own[0]?.chain ?? '',
-      files: own.length,
-      records: walk.records,
-      ...from,
-      head: walk.head,
-      state: stateOf(walk, own),
-    });
+  const check = new ProofCheck(folder, evidence);
+  try {
+    const parts = partsOf(folders);
+    const seen = new SeenHeads(parts);
+    const read = readChains(parts, { folders, starts, missing, check, seen });
+    return verdictOf(read, { folders, starts, missing, check, seen }, parts);
+  } finally {
+    check.close();
   }
-  for (const head of missing)
-    faults.push({
+}
+
+function verdictOf(
+  read: ReturnType<typeof readChains>,
+  { folders, starts, missing, check, seen }: Evidence,
+  parts: readonly ChainPart[],
+): AuditVerdict {
+  const moved = new Set(folders.flatMap(({ manifest }) => manifest.moved ?? []));
+  const files = { present: new Set(parts.map(({ name }) => name)), moved, broken: read.broken };
+  const { proof, faults: unsigned } = check.finish(files);
+  const isArchive = (folders[0]?.manifest.held.length ?? 0) > 0;
+  const faults = [
+    ...faultsOf(folders),
+    ...lostStarts(starts, parts),
+    ...read.faults,
+    ...unsigned,
+    ...(isArchive ? [] : seen.missing(read.chains, files)),
+    ...[...missing].map((head) => ({
       file: '',
       what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived`,
-    });
-  const known =
-    folders[0]?.checkpoint.archives
-      .filter(({ files }) => files > 0)
-      .map(({ next: _, ...archive }) => ({
-        ...archive,
-        verified: folders.some(({ seal }) => seal === archive.seal),
-      })) ?? [];
+    })),
+  ];
+  const known = archivesOf(folders);
   return {
     ok: faults.length === 0,
-    records: chains.reduce((sum, chain) => sum + chain.records, 0),
-    chains,
+    records: read.chains.reduce((sum, chain) => sum + chain.records, 0),
+    chains: read.chains,
     faults,
+    proof: { ...proof, complete: proof.complete && faults.length === 0 },
     ...(known.length > 0 && { archives: known }),
   };
 }
 
-/** A folder with its checkpoint: the log first, then archives. */
-interface Folder extends ReadCheckpoint {
+/** Reads every chain. `broken`: the files of chains with a fault. */
+function readChains(
+  parts: readonly ChainPart[],
+  evidence: Evidence,
+): {
+  readonly chains: readonly ChainReport[];
+  readonly faults: readonly AuditFault[];
+  readonly broken: ReadonlySet<string>;
+} {
+  const chains: ChainReport[] = [];
+  const faults: AuditFault[] = [];
+  const broken = new Set<string>();
+  for (const own of groupByChain(parts)) {
+    const walk = new ChainWalk(evidence);
+    const fault = walk.follow(own);
+    if (fault !== undefined) {
+      faults.push({ ...fault, unproven: linesIn(own) - walk.records });
+      for (const { name } of own) broken.add(name);
+    }
+    faults.push(...walk.lost);
+    chains.push({
+      chain: own[0]?.chain ?? '',
+      files: own.length,
+      records: walk.records,
+      ...(walk.from !== 1 && { from: walk.from }),
+      head: walk.head,
+      state: stateOf(walk, own),
+    });
+  }
+  return { chains, faults, broken };
+}
+
+function archivesOf(folders: readonly Folder[]): NonNullable<AuditVerdict['archives']> {
+  const known = folders[0]?.manifest.archives.filter(({ files }) => files > 0) ?? [];
+  return known.map(({ next: _, ...archive }) => ({
+    ...archive,
+    verified: folders.some(({ seal }) => seal === archive.seal),
+  }));
+}
+
+/** A folder with its manifest: the log first, then archives. */
+interface Folder extends FoundManifest {
   readonly path: string;
 }
 
 /**
  * Returns the files of all folders. A file that is being archived may be in two. In an archive, only the files in its
- * checkpoint count: others are copies of an interrupted move, and the originals may have gone to another archive since.
+ * manifest count: others are copies of an interrupted move, and the originals may have gone to another archive since.
  */
 function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
-  const found = folders.flatMap(({ path, checkpoint }, index) => {
-    const leaving = new Set(checkpoint.leaving);
-    const held = new Set(checkpoint.held.map(({ file }) => file));
+  const found = folders.flatMap(({ path, manifest }, index) => {
+    const leaving = new Set(manifest.leaving);
+    const held = new Set(manifest.held.map(({ file }) => file));
     const isArchive = index > 0 || held.size > 0;
     return listParts(path).filter(({ name }) => (isArchive ? held.has(name) : !leaving.has(name)));
   });
@@ -147,28 +196,28 @@ function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
   return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
-/** Returns the faults of checkpoints, and of the files that archives contain. */
+/** Returns the faults of manifests, and of the files that archives contain. */
 function faultsOf(folders: readonly Folder[]): AuditFault[] {
   const [log] = folders;
   return folders.flatMap((folder) => {
-    const file = join(folder.path, CHECKPOINT);
+    const file = join(folder.path, MANIFEST);
     if (folder.fault !== undefined) return [{ file, what: folder.fault }];
     const isForeign =
       folder !== log &&
-      log?.checkpoint.archives.every((archive) => !isSameArchive(archive, folder.path, folder.seal)) === true;
+      log?.manifest.archives.every((archive) => !isSameArchive(archive, folder.path, folder.seal)) === true;
     const foreign = isForeign
       ? [
           {
             file,
             what:
-              'the checkpoint of the log does not name this archive as it is: ' +
+              'the manifest of the log does not name this archive as it is: ' +
               'it is of another log, or an older copy',
           },
         ]
       : [];
     return [
       ...foreign,
-      ...folder.checkpoint.held.flatMap((held) => {
+      ...folder.manifest.held.flatMap((held) => {
         const found = digestFile(join(folder.path, held.file));
         const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;
         return isSame
@@ -207,6 +256,8 @@ interface Evidence {
   readonly folders: readonly Folder[];
   readonly starts: ReadonlyMap<string, ChainStart>;
   readonly missing: Set<string>;
+  readonly check: ProofCheck;
+  readonly seen: SeenHeads;
 }
 
 /** Reads one chain as far as it can be trusted. */
@@ -250,7 +301,7 @@ class ChainWalk {
     return isFirst && !isLast ? 'the file is empty, but the chain continues after it' : undefined;
   }
 
-  /** If the file before is archived, the checkpoint replaces it. If it is here too, both must agree. */
+  /** If the file before is archived, the manifest replaces it. If it is here too, both must agree. */
   #begin(part: ChainPart, before: string): AuditFault | undefined {
     const start = this.#evidence.starts.get(part.name);
     if (start === undefined) return undefined;
@@ -281,7 +332,9 @@ class ChainWalk {
       );
     if (record.prev !== this.head) return 'the record does not follow the one before it';
     const what = at.before === undefined ? undefined : checkFirst(record, { chain: at.part.chain, before: at.before });
-    if (what !== undefined) return what;
+    const unlike = what ?? this.#evidence.seen.check(at.part.chain, record.seq, hash);
+    const found = unlike ?? this.#evidence.check.take(at.part.name, line.bytes, record);
+    if (found !== undefined) return found;
     if (record.type === 'recovered') this.#checkTorn(record, at.part);
     this.seq = record.seq;
     this.head = hash;

@@ -40,4 +40,5 @@ export const EXIT = {
   server: 5,
   toolError: 6,
   approval: 7,
+  unproven: 8,
 } as const;

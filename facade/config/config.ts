@@ -3,6 +3,7 @@ import type { ServerLifetime, ServerSettings } from '../../adapters/port.ts';
 import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
 import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
+import type { SigningConfig } from '../audit/proof/signing-key.ts';
 import type { ConfigPath, Problem } from './config-problems.ts';
 import type { OutsideValues } from './reading/outside-values.ts';
 import type { JwtConfig } from './settings/jwt-settings.ts';
@@ -185,7 +186,7 @@ export interface Config {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   /** Absolute folder; a new file begins after `rotateBytes` (default 64 MiB), and each day. */
-  readonly audit: { readonly folder: string; readonly rotateBytes: number };
+  readonly audit: { readonly folder: string; readonly rotateBytes: number; readonly signing: SigningConfig };
   readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
   readonly runs: RunsConfig;

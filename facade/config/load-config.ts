@@ -29,6 +29,7 @@ import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/se
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
 import { buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import { buildSigning } from './settings/signing-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -127,6 +128,7 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const listen = buildListen(written.listen, this.#report);
+    const signing = buildSigning(written.audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
@@ -151,7 +153,7 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes },
+      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes, signing },
       listen,
       registries,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),

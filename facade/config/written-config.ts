@@ -281,6 +281,24 @@ export interface WrittenConfig {
     readonly folder?: string;
     /** A file of the log is closed after this many bytes; a new day closes it too. */
     readonly rotateBytes?: number;
+    /** How the log is signed. By default with a key that is made in the state folder. */
+    readonly signing?: {
+      /** File of the Ed25519 private key (PEM, mode 0600), outside the workspace. Not with `secret`. */
+      readonly key?: string;
+      /** Name of the secret that holds the private key (PEM), in the vault or at its source. */
+      readonly secret?: string;
+      /** A checkpoint is signed after this many records of one process. */
+      readonly every?: number;
+      /** New records are signed after this time: seconds, minutes or hours. */
+      readonly within?: string;
+      /** A program that gets each checkpoint on stdin, to keep or cosign it elsewhere. */
+      readonly witness?: {
+        /** The program and its arguments, without a shell. It has 10 seconds. */
+        readonly command: readonly string[];
+        /** Verifier key of the witness. With it, the program must print a cosignature. */
+        readonly key?: string;
+      };
+    };
   };
   /** Approvals of calls by a person. */
   readonly approvals?: {
@@ -942,7 +960,7 @@ export const DEFAULTS = {
     validateOutput: 'warn',
     concurrent: 16,
   },
-  audit: { rotateBytes: 67108864 },
+  audit: { rotateBytes: 67108864, signing: { every: 10000, within: '60s' } },
   approvals: { waitMs: 45000, expireMs: 600000 },
   recording: { mode: 'off', keep: '7d', maxBytes: 268435456 },
   runs: { keep: '1d' },

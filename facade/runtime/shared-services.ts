@@ -2,6 +2,8 @@
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
+import { SealingSchedule } from '../audit/proof/sealing-schedule.ts';
+import { signingKey } from '../audit/proof/signing-key.ts';
 import { type Budgets, createBudgets } from '../budget/budgets.ts';
 import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { OpenSession } from '../call/identify.ts';
@@ -11,6 +13,7 @@ import { Suspensions } from '../consent/switch/suspensions.ts';
 import { HiddenServers } from '../internal-servers/caller-identity.ts';
 import { Redactor } from '../output/redactor.ts';
 import { Spills } from '../output/spills.ts';
+import { openPlaces, openSecrets } from '../secrets/secrets.ts';
 import { CallTally } from '../serve/host/call-statistics.ts';
 import { EventFeed } from '../serve/host/event-feed.ts';
 import { followState } from '../state/state-follower.ts';
@@ -31,6 +34,8 @@ export interface SharedServices {
   readonly state: State;
   readonly seals: Seals;
   readonly audit: AuditLog;
+  /** Signs the log. */
+  readonly sealing: SealingSchedule;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
   /** The consents to servers. */
@@ -69,6 +74,7 @@ export async function openSharedServices(
   try {
     const { folder, rotateBytes } = config.audit;
     audit = openAudit({ folder, rotateBytes, onFault: () => void (faults.audit += 1) });
+    const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const context = new ContextAccounts(state);
@@ -76,11 +82,12 @@ export async function openSharedServices(
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
     return {
       log,
-      tell: (line) => onLog(`${redactor.redact(line).value}\n`),
+      tell,
       redactor,
       state,
       seals: createSeals(state, Date.now),
       audit,
+      sealing: openSealing(config, { audit, tell, redactor }),
       digest,
       consents,
       suspensions: new Suspensions(state),
@@ -106,6 +113,7 @@ export async function openSharedServices(
 export async function closeSharedServices({
   spills,
   audit,
+  sealing,
   state,
   tally,
   context,
@@ -114,13 +122,33 @@ export async function closeSharedServices({
   try {
     spills.close();
   } finally {
-    await audit
-      .close()
+    await sealing
+      .stop()
+      .finally(() => audit.close())
+      .finally(() => sealing.finish())
       .finally(() => tally.flush())
       .finally(() => context.close())
       .finally(() => budgets.close())
       .finally(() => state.close());
   }
+}
+
+/** Starts the sealing of the log. The key is read when it is needed first, and is redacted everywhere. */
+function openSealing(
+  config: Config,
+  { audit, tell, redactor }: Pick<SharedServices, 'audit' | 'tell' | 'redactor'>,
+): SealingSchedule {
+  const { state, workspace } = config;
+  const { folder, signing } = config.audit;
+  const secret = openSecrets(() => config, { places: openPlaces({ state, env: process.env }), redactor });
+  return new SealingSchedule({
+    folder,
+    signing,
+    workspace,
+    audit,
+    tell,
+    key: () => signingKey({ state, signing, secret }),
+  });
 }
 
 /** Registers the secrets of a configuration. None is removed, because a result may still contain an earlier one. */

@@ -1,10 +1,11 @@
 /**
- * Tests archives of the log: what may be moved, how verify continues from the checkpoint and finds later changes, and
+ * Tests archives of the log: what may be moved, how verify continues from the manifest and finds later changes, and
  * every step at which a move can stop.
  */
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { MANIFEST } from '../../facade/audit/archive-manifest.ts';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { type AuditLog, openAudit } from '../../facade/audit/audit-log.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
@@ -12,7 +13,6 @@ import { type ArchiveRequest, archiveAudit } from '../../facade/audit/chain-arch
 import { listParts } from '../../facade/audit/chain-lines.ts';
 import { recoverTorn } from '../../facade/audit/chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
-import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
@@ -72,39 +72,36 @@ async function world(): Promise<World> {
 const whats = ({ faults }: AuditVerdict): readonly string[] => faults.map(({ what }) => what);
 
 describe('the archive of a log', () => {
-  it(
-    'gets whole files with only old records, and verify continues from its checkpoint' + verifies('ST-45'),
-    async () => {
-      const { folder, to, files, archive, verify, live } = await world();
-      const before = verify();
-      expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
-      const all = files();
-      expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
-      expect(files().length + files(to).length).toBe(all.length);
-      expect(files(to)).toEqual([
-        ...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2),
-        chainFileName(DEAD_CHAIN, 0),
-        chainFileName(DEAD_CHAIN, 1),
-      ]);
-      const verdict = verify();
-      expect(verdict).toMatchObject({
-        ok: true,
-        records: 8,
-        chains: [{ from: 9, records: 8, head: live.head, state: 'open' }],
-        archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }],
-      });
-      const together = verify(to);
-      expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
-      expect(together.chains).toEqual(before.chains);
-      // The chain continues normally.
-      live.append(decision('later'));
-      expect(verify(to)).toMatchObject({ ok: true, records: 23 });
-      const reader = openAuditReader(folder, ':memory:');
-      expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
-      expect([...reader.all({ id: 'later' })]).toHaveLength(1);
-      reader.close();
-    },
-  );
+  it('gets whole files with only old records, and verify continues from its manifest' + verifies('ST-45'), async () => {
+    const { folder, to, files, archive, verify, live } = await world();
+    const before = verify();
+    expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
+    const all = files();
+    expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
+    expect(files().length + files(to).length).toBe(all.length);
+    expect(files(to)).toEqual([
+      ...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2),
+      chainFileName(DEAD_CHAIN, 0),
+      chainFileName(DEAD_CHAIN, 1),
+    ]);
+    const verdict = verify();
+    expect(verdict).toMatchObject({
+      ok: true,
+      records: 8,
+      chains: [{ from: 9, records: 8, head: live.head, state: 'open' }],
+      archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }],
+    });
+    const together = verify(to);
+    expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
+    expect(together.chains).toEqual(before.chains);
+    // The chain continues normally.
+    live.append(decision('later'));
+    expect(verify(to)).toMatchObject({ ok: true, records: 23 });
+    const reader = openAuditReader(folder, ':memory:');
+    expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
+    expect([...reader.all({ id: 'later' })]).toHaveLength(1);
+    reader.close();
+  });
 
   it('can get more files later, and another archive can follow it' + verifies('ST-45'), async () => {
     const { to, archive, verify } = await world();
@@ -200,11 +197,11 @@ describe('verify after an archive', () => {
   });
 
   it(
-    'refuses a checkpoint that is missing, changed, old, signed with another key, or given without its key' +
+    'refuses a manifest that is missing, changed, old, signed with another key, or given without its key' +
       verifies('ST-45'),
     async () => {
       const { folder, to, archive, verify } = await world();
-      const file = path.join(folder, CHECKPOINT);
+      const file = path.join(folder, MANIFEST);
       archive(at(1));
       const older = readFileSync(file);
       archive(at(2));
@@ -215,7 +212,7 @@ describe('verify after an archive', () => {
         [() => writeFileSync(file, older), /is missing/],
         [() => writeFileSync(file, 'x'), /cannot be read/],
         [() => writeFileSync(file, bytes.replace('"records":14', '"records":13')), /was changed/],
-        [() => cpSync(path.join(to, CHECKPOINT), file), /is missing/],
+        [() => cpSync(path.join(to, MANIFEST), file), /is missing/],
       ];
       for (const [harm, what] of harms) {
         harm();
@@ -250,14 +247,14 @@ describe('verify after an archive', () => {
       }
     }
     expect(whats(verify(older)).join()).toContain('older copy');
-    const own = readFileSync(path.join(to, CHECKPOINT));
+    const own = readFileSync(path.join(to, MANIFEST));
     for (const harm of [
-      () => rmSync(path.join(to, CHECKPOINT)),
-      () => cpSync(path.join(folder, CHECKPOINT), path.join(to, CHECKPOINT)),
+      () => rmSync(path.join(to, MANIFEST)),
+      () => cpSync(path.join(folder, MANIFEST), path.join(to, MANIFEST)),
     ]) {
       harm();
       expect(verify(to)).toMatchObject({ ok: false });
-      writeFileSync(path.join(to, CHECKPOINT), own);
+      writeFileSync(path.join(to, MANIFEST), own);
     }
     expect(verify(to)).toMatchObject({ ok: true });
     // The archive alone is verified like a log.
@@ -353,7 +350,7 @@ describe('a move to an archive', () => {
   );
 
   it(
-    'is refused if the archive is an old copy or has lost its checkpoint, because its gaps would look intended' +
+    'is refused if the archive is an old copy or has lost its manifest, because its gaps would look intended' +
       verifies('ST-45'),
     async () => {
       const { to, archive, verify } = await world();
@@ -362,10 +359,10 @@ describe('a move to an archive', () => {
       cpSync(to, older, { recursive: true });
       archive(at(2));
       expect(() => archive(at(3), { to: older })).toThrow(expect.objectContaining({ code: 'USAGE' }));
-      const own = readFileSync(path.join(to, CHECKPOINT));
-      rmSync(path.join(to, CHECKPOINT));
+      const own = readFileSync(path.join(to, MANIFEST));
+      rmSync(path.join(to, MANIFEST));
       expect(() => archive(at(3))).toThrow(expect.objectContaining({ code: 'USAGE' }));
-      writeFileSync(path.join(to, CHECKPOINT), own);
+      writeFileSync(path.join(to, MANIFEST), own);
       // An archive may be moved.
       cpSync(to, `${to}-moved`, { recursive: true });
       rmSync(to, { recursive: true });

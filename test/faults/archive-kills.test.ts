@@ -70,8 +70,8 @@ rules: [{id: no, outcome: deny, when: {}}]
       await cli(project, ['audit', 'archive', '--before', '2020-01-01T00:00:00Z', '--to', archives[0] ?? '']);
       expect(verify(), `round ${round}`).toMatchObject({ ok: true, faults: [] });
     }
-    // A folder without a checkpoint is no archive: every attempt may have been killed before it wrote one.
-    const finished = (): string[] => archives.filter((to) => existsSync(path.join(to, 'checkpoint.json')));
+    // A folder without a manifest is no archive: every attempt may have been killed before it wrote one.
+    const finished = (): string[] => archives.filter((to) => existsSync(path.join(to, 'archive.json')));
     for (const to of archives)
       expect(await cli(project, ['audit', 'archive', '--before', new Date().toISOString(), '--to', to])).toMatchObject({
         code: 0,

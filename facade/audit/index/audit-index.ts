@@ -74,8 +74,9 @@ export interface IndexedRecord {
   readonly record: AuditRecord;
   readonly line: string;
   readonly intact: boolean;
-  /** The name of the chain file. */
+  /** The name of the chain file, and the byte where the line begins. */
   readonly file: string;
+  readonly offset: number;
 }
 
 /** Name of the index in a state folder. Every command that reads the log uses it. */
@@ -196,7 +197,7 @@ export function readRecord(folder: string, { file, offset, length, hash }: Index
   if ((offset > 0 && bytes[0] !== NEWLINE) || line.includes(NEWLINE)) return undefined;
   const record = parseRecord(line);
   if (record === undefined || hashNumber(record.hash) !== hash) return undefined;
-  return { record, line: line.toString(), intact: checkSeal(line) !== undefined, file };
+  return { record, line: line.toString(), intact: checkSeal(line) !== undefined, file, offset };
 }
 
 const NEWLINE = 10;

@@ -1,29 +1,16 @@
-/** Runs the `tollgate audit` commands that read the log: list, show, tail, stats, export and verify. */
+/** Runs the `tollgate audit` commands that read the log: list, show, tail, stats and export. */
 import { statSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { verifyAudit } from '../../audit/chain-verification.ts';
 import { type AuditFilter, FILTER_NAMES, readAuditFilter } from '../../audit/index/audit-filter.ts';
 import { AUDIT_INDEX, type IndexedRecord } from '../../audit/index/audit-index.ts';
 import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
-import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, MAX_COLUMNS, plural, printable, printList, wrapWords } from '../print.ts';
-import {
-  COLUMNS,
-  csvHead,
-  csvLine,
-  faultAdvice,
-  followHead,
-  followRow,
-  fullText,
-  rowOf,
-  statsText,
-  verdictText,
-} from './audit-view.ts';
+import { COLUMNS, csvHead, csvLine, followHead, followRow, fullText, rowOf, statsText } from './audit-view.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -120,44 +107,6 @@ export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 
   });
 }
 
-/** Verifies the chains. Exit code 3 if the log was changed. Throws USAGE, CONFIG_INVALID. */
-export function runAuditVerify(
-  options: LogOptions & {
-    readonly all?: true;
-    readonly expectHead?: readonly string[];
-    readonly archive?: readonly string[];
-    readonly key?: string;
-  },
-  io: Io,
-): number {
-  const archives = (options.archive ?? []).map((folder) => existingFolder(resolve(io.cwd, folder)));
-  const places = placesOf(options, io);
-  const digest = digestOf(options.key, io, places);
-  const verdict = verifyAudit(places.folder, options.expectHead ?? [], {
-    archives,
-    ...(digest !== undefined && { digest }),
-  });
-  if (options.json === true) io.stdout(json(verdict));
-  else {
-    io.stdout(verdictText(io, { verdict, isWhole: options.all === true }));
-    if (!verdict.ok) io.stderr(faultAdvice(verdict, places.folder));
-    else if (options.expectHead === undefined)
-      io.stderr('Removed files, and records removed from the end of a chain, are found only with --expect-head.\n');
-  }
-  return verdict.ok ? EXIT.ok : EXIT.refused;
-}
-
-/**
- * Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist.
- */
-function digestOf(file: string | undefined, io: Io, { config }: LogPlaces): ((text: string) => string) | undefined {
-  const given = file === undefined ? undefined : resolve(io.cwd, file);
-  const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
-  const key = path === undefined ? undefined : findKeyFile(dirname(path), basename(path));
-  if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
-  return key === undefined ? undefined : createDigest(key);
-}
-
 /** The folder of the chain files, and the file of the index. */
 export interface LogPlaces {
   readonly folder: string;
@@ -173,8 +122,8 @@ export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlace
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
 }
 
-/** A mistyped folder must not look like an empty log. */
-function existingFolder(folder: string): string {
+/** Returns the folder. A mistyped one must not look like an empty log. Throws USAGE. */
+export function existingFolder(folder: string): string {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return folder;
   throw new TollgateError('USAGE', {
     detail: `There is no folder ${folder}.`,

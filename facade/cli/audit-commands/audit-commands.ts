@@ -32,13 +32,15 @@ const FILTERS = [
 
 const ALL = new Option('--all', 'include records that are not calls');
 
+const SEAL = new Option('--seal', 'first sign the records that are not signed yet');
+
 const limit = (count: number): Option =>
   new Option('--limit <number>', 'how many records').argParser(readCount(9_999_999)).default(count);
 
 /** `audit` with its commands. */
 export const AUDIT: CommandDefinition = {
   usage: 'audit',
-  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, archive, reindex',
+  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, prove, archive, reindex',
   examples: `Examples:
   $ tollgate audit list --outcome deny --since 2h
   $ tollgate audit list --path src/secrets --since yesterday
@@ -90,17 +92,37 @@ export const AUDIT: CommandDefinition = {
     },
     {
       usage: 'verify',
-      about: 'prove that no record was changed; with --expect-head also that none was removed',
+      about: 'prove that no record was changed or removed, and say until when',
       options: [
         ...PLACE,
         new Option('--all', 'show every chain'),
+        SEAL,
+        new Option('--checkpoint <file>', 'a checkpoint kept elsewhere; may be repeated').argParser(collectValues),
+        new Option('--public-key <key>', 'the verifier key of the log, or a file with it'),
         new Option('--expect-head <hash>', 'a head that must still be there; may be repeated').argParser(collectValues),
         new Option('--archive <folder>', 'verify this archive together with the log; may be repeated').argParser(
           collectValues,
         ),
-        new Option('--key <file>', 'the audit.key of the state folder, to verify the checkpoints of a copy'),
+        new Option('--key <file>', 'the audit.key of the state folder, to verify the archive manifests of a copy'),
       ],
-      load: async () => (await import('./audit-command.ts')).runAuditVerify,
+      load: async () => (await import('./audit-proof-command.ts')).runAuditVerify,
+    },
+    {
+      usage: 'prove <id>',
+      about: 'write a proof of the records of one call, which others can check without Tollgate',
+      options: [...PLACE, new Option('--out <file>', 'the file to write; default: stdout'), SEAL],
+      load: async () => (await import('./audit-proof-command.ts')).runAuditProve,
+    },
+    {
+      usage: 'checkpoint',
+      about: 'print the last checkpoint, to keep it elsewhere',
+      options: [...PLACE, SEAL],
+      load: async () => (await import('./audit-proof-command.ts')).runAuditCheckpoint,
+    },
+    {
+      usage: 'key',
+      about: 'print the key that verifies the log, to give it to others',
+      load: async () => (await import('./audit-proof-command.ts')).runAuditKey,
     },
     {
       usage: 'archive',

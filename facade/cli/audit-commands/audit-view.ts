@@ -263,7 +263,7 @@ export function verdictText(
     return of.length === 0 ? [] : [`${state}: ${numbers(of)}\n`];
   });
   const last = ok
-    ? paint(io, 'green', `${numbers(chains)}: all unchanged`)
+    ? `${numbers(chains)}: each record follows the one before it`
     : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
   return [
     shown.length === 0 ? '' : `${rows}\n`,

@@ -1,5 +1,5 @@
 /**
- * The checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive
+ * The manifest of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive
  * contains. It counts only if the key of the state folder signed it.
  */
 import { createHash } from 'node:crypto';
@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
 
 /** Name of the file, in the folder of a log and of an archive. */
-export const CHECKPOINT = 'checkpoint.json';
+export const MANIFEST = 'archive.json';
 /** A prefix of what is digested, so that no digest of a call is of such a text. */
-const DOMAIN = 'tollgate-audit-checkpoint\0';
+const DOMAIN = 'tollgate-audit-manifest\0';
 
 /** Keyed digest, see key-files.ts. */
 export type Digest = (text: string) => string;
@@ -36,7 +36,7 @@ export interface ArchivedFile {
 }
 
 /**
- * What the checkpoint of a log says of one archive. `seal` is the seal of the archive's own checkpoint, '' before there
+ * What the manifest of a log says of one archive. `seal` is the seal of the archive's own manifest, '' before there
  * is one: then only the folder identifies the archive. `next` is the seal that a move is about to write, or has just
  * written. Times are ISO.
  */
@@ -51,8 +51,8 @@ export interface Archive {
   readonly records: number;
 }
 
-/** The content of a checkpoint: `archives` and `leaving` for a log, `held` for an archive. */
-export interface Checkpoint {
+/** The content of a manifest: `archives` and `leaving` for a log, `held` for an archive. */
+export interface ArchiveManifest {
   readonly v: 1;
   /** For an archive: random, so that two archives with the same files have different seals. */
   readonly id?: string;
@@ -61,52 +61,54 @@ export interface Checkpoint {
   readonly held: readonly ArchivedFile[];
   /** Files that are archived and about to be removed. One that is still there does not count. */
   readonly leaving: readonly string[];
+  /** Every file that an archive ever took: the signed records of these files may be elsewhere. */
+  readonly moved?: readonly string[];
 }
 
-/** The checkpoint of a folder that has none. */
-export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [], leaving: [] };
+/** The manifest of a folder that has none. */
+export const NO_MANIFEST: ArchiveManifest = { v: 1, starts: [], archives: [], held: [], leaving: [] };
 
 /**
- * A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' if there is
+ * A manifest that was read. `fault`: why it does not count; the manifest is empty then. `seal`: '' if there is
  * none.
  */
-export interface ReadCheckpoint {
-  readonly checkpoint: Checkpoint;
+export interface FoundManifest {
+  readonly manifest: ArchiveManifest;
   readonly seal: string;
   readonly fault?: string;
 }
 
-/** Reads the checkpoint of a folder. Throws what node:fs throws. */
-export function readCheckpoint(folder: string, digest: Digest | undefined): ReadCheckpoint {
-  const text = unlessMissing(() => fs.readFileSync(join(folder, CHECKPOINT), 'utf8'));
-  if (text === undefined) return { checkpoint: NO_CHECKPOINT, seal: '' };
-  const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
+/** Reads the manifest of a folder. Throws what node:fs throws. */
+export function readManifest(folder: string, digest: Digest | undefined): FoundManifest {
+  const text = unlessMissing(() => fs.readFileSync(join(folder, MANIFEST), 'utf8'));
+  if (text === undefined) return { manifest: NO_MANIFEST, seal: '' };
+  const refused = (fault: string): FoundManifest => ({ manifest: NO_MANIFEST, seal: '', fault });
   if (digest === undefined)
     return refused(
-      'the checkpoint could not be checked, so it does not count: ' +
+      'the manifest could not be checked, so it does not count: ' +
         'name the key of its state folder with --key FILE (audit.key)',
     );
   try {
-    const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };
-    if (archiveSeal(checkpoint, digest) !== seal) return refused('the checkpoint was changed, or is under another key');
-    return checkpoint.v === 1 ? { checkpoint, seal } : refused('the checkpoint is of a newer Tollgate');
+    const { manifest, seal } = JSON.parse(text) as { readonly manifest: ArchiveManifest; readonly seal: string };
+    if (archiveSeal(manifest, digest) !== seal) return refused('the manifest was changed, or is under another key');
+    return manifest.v === 1 ? { manifest, seal } : refused('the manifest is of a newer Tollgate');
   } catch {
-    return refused('the checkpoint cannot be read');
+    return refused('the manifest cannot be read');
   }
 }
 
 /** Writes it completely or not at all. It is on the disk when this returns. Throws what node:fs throws. */
-export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): void {
-  const path = join(folder, CHECKPOINT);
-  const seal = archiveSeal(checkpoint, digest);
-  fs.writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ checkpoint, seal })}\n`, { mode: 0o600, flush: true });
+export function writeManifest(folder: string, manifest: ArchiveManifest, digest: Digest): void {
+  const path = join(folder, MANIFEST);
+  const seal = archiveSeal(manifest, digest);
+  fs.writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ manifest, seal })}\n`, { mode: 0o600, flush: true });
   fs.renameSync(`${path}.${process.pid}`, path);
   syncFolder(folder);
 }
 
-/** The keyed digest of a checkpoint. */
-export function archiveSeal(checkpoint: Checkpoint, digest: Digest): string {
-  return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
+/** The keyed digest of a manifest. */
+export function archiveSeal(manifest: ArchiveManifest, digest: Digest): string {
+  return digest(`${DOMAIN}${JSON.stringify(manifest)}`);
 }
 
 /**
