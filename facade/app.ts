@@ -67,6 +67,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   inspect: inspectStart,
   openBackends: (shared, current, facade) => {
     const { state, limits } = current();
+    const { telemetry } = shared;
     const supervision = new Supervision(shared, { state, connections: limits.connections });
     // Kills the servers that a crashed facade of the same state folder left running.
     killMarked((mark) => supervision.isOrphan(mark));
@@ -76,6 +77,9 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       capabilities: (server, users) => shared.clients.capabilities(server, users),
       prefersSession: (server, users) => !shared.clients.areStateless(server, users),
       onNotice: (server, notice, users) => shared.clients.note(server, notice, users),
+      onExchange:
+        telemetry &&
+        ((server, method, ended) => telemetry.onExchange({ server, method, ...ended }, current().servers.get(server))),
     });
     pools.add(pool);
     return supervised(pool, {

@@ -40,6 +40,8 @@ export interface OpenSession extends Session {
   /** The tool that reads the rest of a cut result. The session's list shows it after the first cut. */
   reads?: string;
   readonly end: AbortController;
+  /** By the clock of `performance.now`. */
+  readonly openedAt: number;
 }
 
 /** What is known before the first stage. */
@@ -88,6 +90,7 @@ export function openSession(
     transport,
     closed: end.signal,
     end,
+    openedAt: performance.now(),
     listed: new Map(),
     found: new Map(),
     finds: 0,

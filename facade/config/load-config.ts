@@ -28,7 +28,7 @@ import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } 
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import { buildExport, buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -128,6 +128,11 @@ class Loader {
     const registries = checkRegistries(written.registries, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const auditExport = buildExport(written.audit?.export, {
+      report: this.#report,
+      resolve: this.#resolve,
+      hidden: [auditFolder, ...(workspace === undefined ? [] : [workspace])],
+    });
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
@@ -151,7 +156,11 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes },
+      audit: {
+        folder: auditFolder,
+        rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes,
+        ...(auditExport !== undefined && { export: auditExport }),
+      },
       listen,
       registries,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),

@@ -17,9 +17,10 @@ import type { State } from '../state/state-port.ts';
 import { createSeals, type Seals } from '../state/state-seals.ts';
 import { ContextAccounts } from './metrics/context-accounts.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
-import { exportContext } from './metrics/open-telemetry.ts';
 import { createLog, type Logger } from './process-log.ts';
 import { SessionClients } from './session-clients.ts';
+import type { Telemetry } from './telemetry/telemetry-port.ts';
+import { loadTelemetry } from './telemetry/telemetry-settings.ts';
 
 /** The services of every snapshot of a process. */
 export interface SharedServices {
@@ -36,6 +37,8 @@ export interface SharedServices {
   readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
+  /** Absent if nothing is exported. */
+  readonly telemetry: Telemetry | undefined;
   /** Statistics of calls for hosts. They survive a restart. */
   readonly tally: CallTally;
   /** What sessions put into the context of models. */
@@ -60,6 +63,8 @@ export async function openSharedServices(
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
+  const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
+  const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0 };
   const state = await followState(config.state, () => void (faults.state += 1));
   let audit: AuditLog | undefined;
@@ -69,11 +74,12 @@ export async function openSharedServices(
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const context = new ContextAccounts(state);
-    exportContext(context, (err) => log.warn({ err }, 'OpenTelemetry'));
+    const metrics = new Metrics(tally, faults, context);
+    telemetry?.observe(metrics);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
     return {
       log,
-      tell: (line) => onLog(`${redactor.redact(line).value}\n`),
+      tell,
       redactor,
       state,
       seals: createSeals(state, Date.now),
@@ -82,7 +88,8 @@ export async function openSharedServices(
       consents,
       budgets: createBudgets(state),
       spills: new Spills(config.state),
-      metrics: new Metrics(tally, faults, context),
+      metrics,
+      telemetry,
       tally,
       context,
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
@@ -94,6 +101,7 @@ export async function openSharedServices(
   } catch (thrown) {
     void audit?.close();
     void state.close();
+    void telemetry?.close();
     throw thrown;
   }
 }
@@ -106,6 +114,7 @@ export async function closeSharedServices({
   tally,
   context,
   budgets,
+  telemetry,
 }: SharedServices): Promise<void> {
   try {
     spills.close();
@@ -115,7 +124,8 @@ export async function closeSharedServices({
       .finally(() => tally.flush())
       .finally(() => context.close())
       .finally(() => budgets.close())
-      .finally(() => state.close());
+      .finally(() => state.close())
+      .finally(() => telemetry?.close());
   }
 }
 
