@@ -128,11 +128,7 @@ class Loader {
     const registries = checkRegistries(written.registries, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
-    const auditExport = buildExport(written.audit?.export, {
-      report: this.#report,
-      resolve: this.#resolve,
-      hidden: [auditFolder, ...(workspace === undefined ? [] : [workspace])],
-    });
+    const audit = this.#audit(written, auditFolder, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
@@ -156,11 +152,7 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: {
-        folder: auditFolder,
-        rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes,
-        ...(auditExport !== undefined && { export: auditExport }),
-      },
+      audit,
       listen,
       registries,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
@@ -172,6 +164,16 @@ class Loader {
         ...ignoredRego(this.#folder, policies),
       ],
     });
+  }
+
+  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+    const target = buildExport(audit?.export, {
+      report: this.#report,
+      resolve: this.#resolve,
+      hidden: [folder, ...(workspace === undefined ? [] : [workspace])],
+    });
+    const rotateBytes = audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes;
+    return { folder, rotateBytes, ...(target !== undefined && { export: target }) };
   }
 
   /** The sections that depend on no other section, with their defaults. */

@@ -1,6 +1,8 @@
 /** Opens what outlives a configuration: log, state, audit, budgets, spills, secrets and metrics, once per process. */
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
+import { AuditExport } from '../audit/export/audit-export.ts';
+import { exportTarget } from '../audit/export/export-target.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
 import { type Budgets, createBudgets } from '../budget/budgets.ts';
 import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
@@ -22,6 +24,14 @@ import { SessionClients } from './session-clients.ts';
 import type { Telemetry } from './telemetry/telemetry-port.ts';
 import { loadTelemetry } from './telemetry/telemetry-settings.ts';
 
+/** The export of the audit log. */
+export interface ExportAudit {
+  /** `headers` returns those of the target, with secrets. */
+  start(headers: () => Promise<Readonly<Record<string, string>>>): void;
+  readonly state: AuditExport['state'] | undefined;
+  close(): Promise<void>;
+}
+
 /** The services of every snapshot of a process. */
 export interface SharedServices {
   readonly log: Logger;
@@ -31,6 +41,8 @@ export interface SharedServices {
   readonly state: State;
   readonly seals: Seals;
   readonly audit: AuditLog;
+  /** Copies the log to the target of the configuration, from the first call on. Does nothing without one. */
+  readonly exportAudit: ExportAudit;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
   /** The consents to servers. */
@@ -84,6 +96,7 @@ export async function openSharedServices(
       state,
       seals: createSeals(state, Date.now),
       audit,
+      exportAudit: openExport(config, log),
       digest,
       consents,
       budgets: createBudgets(state),
@@ -115,18 +128,41 @@ export async function closeSharedServices({
   context,
   budgets,
   telemetry,
+  exportAudit,
 }: SharedServices): Promise<void> {
   try {
     spills.close();
   } finally {
     await audit
       .close()
+      .finally(() => exportAudit.close())
       .finally(() => tally.flush())
       .finally(() => context.close())
       .finally(() => budgets.close())
       .finally(() => state.close())
       .finally(() => telemetry?.close());
   }
+}
+
+function openExport({ audit: { folder, export: settings }, state }: Config, log: Logger): ExportAudit {
+  let running: AuditExport | undefined;
+  const onState = (failure?: string): void =>
+    log.warn(
+      failure === undefined
+        ? 'The audit log is exported again.'
+        : `The audit log cannot be exported (${failure}). It is tried again until it works. Calls are not affected.`,
+    );
+  return {
+    start: (headers) => {
+      if (settings === undefined || running !== undefined) return;
+      const target = exportTarget(settings, headers);
+      running = new AuditExport({ state, folder, target, batch: settings.batch, onState });
+    },
+    get state() {
+      return running?.state;
+    },
+    close: async () => running?.close(),
+  };
 }
 
 /** Registers the secrets of a configuration. None is removed, because a result may still contain an earlier one. */

@@ -112,7 +112,10 @@ export class Metrics {
 
   /** Returns how often calls ended, over all principals. */
   callCounts(): readonly CallCounts[] {
-    return [...this.#calls.values()];
+    const sums = new Map<string, CallCounts>();
+    for (const { tool, origin, outcome, kind, count } of this.#calls.values())
+      sums.set(kind, { tool, origin, outcome, count: count + (sums.get(kind)?.count ?? 0) });
+    return [...sums.values()];
   }
 
   /** Counts a call that has ended. `now`: by the clock of `startedAt`. */
@@ -150,7 +153,8 @@ export class Metrics {
       );
     const { effect } = end.judged?.lowered ?? {};
     if (forwarded?.upstreamMs === undefined || effect === undefined) return;
-    const failed = forwarded.answer === undefined ? codeOfFailure(forwarded.failure) : shaped?.isError ? 'tool_error' : '';
+    const failed =
+      forwarded.answer === undefined ? codeOfFailure(forwarded.failure) : shaped?.isError ? 'tool_error' : '';
     const { server, tool: target } = effect;
     this.#sent.add(principal.id, { method, target, error: failed, server }, forwarded.upstreamMs);
   }

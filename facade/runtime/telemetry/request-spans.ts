@@ -270,11 +270,7 @@ export class RequestSpans implements RequestTrace {
     const { forwarded, exposed, judged } = end;
     const { answer, failure } = forwarded;
     const error =
-      answer === undefined
-        ? this.#parts.codeOf(failure)
-        : answer.value.isError === true
-          ? 'tool_error'
-          : undefined;
+      answer === undefined ? this.#parts.codeOf(failure) : answer.value.isError === true ? 'tool_error' : undefined;
     const tool = judged?.lowered?.effect.tool ?? '';
     const isTool = this.#method === 'tools/call';
     const version = exposed?.server.adapter.info()?.protocolVersion;

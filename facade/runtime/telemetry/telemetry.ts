@@ -121,7 +121,7 @@ class Instruments implements Telemetry {
     span.end(now);
   }
 
-  observe({ context, callCounts }: Pick<Metrics, 'context' | 'callCounts'>): void {
+  observe(counted: Pick<Metrics, 'context' | 'callCounts'>): void {
     const meter = this.#meter;
     if (meter === undefined) return;
     const bytes = meter.createObservableCounter('tollgate.context.bytes', {
@@ -138,11 +138,11 @@ class Instruments implements Telemetry {
     });
     meter.addBatchObservableCallback(
       (result) => {
-        for (const { kind, side, ...sample } of context.samples()) {
+        for (const { kind, side, ...sample } of counted.context.samples()) {
           result.observe(bytes, sample.bytes, { kind, side });
           result.observe(tokens, sample.tokens, { kind, side });
         }
-        for (const { count, ...labels } of callCounts()) result.observe(calls, count, labels);
+        for (const { count, ...labels } of counted.callCounts()) result.observe(calls, count, labels);
       },
       [bytes, tokens, calls],
     );
