@@ -77,6 +77,7 @@ const threads = await build({
     'facade/code/sandbox/sandbox-thread.ts',
     'facade/runtime/compile-thread.ts',
     'facade/runtime/metrics/token-thread.ts',
+    'facade/runtime/telemetry/telemetry.ts',
     'facade/runtime/watchdog-thread.ts',
     'facade/state/state-thread.ts',
     'policies/engine/workers/policy-worker.ts',

@@ -14,6 +14,7 @@ import { findContainerEngine } from '../adapters/sandbox/container/container-eng
 import { chooseSandboxUser, type Egress } from '../adapters/sandbox/sandbox-spec.ts';
 import type { LaunchHost } from '../adapters/stdio/launch.ts';
 import { killMarked } from '../adapters/stdio/orphans.ts';
+import { fillSecrets } from '../adapters/stdio/server-secrets.ts';
 import { inspectStart } from '../adapters/stdio/start-inspection.ts';
 import { probeServer, ServerPool } from '../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
@@ -67,6 +68,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   inspect: inspectStart,
   openBackends: (shared, current, facade) => {
     const { state, limits } = current();
+    const { telemetry } = shared;
     const supervision = new Supervision(shared, { state, connections: limits.connections });
     // Kills the servers that a crashed facade of the same state folder left running.
     killMarked((mark) => supervision.isOrphan(mark));
@@ -76,10 +78,19 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       capabilities: (server, users) => shared.clients.capabilities(server, users),
       prefersSession: (server, users) => !shared.clients.areStateless(server, users),
       onNotice: (server, notice, users) => shared.clients.note(server, notice, users),
+      onExchange:
+        telemetry &&
+        ((server, method, ended) => telemetry.onExchange({ server, method, ...ended }, current().servers.get(server))),
     });
     pools.add(pool);
     return supervised(pool, {
       supervision,
+      exportAudit: () => {
+        const { audit, state } = current();
+        const parts = { places: openPlaces({ state, env: process.env }), redactor: shared.redactor };
+        const headers = audit.export?.headers ?? {};
+        shared.exportAudit.start(() => fillSecrets(headers, openSecrets(current, parts), 'headers'));
+      },
       sweep: () =>
         void removeLeftovers(current(), supervision).catch((err: unknown) =>
           shared.log.debug({ err }, 'leftovers not removed'),
@@ -212,11 +223,13 @@ function supervised(
   {
     supervision,
     sweep,
+    exportAudit,
     shell,
     answers,
   }: {
     readonly supervision: Supervision;
     readonly sweep: () => void;
+    readonly exportAudit: () => void;
     readonly shell: StartCommand;
     readonly answers: Answers;
   },
@@ -244,6 +257,7 @@ function supervised(
     warmUp: () => {
       supervision.startReporting();
       sweep();
+      exportAudit();
     },
     workspace: (root) => {
       const inner = createWorkspace({ root, shell });

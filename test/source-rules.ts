@@ -114,7 +114,6 @@ const NAMED_IDEAS = new Set([
   'mirrored-headers.ts',
   'multi-string-search.ts',
   'oci-image.ts',
-  'open-telemetry.ts',
   'operation-table.ts',
   'origin-check.ts',
   'pinned-arguments.ts',

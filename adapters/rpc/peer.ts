@@ -2,7 +2,7 @@
  * One JSON-RPC conversation with a server: ids, deadlines, progress and cancellation. Requests of the server to the
  * client are refused unless a call answers them.
  */
-import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { asTollgateError, ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { UpstreamError } from '../port.ts';
 import { cancelReason } from './cancellation.ts';
 import { fitsDouble } from './decimal.ts';
@@ -44,6 +44,11 @@ export interface PeerEvents {
    * the request serves on whose stream it came. The answer rejects with what `refusalOf` in this file shows.
    */
   onRequest?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): Answer | undefined;
+  /**
+   * A request that serves no call has ended after so many milliseconds; `error`: the code of its error. Absent while
+   * telemetry is off.
+   */
+  onExchange?: ((method: string, ms: number, error?: string) => void) | undefined;
   /** A notification that has no effect here. */
   onNotification?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): void;
 }
@@ -120,7 +125,17 @@ export class Peer {
     if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
     const text = `{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${request.params(id)}}`;
     void this.link.send(text, id, request.headers);
+    if (this.events.onExchange !== undefined && request.serves === undefined) this.measure(request.method, result);
     return result;
+  }
+
+  private measure(method: string, result: Promise<unknown>): void {
+    const began = performance.now();
+    const end = (thrown?: unknown): void => {
+      const error = thrown instanceof UpstreamError ? String(thrown.rpc.code) : asTollgateError(thrown).code;
+      this.events.onExchange?.(method, performance.now() - began, thrown === undefined ? undefined : error);
+    };
+    result.then(() => end(), end);
   }
 
   /** Returns why a request cannot be sent. */

@@ -8,7 +8,7 @@ import type { ConnectionSlots, SlotHolder } from './connection-cap.ts';
 import type { LossCause } from './restarts.ts';
 import type { ServerEventDetails } from './server-events.ts';
 import { type ServerSettings, serverUnavailable } from './server-settings.ts';
-import { UpstreamSession } from './upstream-session.ts';
+import { type SessionEvents, UpstreamSession } from './upstream-session.ts';
 
 /** Pauses before each check of the number of processes after a call. Many programs leave some for a moment. */
 const FULL_CHECK_PAUSES_MS = [2000, 3000];
@@ -26,6 +26,7 @@ export interface ConnectorParts {
   readonly isKept: () => boolean;
   readonly onToolsChanged: () => void;
   readonly onNotice: (notice: ServerNotice) => void;
+  readonly onExchange?: SessionEvents['onExchange'];
   /** Returns the capabilities of clients that a handshake declares now. */
   readonly capabilities: () => JsonObject;
   readonly prefersSession: () => boolean;
@@ -196,10 +197,11 @@ export class Connector implements SlotHolder {
   }
 
   private createSession(): UpstreamSession {
-    const { settings, connect, onToolsChanged, onNotice, capabilities } = this.parts;
+    const { settings, connect, onToolsChanged, onNotice, onExchange, capabilities } = this.parts;
     const session: UpstreamSession = new UpstreamSession(settings.name, connect, {
       onToolsChanged,
       onNotice,
+      onExchange,
       memory: this.memory,
       prefersSession: this.parts.prefersSession,
       capabilities,

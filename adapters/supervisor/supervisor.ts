@@ -41,6 +41,10 @@ export interface AdapterOptions extends ProcessConnectionOptions {
   readonly prefersSession?: (name: string, users?: ProcessUsers) => boolean;
   /** Called with what a server says without a request, unless it belongs to one call. `users` as above. */
   readonly onNotice?: (name: string, notice: ServerNotice, users?: ProcessUsers) => void;
+  /** A request of Tollgate itself to a server has ended, as `PeerEvents.onExchange`. Absent while telemetry is off. */
+  readonly onExchange?:
+    | ((server: string, method: string, ended: { ms: number; error?: string | undefined }) => void)
+    | undefined;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

@@ -78,6 +78,8 @@ export class UpstreamServer implements ServerAdapter {
       capabilities: () => options.capabilities?.(settings.name, users) ?? {},
       prefersSession: () => options.prefersSession?.(settings.name, users) ?? false,
       onNotice: (notice) => this.passNotice(notice),
+      onExchange:
+        options.onExchange && ((method, ms, error) => options.onExchange?.(settings.name, method, { ms, error })),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
       onRenewed: () => {

@@ -15,7 +15,7 @@ import {
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
-import { type Answer, Peer } from '../rpc/peer.ts';
+import { type Answer, Peer, type PeerEvents } from '../rpc/peer.ts';
 import type { PeerRequest } from '../rpc/pending-call.ts';
 import { INPUT_REQUIRED, URL_ELICITATION } from '../rpc/refused-requests.ts';
 import type { JsonDoc } from '../rpc/wire-message.ts';
@@ -36,6 +36,8 @@ export interface SessionEvents {
   /** Returns the capabilities of clients that the handshake declares. Absent: none. */
   capabilities?(): JsonObject;
   onNotice?(notice: ServerNotice): void;
+  /** See `PeerEvents.onExchange`. */
+  readonly onExchange?: PeerEvents['onExchange'];
   /** What earlier sessions found out. Changed by this one. */
   readonly memory?: HandshakeMemory;
   /** Returns true if a session with the server comes first. Absent: a revision without sessions. */
@@ -91,6 +93,7 @@ export class UpstreamSession {
     return new Peer(connection, {
       onToolsChanged: () => events.onToolsChanged(),
       onDropped: () => events.onBad(),
+      onExchange: events.onExchange,
       onRefused: (refused) => {
         const [call, second] = this.calls;
         const only = second === undefined ? call : undefined;
@@ -437,6 +440,7 @@ function callRequest(call: UpstreamCall, serves: RunningCall): PeerRequest {
 /** Writes the params as JSON. The progress token is present only if the caller wants progress. */
 function callParams(call: UpstreamCall, id: number): string {
   const { method, tool, args, retry } = call;
+  call.onSent?.(id);
   const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
   const own = method === undefined ? `{"name":${jsonString(tool)},"arguments":${args.text}}` : args.text;
   const more = retry === undefined ? [] : [retry];

@@ -16,6 +16,11 @@ type ThreadName =
   | 'token-thread'
   | 'watchdog-thread';
 
+/** Returns the file of the code for telemetry, which is loaded only if telemetry is exported. */
+export function telemetryFile(): string {
+  return path.join(PROGRAM, 'code', 'telemetry.cjs');
+}
+
 /** Returns the file of a thread: always the built one, because a thread of Node 20 cannot run TypeScript. */
 export function threadFile(name: ThreadName): string {
   return path.join(PROGRAM, 'code', `${name}.cjs`);

@@ -34,6 +34,8 @@ export interface ArchiveRequest {
   readonly before: string;
   readonly digest: Digest;
   readonly now: number;
+  /** Returns false for a file of these bytes that must stay. Absent: none. */
+  readonly mayLeave?: ((name: string, bytes: number) => boolean) | undefined;
   /** Called before anything is moved: what cannot be recorded is not done. */
   readonly record: (moved: { readonly files: number; readonly records: number }) => void;
 }
@@ -73,7 +75,7 @@ export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerd
       const verdict = verifyAudit(request.folder, [], { digest: request.digest });
       if (!verdict.ok) return verdict;
       const kept = settle(request);
-      const leaving = [...groupByChain(listParts(request.folder))].flatMap((parts) => leavingOf(parts, request.before));
+      const leaving = [...groupByChain(listParts(request.folder))].flatMap((parts) => leavingOf(parts, request));
       const moved = { files: leaving.length, records: leaving.reduce((sum, { end }) => sum + end.records, 0) };
       if (leaving.length === 0) return moved;
       request.record(moved);
@@ -87,12 +89,16 @@ export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerd
  * Returns the oldest files of a chain, up to the first that is too young or may still be written: the newest one of a
  * living process.
  */
-function leavingOf(parts: readonly ChainPart[], before: string): readonly Leaving[] {
+function leavingOf(
+  parts: readonly ChainPart[],
+  { before, mayLeave }: Pick<ArchiveRequest, 'before' | 'mayLeave'>,
+): readonly Leaving[] {
   const leaving: Leaving[] = [];
   for (const part of parts) {
     if (part === parts.at(-1) && isWriterAlive(part)) break;
     const end = endOf(part);
     if (end === undefined || end.ts >= before) break;
+    if (mayLeave?.(part.name, fs.statSync(part.path).size) === false) break;
     leaving.push({ part, end });
   }
   return leaving;

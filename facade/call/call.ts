@@ -4,6 +4,7 @@ import { errorJson, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
+import type { RequestTrace } from '../serve/request-trace.ts';
 import { type ClientChannelDependencies, openClientChannel } from './client-channel.ts';
 import { allowedCall, type DecideDependencies, decide, type JudgedCall } from './decide.ts';
 import { type ForwardDependencies, type ForwardedCall, forward, serverAnswer } from './forward.ts';
@@ -29,6 +30,8 @@ export type CallDependencies = ClientChannelDependencies &
     /** Returns the caps of a principal's profiles. */
     readonly capsOf: (principal: Principal) => CallCaps;
     readonly newId: () => string;
+    /** Begins to follow a request that is made during a call. Absent while telemetry is off. */
+    readonly followInner?: ((request: CallRequest) => RequestTrace | undefined) | undefined;
   };
 
 /**
@@ -55,6 +58,8 @@ export async function perform(
   };
   const running = session.calls.begin(asked.signal);
   const { request, progress, hidePaths } = openClientChannel(deps, { ...asked, signal: running.signal });
+  const trace = asked.trace ?? deps.followInner?.(asked);
+  trace?.begin(start.id);
   let caller: Caller | undefined;
   let resolved: ResolvedTool | undefined;
   let judged: JudgedCall | undefined;
@@ -69,17 +74,21 @@ export async function perform(
     resolved = resolving instanceof Promise ? await resolving : resolving;
     const { table, exposed } = resolved;
     const bound = operation.bind(request.args, exposed.args); // 3 validate
-    const judging = decide(deps, { operation, policy, caller, exposed, bound, request }); // 4 decide
+    trace?.enter('decide');
+    const judging = decide(deps, { operation, policy, caller, exposed, bound, request, trace }); // 4 decide
     judged = judging instanceof Promise ? await judging : judging;
     const allowed = allowedCall(judged);
     const caps = deps.capsOf(caller.principal);
+    trace?.enter('reserve');
     const reserving = reserve(deps, { start, caller, allowed, caps, signal: request.signal }); // 5 reserve
     reserved = reserving instanceof Promise ? await reserving : reserving;
     await reserved.recorded;
     const { limits } = reserved;
-    forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request }); // 6 forward
+    trace?.enter('forward');
+    forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request, trace }); // 6 forward
     const answer = serverAnswer(forwarded);
     const answered = { caller, table, allowed, answer, caps, limits, request, hidePaths };
+    trace?.enter('shape');
     const shaping = operation.shape(deps, answered); // 7 shape
     shaped = shaping instanceof Promise ? await shaping : shaping;
     reply = { kind: 'result', text: shaped.text, ...(shaped.enveloped && { enveloped: true }) };
@@ -92,6 +101,7 @@ export async function perform(
   const serverErrorBytes =
     failure instanceof UpstreamError && reply.kind === 'error' ? Buffer.byteLength(errorJson(reply.error)) : undefined;
   const outputBytes = shaped?.sent ?? serverErrorBytes ?? 0;
+  trace?.enter('settle');
   settle(reserved, { outputBytes, wallMs: forwarded?.upstreamMs ?? 0 }); // 8 settle
   judged?.lowered?.pathHandles.close();
   progress?.end();

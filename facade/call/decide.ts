@@ -19,6 +19,7 @@ import type { CallPreconditions, Preconditions } from '../consent/preconditions.
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { Spills } from '../output/spills.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
+import type { RequestTrace } from '../serve/request-trace.ts';
 import type { Caller } from './identify.ts';
 import type { LoweredCall, LoweringContext } from './lowering/lowered-call.ts';
 import type { WorkspaceFiles } from './lowering/workspace-files.ts';
@@ -69,6 +70,7 @@ export interface DecisionRequest {
   readonly exposed: ExposedTool;
   readonly bound: BoundArguments;
   readonly request: CallRequest;
+  readonly trace?: RequestTrace | undefined;
 }
 
 /** An allowed call. The caller of `decide` closes `lowered.pathHandles`. */
@@ -161,7 +163,7 @@ function judgeOnce(deps: DecideDependencies, call: DecisionRequest, judgement: J
 /** Asks the policy about a lowered call. Returns and throws what `judgeOnce` does. */
 function askPolicy(
   deps: DecideDependencies,
-  { operation, policy, caller, bound: given, request }: DecisionRequest,
+  { operation, policy, caller, bound: given, request, trace }: DecisionRequest,
   { facts, at, lowered }: Judgement & Pick<AllowedCall, 'lowered'>,
 ): Awaitable<boolean> {
   const { principal, run, session } = caller;
@@ -189,7 +191,7 @@ function askPolicy(
       const consent =
         (gate?.asksAlways === true ? undefined : preconditions.grant) ??
         approvals.obtain({ ...asked, pin: exposed.pin, recheck, ...waiting(request) });
-      return andThen(consent, (given) => {
+      return andThen(consent instanceof Promise ? (trace?.waiting(consent) ?? consent) : consent, (given) => {
         facts.consent = given;
         if (given !== undefined) gate?.admit(lowered);
         return given !== undefined;

@@ -11,10 +11,12 @@ import type { Policy } from '../../policies/port.ts';
 import type { OutcomeEntry } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
+import type { ServedServer } from '../exposure/served-server.ts';
 import type { Identify } from '../internal-servers/caller-identity.ts';
 import { markExactNumbers } from '../output/exact-numbers.ts';
 import type { LogCounts } from '../output/server-messages.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
+import type { RequestTrace } from '../serve/request-trace.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller } from './identify.ts';
 import { type ReadScope, type ReadScopeDependencies, readScopeOf } from './read-scope.ts';
@@ -39,6 +41,7 @@ export interface ForwardRequest {
   readonly allowed: AllowedCall;
   readonly limits: CallLimits;
   readonly request: CallRequest;
+  readonly trace?: RequestTrace | undefined;
 }
 
 /** The facts of stage 6. Exactly one of `answer` and `failure` is present. */
@@ -109,7 +112,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
 }
 
 function send(
-  { caller, allowed: { lowered }, limits, request }: ForwardRequest,
+  { caller, allowed: { lowered }, limits, request, trace }: ForwardRequest,
   { mayRead, confinement, outsideFolders }: ReadScope,
   { identity, channel }: { readonly identity: CallerIdentity | undefined; readonly channel: ServerChannel },
 ): Promise<ServerAnswer> {
@@ -128,7 +131,8 @@ function send(
     timeoutMs: limits.timeoutMs,
     hardTimeoutMs: limits.hardTimeoutMs,
     cap: limits.cap,
-    meta: request.meta && withoutOwn(request.meta),
+    meta: sentMeta(request.meta, lowered.exposed.server, trace),
+    onSent: trace && ((id) => trace.sent(id)),
     pathHandles: destination.kind === 'backend' ? pathHandles : undefined,
     mayRead,
     outsideFolders,
@@ -195,6 +199,20 @@ function withMarkedNumbers(raw: ServerAnswer): ServerAnswer {
   return { ...raw, text, value: JSON.parse(text) as ToolResult };
 }
 
-function withoutOwn(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(meta).filter(([key]) => !isOwnKey(key)));
+/**
+ * Returns the `_meta` of a call for its server: that of the client without Tollgate's keys, and with the trace context
+ * of this call. Baggage may name users, so it goes only to servers whose owner wants that.
+ */
+function sentMeta(
+  meta: CallRequest['meta'],
+  { trace: shares }: ServedServer,
+  trace: RequestTrace | undefined,
+): UpstreamCall['meta'] {
+  const context = shares === undefined ? undefined : trace?.sending();
+  if (meta === undefined) return context;
+  const isDropped = (key: string): boolean =>
+    isOwnKey(key) ||
+    (key === 'baggage' && shares !== 'baggage') ||
+    (context !== undefined && (key === 'traceparent' || key === 'tracestate'));
+  return { ...Object.fromEntries(Object.entries(meta).filter(([key]) => !isDropped(key))), ...context };
 }

@@ -42,6 +42,8 @@ export interface OpenSession extends Session {
   reads?: string;
   readonly calls: RunningCalls;
   readonly end: AbortController;
+  /** By the clock of `performance.now`. */
+  readonly openedAt: number;
 }
 
 /** What is known before the first stage. */
@@ -91,6 +93,7 @@ export function openSession(
     closed: end.signal,
     end,
     calls: new RunningCalls(),
+    openedAt: performance.now(),
     listed: new Map(),
     found: new Map(),
     finds: 0,

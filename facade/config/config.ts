@@ -41,12 +41,24 @@ export interface ServerConfig extends ServerDefinition, Omit<ServerSettings, key
   readonly labels: readonly string[];
   /** How clients see the URIs of its resources. */
   readonly uri: 'prefixed' | 'own';
+  /** What the server gets of a client's trace. */
+  readonly trace: 'context' | 'baggage';
   /** The file that defined it, for messages. */
   readonly source: string;
 }
 
 /** What an isolated program gets, with every default filled in. Paths are absolute and real. */
 export type SandboxConfig = NonNullable<ServerSettings['sandbox']>;
+
+/** Where each record of the audit log is copied to. `file` is absolute; exactly one of `file` and `url` is present. */
+export interface ExportConfig {
+  readonly file?: string;
+  readonly url?: string;
+  /** May hold `${secret:NAME}`. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The most records of one request. */
+  readonly batch: number;
+}
 
 /** How commands of the internal workspace run. */
 export interface BashConfig
@@ -186,7 +198,12 @@ export interface Config {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   /** Absolute folder; a new file begins after `rotateBytes` (default 64 MiB), and each day. */
-  readonly audit: { readonly folder: string; readonly rotateBytes: number; readonly signing: SigningConfig };
+  readonly audit: {
+    readonly folder: string;
+    readonly rotateBytes: number;
+    readonly signing: SigningConfig;
+    readonly export?: ExportConfig;
+  };
   readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
   readonly runs: RunsConfig;

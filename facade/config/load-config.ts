@@ -28,7 +28,7 @@ import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } 
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import { buildExport, buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
@@ -128,8 +128,8 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const listen = buildListen(written.listen, this.#report);
-    const signing = buildSigning(written.audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const audit = this.#audit(written, auditFolder, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
@@ -153,7 +153,7 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes, signing },
+      audit,
       listen,
       registries,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
@@ -165,6 +165,17 @@ class Loader {
         ...ignoredRego(this.#folder, policies),
       ],
     });
+  }
+
+  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+    const target = buildExport(audit?.export, {
+      report: this.#report,
+      resolve: this.#resolve,
+      hidden: [folder, ...(workspace === undefined ? [] : [workspace])],
+    });
+    const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
+    const rotateBytes = audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes;
+    return { folder, rotateBytes, signing, ...(target !== undefined && { export: target }) };
   }
 
   /** The sections that depend on no other section, with their defaults. */

@@ -299,6 +299,20 @@ export interface WrittenConfig {
         readonly key?: string;
       };
     };
+    /** Copies each record of the log to a file, or to a receiver by HTTP; write one of both. */
+    readonly export?: {
+      /** A file outside the workspace that gets one record in each line. Its folder must exist. */
+      readonly file?: string;
+      /** Address that takes records by POST, one in each line: https, or http of this machine. */
+      readonly url?: string;
+      /** HTTP headers that are sent to the address. Take secrets from the vault. */
+      readonly headers?: {
+        /** A value; quote numbers and true. */
+        readonly [k: string]: string;
+      };
+      /** The most records of one request. */
+      readonly batch?: number;
+    };
   };
   /** Approvals of calls by a person. */
   readonly approvals?: {
@@ -634,6 +648,11 @@ export interface WrittenServer {
    * At most one server of a profile has its own.
    */
   readonly uri?: 'prefixed' | 'own';
+  /**
+   * What the server gets of a client's trace in `_meta`: the trace `context`, or its `baggage` too, which
+   * may name users.
+   */
+  readonly trace?: 'context' | 'baggage';
   /** What the server may ask the client during a call, if a rule allows it too. Default: nothing. */
   readonly asks?: readonly ('sampling' | 'elicitation' | 'roots')[];
   /**
@@ -960,7 +979,7 @@ export const DEFAULTS = {
     validateOutput: 'warn',
     concurrent: 16,
   },
-  audit: { rotateBytes: 67108864, signing: { every: 10000, within: '60s' } },
+  audit: { rotateBytes: 67108864, signing: { every: 10000, within: '60s' }, export: { batch: 500 } },
   approvals: { waitMs: 45000, expireMs: 600000 },
   recording: { mode: 'off', keep: '7d', maxBytes: 268435456 },
   runs: { keep: '1d' },
@@ -991,6 +1010,7 @@ export const DEFAULTS = {
     lifetime: 'on-demand',
     reconnectBackoffMs: 1000,
     uri: 'prefixed',
+    trace: 'context',
     process: 'shared',
   },
   principal: { role: 'user', owner: false },

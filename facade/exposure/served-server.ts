@@ -22,6 +22,8 @@ export interface ServedServer {
   /** What it may ask of clients, if the policy allows it. */
   readonly asks: NonNullable<ServerConfig['asks']>;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
+  /** What it gets of the trace of a client. Absent: it runs in this process, and gets nothing. */
+  readonly trace?: ServerConfig['trace'];
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
 }
@@ -59,6 +61,7 @@ export function serveExternal(
     labels: config.labels,
     uri: config.uri,
     asks: config.asks ?? [],
+    trace: config.trace,
     ...(config.validateOutput === undefined ? {} : { validateOutput: config.validateOutput }),
     timeoutMs: config.timeoutMs,
     hardTimeoutMs: config.hardTimeoutMs,

@@ -233,7 +233,7 @@ export class Snapshot {
       newId: randomUUID,
       concurrencyLimitOf: (session) => concurrencyGateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder !== undefined && { recorder: this.#recorder }),
-      onEnd: (end, answered) => reportEnd(shared, end, answered),
+      ...reportsTo(shared, config.servers),
     };
     return services;
   }
@@ -332,17 +332,37 @@ export class Snapshot {
   }
 }
 
+/** Returns what calls report to. */
+function reportsTo(
+  shared: SharedServices,
+  servers: Config['servers'],
+): Pick<SnapshotServices, 'followInner' | 'onEnd'> {
+  return {
+    followInner: shared.telemetry?.followInner,
+    onEnd: (end, answered) => reportEnd(shared, { end, answered, servers }),
+  };
+}
+
 /** Counts, announces and logs the end of a call. */
-function reportEnd({ metrics, context, feed, log }: SharedServices, end: EndedCall, answered: Reply): void {
+function reportEnd(
+  { metrics, context, feed, log, telemetry }: SharedServices,
+  {
+    end,
+    answered,
+    servers,
+  }: { readonly end: EndedCall; readonly answered: Reply; readonly servers: Config['servers'] },
+): void {
   const { error, start } = end;
   const now = Date.now();
   const event = callEvent(end, now);
   metrics.onEnd(end, now);
   context.onEnd(end, answered);
   feed.note(event);
-  log.debug(event, 'call');
+  const ids = telemetry?.idsOf(start.id);
+  telemetry?.onEnd(end, answered, servers.get(end.judged?.lowered?.effect.server ?? ''));
+  log.debug(ids === undefined ? event : { ...event, ...ids }, 'call');
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
-    log.error({ decision: start.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
+    log.error({ decision: start.id, correlation: event.correlation, ...ids, err: error.cause ?? error }, error.code);
 }
 
 function openApprovals(

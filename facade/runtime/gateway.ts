@@ -55,12 +55,14 @@ export class Gateway implements Facade, InnerFacade {
   readonly #tasks: ClientTasks;
   readonly readiness: Facade['readiness'];
   readonly seals: Facade['seals'];
+  readonly follow: Facade['follow'];
 
   constructor({ shared, backends, snapshot }: { shared: SharedServices; backends: Backends; snapshot: Snapshot }) {
     this.#shared = shared;
     this.#backends = backends;
     this.#snapshot = snapshot;
     this.seals = shared.seals;
+    this.follow = shared.telemetry?.follow;
     this.readiness = createReadiness(shared, () => this.#snapshot.policy);
     this.#announcer = new Announcer({
       sessions: this.#sessions,
@@ -122,8 +124,11 @@ export class Gateway implements Facade, InnerFacade {
     const ended = interruptionError('The session ended while the call ran.');
     open.end.abort(ended);
     await this.#tasks.end(open, ended);
-    const { budgets, spills, audit, context } = this.#shared;
+    const { budgets, spills, audit, context, metrics, telemetry } = this.#shared;
     context.end(open.id);
+    const ms = performance.now() - open.openedAt;
+    metrics.onSessionEnd(open.transport, ms);
+    telemetry?.onSession(open.transport, ms);
     const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
     // A server that fails here keeps nothing of the session either.
@@ -160,8 +165,14 @@ export class Gateway implements Facade, InnerFacade {
     });
   }
 
-  list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply> {
-    return method === 'tools/list' ? this.#list(session, { signal }) : this.#listDefinitions(session, method, signal);
+  async list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply> {
+    const began = performance.now();
+    const reply = await (method === 'tools/list'
+      ? this.#list(session, { signal })
+      : this.#listDefinitions(session, method, signal));
+    const error = reply.kind === 'error' ? String(reply.error.code) : '';
+    this.#shared.metrics.onList(session.principal, { method, error, ms: performance.now() - began });
+    return reply;
   }
 
   /** Lists tools as `list` does, and adds `server` and `ids` (`server.tool`), by which grants name a tool. */
@@ -317,9 +328,15 @@ export class Gateway implements Facade, InnerFacade {
     const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
     const sessions = { stdio: 0, http: 0 };
     for (const { transport } of this.#sessions) sessions[transport] += 1;
-    const { metrics, budgets, spills } = this.#shared;
+    const { metrics, budgets, spills, telemetry } = this.#shared;
     return metrics.text(
-      { health: Object.fromEntries(entries), unsettled: budgets.unsettled, sessions, spills: spills.kept },
+      {
+        health: Object.fromEntries(entries),
+        unsettled: budgets.unsettled,
+        sessions,
+        spills: spills.kept,
+        dropped: telemetry?.dropped,
+      },
       principal.owner === true ? undefined : principal.id,
     );
   }

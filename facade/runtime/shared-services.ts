@@ -1,6 +1,8 @@
 /** Opens what outlives a configuration: log, state, audit, budgets, spills, secrets and metrics, once per process. */
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
+import { AuditExport } from '../audit/export/audit-export.ts';
+import { exportTarget } from '../audit/export/export-target.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
 import { SealingSchedule } from '../audit/proof/sealing-schedule.ts';
 import { signingKey } from '../audit/proof/signing-key.ts';
@@ -21,9 +23,18 @@ import type { State } from '../state/state-port.ts';
 import { createSeals, type Seals } from '../state/state-seals.ts';
 import { ContextAccounts } from './metrics/context-accounts.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
-import { exportContext } from './metrics/open-telemetry.ts';
 import { createLog, type Logger } from './process-log.ts';
 import { SessionClients } from './session-clients.ts';
+import type { Telemetry } from './telemetry/telemetry-port.ts';
+import { loadTelemetry } from './telemetry/telemetry-settings.ts';
+
+/** The export of the audit log. */
+export interface ExportAudit {
+  /** `headers` returns those of the target, with secrets. */
+  start(headers: () => Promise<Readonly<Record<string, string>>>): void;
+  readonly state: AuditExport['state'] | undefined;
+  close(): Promise<void>;
+}
 
 /** The services of every snapshot of a process. */
 export interface SharedServices {
@@ -36,6 +47,8 @@ export interface SharedServices {
   readonly audit: AuditLog;
   /** Signs the log. */
   readonly sealing: SealingSchedule;
+  /** Copies the log to the target of the configuration, from the first call on. Does nothing without one. */
+  readonly exportAudit: ExportAudit;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
   /** The consents to servers. */
@@ -44,6 +57,8 @@ export interface SharedServices {
   readonly suspensions: Suspensions;
   readonly spills: Spills;
   readonly metrics: Metrics;
+  /** Absent if nothing is exported. */
+  readonly telemetry: Telemetry | undefined;
   /** Statistics of calls for hosts. They survive a restart. */
   readonly tally: CallTally;
   /** What sessions put into the context of models. */
@@ -68,6 +83,8 @@ export async function openSharedServices(
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
+  const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
+  const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0 };
   const state = await followState(config.state, () => void (faults.state += 1));
   let audit: AuditLog | undefined;
@@ -78,7 +95,8 @@ export async function openSharedServices(
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const context = new ContextAccounts(state);
-    exportContext(context, (err) => log.warn({ err }, 'OpenTelemetry'));
+    const metrics = new Metrics(tally, faults, context);
+    telemetry?.observe(metrics);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
     return {
       log,
@@ -88,12 +106,14 @@ export async function openSharedServices(
       seals: createSeals(state, Date.now),
       audit,
       sealing: openSealing(config, { audit, tell, redactor }),
+      exportAudit: openExport(config, log),
       digest,
       consents,
       suspensions: new Suspensions(state),
       budgets: createBudgets(state),
       spills: new Spills(config.state),
-      metrics: new Metrics(tally, faults, context),
+      metrics,
+      telemetry,
       tally,
       context,
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
@@ -105,6 +125,7 @@ export async function openSharedServices(
   } catch (thrown) {
     void audit?.close();
     void state.close();
+    void telemetry?.close();
     throw thrown;
   }
 }
@@ -118,6 +139,8 @@ export async function closeSharedServices({
   tally,
   context,
   budgets,
+  telemetry,
+  exportAudit,
 }: SharedServices): Promise<void> {
   try {
     spills.close();
@@ -126,10 +149,12 @@ export async function closeSharedServices({
       .stop()
       .finally(() => audit.close())
       .finally(() => sealing.finish())
+      .finally(() => exportAudit.close())
       .finally(() => tally.flush())
       .finally(() => context.close())
       .finally(() => budgets.close())
-      .finally(() => state.close());
+      .finally(() => state.close())
+      .finally(() => telemetry?.close());
   }
 }
 
@@ -149,6 +174,27 @@ function openSealing(
     tell,
     key: () => signingKey({ state, signing, secret }),
   });
+}
+
+function openExport({ audit: { folder, export: settings }, state }: Config, log: Logger): ExportAudit {
+  let running: AuditExport | undefined;
+  const onState = (failure?: string): void =>
+    log.warn(
+      failure === undefined
+        ? 'The audit log is exported again.'
+        : `The audit log cannot be exported (${failure}). It is tried again until it works. Calls are not affected.`,
+    );
+  return {
+    start: (headers) => {
+      if (settings === undefined || running !== undefined) return;
+      const target = exportTarget(settings, headers);
+      running = new AuditExport({ state, folder, target, batch: settings.batch, onState });
+    },
+    get state() {
+      return running?.state;
+    },
+    close: async () => running?.close(),
+  };
 }
 
 /** Registers the secrets of a configuration. None is removed, because a result may still contain an earlier one. */

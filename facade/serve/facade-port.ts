@@ -6,6 +6,7 @@ import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Seals } from '../state/state-seals.ts';
+import type { FollowedRequest, RequestTrace } from './request-trace.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
 export interface Session {
@@ -121,6 +122,8 @@ export interface CallRequest {
   readonly onForward?: ((facts: ForwardedFacts) => void) | undefined;
   /** The tool by which the call was made, if its client named another tool by it; set by the facade itself. */
   readonly via?: 'call_read' | 'call_write';
+  /** Follows the request. Absent while telemetry is off. */
+  readonly trace?: RequestTrace | undefined;
   /** Why the request must be refused, if its transport has found that. The refusal is recorded. */
   readonly refusal?: TollgateError;
   /** The request continues a call: it is decided and recorded again, and not sent. Its result has no content. */
@@ -167,6 +170,13 @@ export interface Facade {
   capabilities(session: Session): JsonObject;
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;
   perform(session: Session, request: CallRequest): Promise<Reply>;
+  /**
+   * Begins to follow a request. `version`: the protocol revision, if it is known. Absent, or returns undefined, while
+   * telemetry is off.
+   */
+  readonly follow?:
+    | ((session: Session, request: FollowedRequest, version?: string) => RequestTrace | undefined)
+    | undefined;
   /** The number of tasks of a session that have not ended. */
   runningTasks(session: Session): number;
   /** The revision of the policy in force. */

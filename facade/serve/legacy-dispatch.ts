@@ -23,6 +23,7 @@ import {
 } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
+import { type RequestTrace, reportAnswer } from './request-trace.ts';
 import { RunningRequests } from './running-requests.ts';
 import { VERSION } from './version.ts';
 
@@ -45,6 +46,8 @@ export class LegacyDispatch implements Dispatch {
   readonly #drained = new AbortController();
   readonly #requests: ClientRequests;
   #initialized = false;
+  /** The revision that the handshake agreed on. */
+  #revision: string | undefined;
   #changeTold = false;
   #draining = false;
   #closed: Promise<void> | undefined;
@@ -61,7 +64,10 @@ export class LegacyDispatch implements Dispatch {
   }
 
   handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined> {
-    if (message.kind === 'request') return this.#answer(message, send);
+    if (message.kind === 'request') {
+      const trace = this.#facade.follow?.(this.#session, message, this.#revision);
+      return reportAnswer(trace, this.#answer(message, send, trace));
+    }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
       this.#cancel(message.params?.value.requestId);
@@ -106,7 +112,11 @@ export class LegacyDispatch implements Dispatch {
     await idle;
   }
 
-  #answer(request: RequestMessage, send: SendMessage): Awaitable<WireText | undefined> {
+  #answer(
+    request: RequestMessage,
+    send: SendMessage,
+    trace: RequestTrace | undefined,
+  ): Awaitable<WireText | undefined> {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
@@ -120,7 +130,7 @@ export class LegacyDispatch implements Dispatch {
       if (method === 'ping') return resultText(id, '{}');
       if (method === 'logging/setLevel') return resultText(id, this.#setLevel(request));
       if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
-      return this.#run(request, send);
+      return this.#run(request, send, trace);
     } catch (thrown) {
       return this.#refuse(id, thrown);
     }
@@ -137,8 +147,9 @@ export class LegacyDispatch implements Dispatch {
     if (isObject(capabilities)) this.#session.client = capabilities;
     const instructions = this.#facade.instructions(this.#session);
     this.#initialized = true;
+    this.#revision = negotiate(request.params?.value.protocolVersion);
     return JSON.stringify({
-      protocolVersion: negotiate(request.params?.value.protocolVersion),
+      protocolVersion: this.#revision,
       capabilities: this.#facade.capabilities(this.#session),
       serverInfo: { name: 'tollgate', version: VERSION },
       ...(instructions === '' ? {} : { instructions }),
@@ -153,9 +164,9 @@ export class LegacyDispatch implements Dispatch {
     return '{}';
   }
 
-  #run(request: RequestMessage, send: SendMessage): Promise<WireText | undefined> {
+  #run(request: RequestMessage, send: SendMessage, trace: RequestTrace | undefined): Promise<WireText | undefined> {
     const { id } = request;
-    const work = LISTS.has(request.method) ? this.#prepareList(request) : this.#prepareCall(request, send);
+    const work = LISTS.has(request.method) ? this.#prepareList(request) : this.#prepareCall(request, send, trace);
     return this.#running.run(id, work, {
       text: (reply) => replyText(id, reply),
       refuse: (thrown) => this.#refuse(id, thrown),
@@ -167,7 +178,11 @@ export class LegacyDispatch implements Dispatch {
     return (signal) => this.#facade.list(this.#session, request.method as ListMethod, signal);
   }
 
-  #prepareCall(request: RequestMessage, send: SendMessage): (signal: CancelSignal) => Promise<Reply> {
+  #prepareCall(
+    request: RequestMessage,
+    send: SendMessage,
+    trace: RequestTrace | undefined,
+  ): (signal: CancelSignal) => Promise<Reply> {
     const { name, meta, token, args, task } = readCall(request);
     const { method } = request;
     return (signal) => {
@@ -190,6 +205,7 @@ export class LegacyDispatch implements Dispatch {
         ask: this.#requests.in(send),
         notify,
         task,
+        trace,
       };
       return this.#facade.perform(this.#session, call);
     };

@@ -8,9 +8,9 @@ import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-line
 import { type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
+  INTENT,
   type IndexedRecord,
   type IndexRow,
-  INTENT,
   intentQuery,
   openAuditIndex,
   ROW,
@@ -140,7 +140,13 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
   if (filter.until !== undefined) terms.push(`${n} < ${rowAt(filter.until)}`);
   if (filter.callsOnly === true) terms.push('record.last = 1');
   const join = clauses.length === 0 ? 'record' : 'terms CROSS JOIN record ON record.n = terms.rowid';
-  return { from: `${join} JOIN file ON file.id = record.file`, where: terms.join(' AND ') || '1', values, order: n, clauses };
+  return {
+    from: `${join} JOIN file ON file.id = record.file`,
+    where: terms.join(' AND ') || '1',
+    values,
+    order: n,
+    clauses,
+  };
 }
 
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
@@ -322,11 +328,17 @@ class Reading {
     const off = counts().filter(isOff);
     if (rows !== listed) this.#index.rebuild();
     else for (const { name } of off) this.#index.redo(name);
-    const still = off.length === 0 ? new Set<string>() : new Set(counts().filter(isOff).map(({ name }) => name));
+    const still =
+      off.length === 0
+        ? new Set<string>()
+        : new Set(
+            counts()
+              .filter(isOff)
+              .map(({ name }) => name),
+          );
     if (rows !== listed || off.some(({ name }) => !still.has(name)))
       this.#tell('Rows were missing in the index of the audit log. It was made again from the chain files.');
-    for (const name of still)
-      this.#tell(`Records are missing or repeated in ${name}. Run: tollgate audit verify`);
+    for (const name of still) this.#tell(`Records are missing or repeated in ${name}. Run: tollgate audit verify`);
   }
 
   #rows(

@@ -68,7 +68,8 @@ export function termsOf(record: AuditRecord): RecordTerms {
   addValue(own, 'hash', cutHash(record.hash));
   addValue(own, 'digest', cutHash(fields.effectDigest));
   for (const key of WORDS) addWords(own, fields[key]);
-  for (const key of ['servers', 'clients', 'secrets', 'files']) for (const one of items(fields[key])) addWords(own, one);
+  for (const key of ['servers', 'clients', 'secrets', 'files'])
+    for (const one of items(fields[key])) addWords(own, one);
   const { obligations, facts } = fields;
   if (isFields(obligations)) {
     for (const label of items(obligations.labels)) addValue(ofCall, 'label', label);
@@ -152,7 +153,12 @@ const MAX_WORD = 64;
 
 /** Returns the words of a text, in lower case. */
 export function wordsOf(text: string): readonly string[] {
-  return (text.slice(0, MAX_TEXT).toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).map((word) => word.slice(0, MAX_WORD));
+  return (
+    text
+      .slice(0, MAX_TEXT)
+      .toLowerCase()
+      .match(/[\p{L}\p{N}]+/gu) ?? []
+  ).map((word) => word.slice(0, MAX_WORD));
 }
 
 /** Returns true if a term is of the vocabulary that `did you mean` and patterns choose from: no id, no hash. */

@@ -36,9 +36,7 @@ export function sessionTimeline(reader: AuditReader, session: string): SessionTi
   const around = [
     ...AROUND.flatMap((type) => reader.page({ type, ...during }, { limit: MAX_AROUND }).records),
     ...[...servers].flatMap((server) =>
-      ['server', 'consent'].flatMap(
-        (type) => reader.page({ type, server, ...during }, { limit: MAX_AROUND }).records,
-      ),
+      ['server', 'consent'].flatMap((type) => reader.page({ type, server, ...during }, { limit: MAX_AROUND }).records),
     ),
     ...approvalsOf(reader, own),
   ];

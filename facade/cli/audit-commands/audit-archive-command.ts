@@ -6,6 +6,8 @@ import path from 'node:path';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { openAudit } from '../../audit/audit-log.ts';
 import { archiveAudit } from '../../audit/chain-archive.ts';
+import { readExported } from '../../audit/export/audit-export.ts';
+import { targetName } from '../../audit/export/export-target.ts';
 import { readAuditTime } from '../../audit/index/audit-filter.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
@@ -27,6 +29,7 @@ export async function runAuditArchive(
   const config = readForOwner(options, io);
   const before = readAuditTime(options.before);
   const to = targetFolder(options.to, io, config);
+  const { export: exported } = config.audit;
   const audit = openAudit(config.audit);
   try {
     const done = archiveAudit({
@@ -35,6 +38,7 @@ export async function runAuditArchive(
       before,
       digest: createDigest(readAuditKey(config.state)),
       now: Date.now(),
+      mayLeave: exported && (await readExported(config.state, targetName(exported))),
       record: (moved) =>
         audit.append({ type: 'setup', event: 'audit-archived', outcome: 'allow', by: io.user, before, ...moved }),
     });

@@ -30,6 +30,9 @@ const WITH_VARIABLES: readonly Path[] = [
   ['policies', '*', 'token'],
   ['policies', '*', 'verify', 'keys', '*'],
   ['audit', 'folder'],
+  ['audit', 'export', 'file'],
+  ['audit', 'export', 'url'],
+  ['audit', 'export', 'headers', '*'],
   ['listen', 'host'],
   ['principals', '*', 'token'],
   ['servers', '*', 'command'],
@@ -53,6 +56,7 @@ const WITH_VARIABLES: readonly Path[] = [
 const SECRET_VALUES: readonly Path[] = [
   ['principals', '*', 'token'],
   ['policies', '*', 'token'],
+  ['audit', 'export', 'headers', '*'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
   ['profiles', '*', 'env', '*', '*'],
@@ -61,6 +65,7 @@ const SECRET_VALUES: readonly Path[] = [
 
 /** Texts that may contain `${secret:NAME}`, which is filled in when a server is started or reached. */
 const SECRET_REFERENCES: readonly Path[] = [
+  ['audit', 'export', 'headers', '*'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
   ['profiles', '*', 'env', '*', '*'],

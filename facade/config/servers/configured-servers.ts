@@ -62,6 +62,7 @@ export function settingsOf(
   base: SandboxBase,
   transport: ServerDefinition['transport'],
 ): Omit<ServerConfig, keyof ServerDefinition | 'oauth' | 'name' | 'source' | 'unusable'> {
+  const { uri, trace, process } = { ...DEFAULTS.server, ...written };
   const { isolation, mapping, trust, pin, validateOutput = trust === 'internal' ? 'strict' : undefined } = written;
   return {
     ...(trust !== undefined && { trust }),
@@ -86,9 +87,10 @@ export function settingsOf(
     reconnectBackoffMs: written.reconnectBackoffMs ?? DEFAULTS.server.reconnectBackoffMs,
     ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? HEALTH_CHECK_MS }),
     labels: written.labels ?? [],
-    uri: written.uri ?? DEFAULTS.server.uri,
+    uri,
+    trace,
     asks: written.asks ?? [],
-    process: written.process ?? DEFAULTS.server.process,
+    process,
   };
 }
 

@@ -1,8 +1,10 @@
 /** Reads the sections of tollgate.yaml that have few rules of their own, and fills in their defaults. */
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
-import type { Config, ListenConfig, SecretSource } from '../config.ts';
+import type { Config, ExportConfig, ListenConfig, SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
+import { realPath } from '../reading/text-files.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenSecret } from '../written-config.ts';
 import { buildJwt } from './jwt-settings.ts';
 
@@ -71,6 +73,44 @@ export function checkRegistries(written: WrittenConfig['registries'], report: Pr
     );
   });
   return written ?? [];
+}
+
+/**
+ * Returns where the audit log is copied to, and reports a target that cannot be used. `hidden`: folders in which agents
+ * write, or that the log itself uses.
+ */
+export function buildExport(
+  written: NonNullable<WrittenConfig['audit']>['export'],
+  {
+    report,
+    resolve,
+    hidden,
+  }: {
+    readonly report: ProblemReport;
+    readonly resolve: (file: string) => string;
+    readonly hidden: readonly string[];
+  },
+): ExportConfig | undefined {
+  if (written === undefined) return undefined;
+  const { url, headers = {}, batch = DEFAULTS.audit.export.batch } = written;
+  const at = ['audit', 'export'];
+  if ((written.file === undefined) === (url === undefined))
+    report.refuse(at, 'it names no target, or two; write either file or url');
+  if (written.file !== undefined && Object.keys(headers).length > 0)
+    report.refuse([...at, 'headers'], 'a file gets no headers; remove them, or write url instead of file');
+  if (url !== undefined && !(URL.canParse(url) && isConfidential(url)))
+    report.refuse(
+      [...at, 'url'],
+      'it is not an https address (http only for this machine) without user, so the log could be read on its way; ' +
+        'write for example https://siem.example.com/ingest',
+    );
+  const file = written.file === undefined ? undefined : realPath(resolve(written.file));
+  if (file !== undefined && hidden.some((folder) => isPathWithin(file, folder)))
+    report.refuse(
+      [...at, 'file'],
+      'it is in the workspace, where agents write, or in the folder of the log itself; name a file elsewhere',
+    );
+  return { ...(file !== undefined && { file }), ...(url !== undefined && { url }), headers, batch };
 }
 
 /** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */

@@ -1,8 +1,10 @@
 /** Counts calls and server events for Prometheus (HB-06). No client can increase the number of label values. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
+import type { Principal } from '../../../policies/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';
+import { codeOfFailure, methodOfCall, OperationDurations, type OperationFacts } from './operation-durations.ts';
 import {
   type DurationHistogram,
   emptyHistogram,
@@ -34,11 +36,12 @@ interface CallCount {
   count: number;
 }
 
-/** Durations of the calls of one principal and tool. */
-interface Durations {
-  readonly upstream: DurationHistogram;
-  readonly whole: DurationHistogram;
-}
+/** Calls by the labels of one metric. */
+export type CallCounts = Pick<CallCount, 'tool' | 'origin' | 'outcome' | 'count'>;
+
+/** Events after which a connection to a server has ended. */
+const SESSION_ENDS: ReadonlySet<string> = new Set(['stopped', 'killed', 'crashed', 'disconnected']);
+const SESSION_BEGINS: ReadonlySet<string> = new Set(['started', 'restarted', 'reconnected']);
 
 /** How often the audit and the state failed. */
 export interface FaultCounts {
@@ -54,6 +57,8 @@ export interface MetricReadings {
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
   readonly spills: { readonly files: number; readonly bytes: number };
+  /** Spans and batches of metrics that were not exported. Absent if nothing is exported. */
+  readonly dropped?: number | undefined;
 }
 
 /** The counters of the process. A call of an unknown tool counts as `unknown`, so callers cannot add series. */
@@ -62,8 +67,13 @@ export class Metrics {
   readonly #tally: CallTally;
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, CallCount>();
-  /** By principal and tool. */
-  readonly #durations = new Map<string, Map<string, Durations>>();
+  readonly #served = new OperationDurations();
+  readonly #sent = new OperationDurations();
+  /** Durations of ended sessions, by their labels. */
+  readonly #clientSessions = new Map<string, DurationHistogram>();
+  readonly #serverSessions = new Map<string, DurationHistogram>();
+  /** When each connection to a server began, by its id. */
+  readonly #connected = new Map<string, number>();
   readonly #faults: FaultCounts;
   #spilled = 0;
 
@@ -77,9 +87,35 @@ export class Metrics {
     this.#faults = faults;
   }
 
-  onServerEvent({ server, event }: ServerEvent): void {
+  /** Returns the duration of the session with a server that has ended by this event, in ms. */
+  onServerEvent({ server, event, id }: ServerEvent): number | undefined {
     const key = labelled({ server, event });
     this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
+    if (SESSION_BEGINS.has(event)) this.#connected.set(id, performance.now());
+    const began = SESSION_ENDS.has(event) ? this.#connected.get(id) : undefined;
+    if (began === undefined) return undefined;
+    this.#connected.delete(id);
+    const ms = performance.now() - began;
+    addDuration(this.#serverSessions, labelled({ tollgate_server: server }), ms);
+    return ms;
+  }
+
+  /** A session of a client has ended after this many ms. */
+  onSessionEnd(transport: 'stdio' | 'http', ms: number): void {
+    addDuration(this.#clientSessions, labelled({ network_transport: transport === 'stdio' ? 'pipe' : 'tcp' }), ms);
+  }
+
+  /** A list was answered, or refused with an error. */
+  onList({ id }: Principal, { method, error, ms }: Pick<OperationFacts, 'method' | 'error'> & { ms: number }): void {
+    this.#served.add(id, { method, error, target: '', server: '' }, ms);
+  }
+
+  /** Returns how often calls ended, over all principals. */
+  callCounts(): readonly CallCounts[] {
+    const sums = new Map<string, CallCounts>();
+    for (const { tool, origin, outcome, kind, count } of this.#calls.values())
+      sums.set(kind, { tool, origin, outcome, count: count + (sums.get(kind)?.count ?? 0) });
+    return [...sums.values()];
   }
 
   /** Counts a call that has ended. `now`: by the clock of `startedAt`. */
@@ -98,18 +134,29 @@ export class Metrics {
     const ms = forwarded?.upstreamMs;
     this.#tally.count(counter.kind, ms);
     this.#spilled += shaped?.spilled ?? 0;
-    const { upstream, whole } = this.#durationsOf(principal, tool);
-    if (ms !== undefined) observe(upstream, ms / 1000);
-    // A clock may be set back.
-    observe(whole, Math.max(0, now - end.start.startedAt) / 1000);
+    this.#addDurations(end, now);
   }
 
-  #durationsOf(principal: string, tool: string): Durations {
-    let tools = this.#durations.get(principal);
-    if (tools === undefined) this.#durations.set(principal, (tools = new Map()));
-    let durations = tools.get(tool);
-    if (durations === undefined) tools.set(tool, (durations = { upstream: emptyHistogram(), whole: emptyHistogram() }));
-    return durations;
+  #addDurations(end: EndedCall, now: number): void {
+    const { principal, startedAt } = end.start;
+    const method = methodOfCall(end);
+    const { forwarded, shaped } = end.kind === 'sent' ? end : {};
+    // A refusal of a tool is a result with isError, and that of another method an error.
+    const refused = end.error === undefined ? '' : method === 'tools/call' ? 'tool_error' : end.error.code;
+    const error = refused !== '' ? refused : shaped?.isError === true ? 'tool_error' : '';
+    // Requests of code and of servers are no requests of a client.
+    if (end.caller?.parent === undefined)
+      this.#served.add(
+        principal.id,
+        { method, target: method === '_OTHER' ? '' : (end.exposed?.name ?? 'unknown'), error, server: '' },
+        now - startedAt,
+      );
+    const { effect } = end.judged?.lowered ?? {};
+    if (forwarded?.upstreamMs === undefined || effect === undefined) return;
+    const failed =
+      forwarded.answer === undefined ? codeOfFailure(forwarded.failure) : shaped?.isError ? 'tool_error' : '';
+    const { server, tool: target } = effect;
+    this.#sent.add(principal.id, { method, target, error: failed, server }, forwarded.upstreamMs);
   }
 
   /** Notes that a call begins (1) or stops (-1) to wait for a person. */
@@ -128,17 +175,19 @@ export class Metrics {
       const key = labelled({ tool, origin, outcome });
       if (isIncluded(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
     }
-    const samplesByTool = (which: keyof Durations): [string, DurationHistogram][] =>
-      [...sumByTool(this.#durations, isIncluded, which)].map(([tool, histogram]) => [labelled({ tool }), histogram]);
     const servers = Object.entries(readings.health);
     const lines = [
       ...metricFamily('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
       ...histograms(
-        'tollgate_call_seconds',
-        'Time from the request to its answer, including waits for persons and budgets.',
-        samplesByTool('whole'),
+        'mcp_server_operation_duration_seconds',
+        'Requests of clients, from their receipt to their answer, including waits for persons and budgets.',
+        this.#served.byLabels(only),
       ),
-      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', samplesByTool('upstream')),
+      ...histograms(
+        'mcp_client_operation_duration_seconds',
+        'Calls at servers, from their sending to their answer.',
+        this.#sent.byLabels(only),
+      ),
       ...metricFamily(
         'tollgate_server_state',
         ['gauge', '1 for the state that the server is in.'],
@@ -153,8 +202,22 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, sessions, spills }: MetricReadings): readonly string[] {
+  #processLines({ health, unsettled, sessions, spills, dropped }: MetricReadings): readonly string[] {
     return [
+      ...metricFamily(
+        'tollgate_principal_calls_total',
+        ['counter', 'Calls by principal and outcome code.'],
+        this.#byPrincipal(),
+      ),
+      ...histograms('mcp_server_session_duration_seconds', 'Ended sessions of clients.', this.#clientSessions),
+      ...histograms('mcp_client_session_duration_seconds', 'Ended sessions with servers.', this.#serverSessions),
+      ...(dropped === undefined
+        ? []
+        : singleMetric(
+            'tollgate_telemetry_dropped_total',
+            ['counter', 'Spans, and batches of metrics, that were not exported.'],
+            dropped,
+          )),
       ...metricFamily(
         'tollgate_server_restarts_total',
         ['counter', 'Restarts of servers.'],
@@ -192,6 +255,15 @@ export class Metrics {
     ];
   }
 
+  #byPrincipal(): ReadonlyMap<string, number> {
+    const sums = new Map<string, number>();
+    for (const { principal, outcome, count } of this.#calls.values()) {
+      const key = labelled({ principal, outcome });
+      sums.set(key, (sums.get(key) ?? 0) + count);
+    }
+    return sums;
+  }
+
   /** Returns the counts of all processes, also ended ones, for hosts. Throws STATE_FAILED. */
   statistics(): Statistics {
     return this.#tally.read();
@@ -212,24 +284,8 @@ function contextLines(context: readonly ContextSample[]): readonly string[] {
   ];
 }
 
-/** Adds up the durations of the included principals by tool. */
-function sumByTool(
-  all: ReadonlyMap<string, ReadonlyMap<string, Durations>>,
-  isIncluded: (principal: string) => boolean,
-  which: keyof Durations,
-): ReadonlyMap<string, DurationHistogram> {
-  const found = new Map<string, DurationHistogram>();
-  for (const [principal, tools] of all) {
-    if (!isIncluded(principal)) continue;
-    for (const [tool, { [which]: durations }] of tools) {
-      const { buckets, sum, count } = durations;
-      const histogram = found.get(tool) ?? emptyHistogram();
-      found.set(tool, {
-        buckets: histogram.buckets.map((bucketCount, at) => bucketCount + (buckets[at] ?? 0)),
-        sum: histogram.sum + sum,
-        count: histogram.count + count,
-      });
-    }
-  }
-  return found;
+function addDuration(all: Map<string, DurationHistogram>, labels: string, ms: number): void {
+  let durations = all.get(labels);
+  if (durations === undefined) all.set(labels, (durations = emptyHistogram()));
+  observe(durations, ms / 1000);
 }

@@ -3,8 +3,8 @@
 /** The type of a family. */
 export type FamilyType = 'counter' | 'gauge' | 'histogram';
 
-/** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
-export const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
+/** Upper bounds of the duration buckets, seconds (semantic conventions for MCP, metrics). */
+export const BUCKETS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];
 
 /** A histogram of durations, in seconds. */
 export interface DurationHistogram {

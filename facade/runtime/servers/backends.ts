@@ -25,6 +25,7 @@ const FACADE_ONLY = [
   'source',
   'start',
   'uri',
+  'trace',
 ] as const;
 
 /** The settings that an adapter gets. */

@@ -204,7 +204,8 @@ export class Supervision {
   }
 
   readonly #onEvent: OnEvent = (event) => {
-    this.#shared.metrics.onServerEvent(event);
+    const ms = this.#shared.metrics.onServerEvent(event);
+    if (ms !== undefined) this.#shared.telemetry?.onExchange({ server: event.server, ms }, undefined);
     this.#shared.feed.note(event);
     // An error, because the default level of the log shows it to the owner.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted')

@@ -4,6 +4,7 @@
  */
 import { LOG_LEVELS, type LogLevel } from '../../../adapters/port.ts';
 import type { CancelSignal } from '../../../adapters/rpc/cancellation.ts';
+import { STATELESS_REVISION } from '../../../adapters/rpc/connection.ts';
 import { jsonMembers } from '../../../adapters/rpc/message-parser.ts';
 import { isObject, type JsonRpcError, type WireMessage, type WireText } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -22,6 +23,7 @@ import {
 import { type Dispatch, type DispatchOptions, type HttpSide, refuseCursor } from '../legacy-dispatch.ts';
 import { SUPPORTED_REVISIONS } from '../protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from '../reply-text.ts';
+import { type RequestTrace, reportAnswer } from '../request-trace.ts';
 import { RunningRequests } from '../running-requests.ts';
 import { AskingCalls } from './asking-calls.ts';
 import { NotificationStreams } from './notification-streams.ts';
@@ -53,6 +55,7 @@ interface Incoming {
   readonly request: StatelessRequest;
   readonly send: SendMessage;
   readonly http: HttpSide | undefined;
+  readonly trace: RequestTrace | undefined;
 }
 
 /** The protocol of stateless requests. */
@@ -83,7 +86,8 @@ export class ModernDispatch implements Dispatch {
   handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined> {
     if (message.kind === 'request') {
       this.#session.isStateless ??= true;
-      return this.#answer(message, send, http);
+      const trace = this.#facade.follow?.(this.#session, message, STATELESS_REVISION);
+      return reportAnswer(trace, this.#answer(message, { send, http, trace }));
     }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     // Over HTTP, a client cancels by closing the response.
@@ -131,7 +135,7 @@ export class ModernDispatch implements Dispatch {
     await idle;
   }
 
-  #answer(message: RequestMessage, send: SendMessage, http: HttpSide | undefined): Awaitable<WireText | undefined> {
+  #answer(message: RequestMessage, { send, http, trace }: Omit<Incoming, 'request'>): Awaitable<WireText | undefined> {
     const { id, method } = message;
     try {
       const request = readStateless(message, http?.headers);
@@ -146,7 +150,7 @@ export class ModernDispatch implements Dispatch {
       this.#session.client = { ...this.#session.client, ...request.client };
       if (request.logLevel !== undefined) this.#lowerLevel(request.logLevel);
       if (method === 'server/discover') return resultText(id, this.#discover());
-      const work = this.#prepare({ request, send, http });
+      const work = this.#prepare({ request, send, http, trace });
       const answer = this.#running.run(key, work, {
         text: (text) => text,
         refuse: (thrown) => this.#refuse(id, thrown, http),
@@ -211,12 +215,14 @@ export class ModernDispatch implements Dispatch {
       throw new TollgateError('CLIENT_CAPABILITY', {
         data: { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } },
       });
-    const request: CallRequest = { method, name: method, args, meta, client, envelope: envelopeOf(method), signal };
+    const { trace } = incoming;
+    const envelope = envelopeOf(method);
+    const request: CallRequest = { method, name: method, args, meta, client, envelope, signal, trace };
     return this.#textOf(incoming, await this.#facade.perform(this.#session, request));
   }
 
   async #call(incoming: Incoming, signal: CancelSignal): Promise<WireText | undefined> {
-    const { request, send, http } = incoming;
+    const { request, send, http, trace } = incoming;
     const { id, method, params } = request.message;
     if (method === 'tools/call' && http !== undefined) {
       const marked = await this.#facade.headerArguments(this.#session, request.name);
@@ -236,6 +242,7 @@ export class ModernDispatch implements Dispatch {
       onProgress: request.token === undefined ? undefined : channel.progress,
       drained: this.#drained.signal,
       signal,
+      trace,
     };
     if (!ASKING.has(method)) return this.#textOf(incoming, await this.#facade.perform(this.#session, call));
     const turn =
@@ -262,7 +269,7 @@ export class ModernDispatch implements Dispatch {
   }
 
   async #refuseUnknown(incoming: Incoming, signal: CancelSignal): Promise<WireText | undefined> {
-    const { request, http } = incoming;
+    const { request, http, trace } = incoming;
     const refusal = new TollgateError('WIRE_METHOD');
     const { method } = request.message;
     http?.onRefused(refusal);
@@ -270,7 +277,7 @@ export class ModernDispatch implements Dispatch {
     const { args, meta } = request;
     return this.#textOf(
       incoming,
-      await this.#facade.perform(this.#session, { method, name, args, meta, signal, refusal }),
+      await this.#facade.perform(this.#session, { method, name, args, meta, signal, refusal, trace }),
     );
   }
 
