@@ -73,6 +73,7 @@ const threads = await build({
   ...shared,
   format: 'cjs',
   entryPoints: [
+    'facade/audit/index/audit-search-thread.ts',
     'facade/code/sandbox/sandbox-thread.ts',
     'facade/runtime/compile-thread.ts',
     'facade/runtime/metrics/token-thread.ts',

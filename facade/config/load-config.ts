@@ -28,7 +28,14 @@ import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } 
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import {
+  auditFolders,
+  buildAudit,
+  buildListen,
+  buildSecretSources,
+  buildSections,
+  checkRegistries,
+} from './settings/sections.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -119,7 +126,8 @@ class Loader {
     });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const guarded = { ...base, report: this.#report, hidden: [state, auditFolder, acceptedFolder] };
+    const audit = buildAudit(written.audit, { folder: auditFolder, resolve: this.#resolve });
+    const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
     this.#checkNames(written, servers, principals);
@@ -151,7 +159,7 @@ class Loader {
       acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes },
+      audit,
       listen,
       registries,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),

@@ -140,7 +140,9 @@ const ID = /^[0-9a-f][0-9a-f-]{7,63}$/;
 
 function textClauses(text: string): readonly Clause[] {
   const pieces = text.toLowerCase().split(/\s+/);
-  return pieces.flatMap((piece) => (ID.test(piece) ? [idClause(piece)] : wordsOf(piece).map(wordClause))).slice(0, MAX_WORDS);
+  return pieces
+    .flatMap((piece) => (ID.test(piece) ? [idClause(piece)] : wordsOf(piece).map(wordClause)))
+    .slice(0, MAX_WORDS);
 }
 
 function wordClause(word: string): Clause {

@@ -8,9 +8,10 @@ import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-line
 import { type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
+  type AuditPage,
+  INTENT,
   type IndexedRecord,
   type IndexRow,
-  INTENT,
   intentQuery,
   openAuditIndex,
   ROW,
@@ -36,12 +37,6 @@ export interface AuditStats {
   readonly byTool: readonly AuditStat[];
   readonly byOutcome: readonly AuditStat[];
   readonly byPrincipal: readonly AuditStat[];
-}
-
-/** Records, newest first. `next`: where older ones continue, for `before`; absent if there are none. */
-export interface AuditPage {
-  readonly records: readonly IndexedRecord[];
-  readonly next?: string;
 }
 
 /** Reads the log of all processes. Every question first indexes what was appended since the last one. */
@@ -101,7 +96,9 @@ export function openAuditReader(
     },
     timeline: (session) => {
       const whole = reading.sessionOf(session);
-      return whole === undefined ? undefined : sessionTimeline(reader, whole);
+      return whole === undefined
+        ? undefined
+        : sessionTimeline((filter, limit) => reading.page(filter, { limit }), whole);
     },
     follow: (filter, signal, everyMs = 250) => reading.follow(filter, signal, everyMs),
     rebuild: (onProgress) => index.rebuild(onProgress),
@@ -140,7 +137,13 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
   if (filter.until !== undefined) terms.push(`${n} < ${rowAt(filter.until)}`);
   if (filter.callsOnly === true) terms.push('record.last = 1');
   const join = clauses.length === 0 ? 'record' : 'terms CROSS JOIN record ON record.n = terms.rowid';
-  return { from: `${join} JOIN file ON file.id = record.file`, where: terms.join(' AND ') || '1', values, order: n, clauses };
+  return {
+    from: `${join} JOIN file ON file.id = record.file`,
+    where: terms.join(' AND ') || '1',
+    values,
+    order: n,
+    clauses,
+  };
 }
 
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
@@ -322,11 +325,17 @@ class Reading {
     const off = counts().filter(isOff);
     if (rows !== listed) this.#index.rebuild();
     else for (const { name } of off) this.#index.redo(name);
-    const still = off.length === 0 ? new Set<string>() : new Set(counts().filter(isOff).map(({ name }) => name));
+    const still =
+      off.length === 0
+        ? new Set<string>()
+        : new Set(
+            counts()
+              .filter(isOff)
+              .map(({ name }) => name),
+          );
     if (rows !== listed || off.some(({ name }) => !still.has(name)))
       this.#tell('Rows were missing in the index of the audit log. It was made again from the chain files.');
-    for (const name of still)
-      this.#tell(`Records are missing or repeated in ${name}. Run: tollgate audit verify`);
+    for (const name of still) this.#tell(`Records are missing or repeated in ${name}. Run: tollgate audit verify`);
   }
 
   #rows(

@@ -2,10 +2,10 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { verifyAudit } from '../../audit/chain-verification.ts';
 import { type AuditFilter, FILTER_NAMES, readAuditFilter } from '../../audit/index/audit-filter.ts';
 import { AUDIT_INDEX, type IndexedRecord } from '../../audit/index/audit-index.ts';
 import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
-import { verifyAudit } from '../../audit/chain-verification.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
@@ -189,7 +189,9 @@ export async function withReader(
   work: (reader: AuditReader, places: LogPlaces) => number | Promise<number>,
 ): Promise<number> {
   const places = placesOf(options, io);
-  const reader = openAuditReader(places.folder, places.index, (what) => io.stderr(`${wrapWords(what, MAX_COLUMNS, '')}\n`));
+  const reader = openAuditReader(places.folder, places.index, (what) =>
+    io.stderr(`${wrapWords(what, MAX_COLUMNS, '')}\n`),
+  );
   try {
     return await work(reader, places);
   } finally {

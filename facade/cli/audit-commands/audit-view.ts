@@ -1,10 +1,10 @@
 /** Formats audit records as a table, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
 import type { AuditReason } from '../../audit/audit-entry.ts';
+import type { AuditVerdict } from '../../audit/chain-verification.ts';
 import type { IndexedRecord } from '../../audit/index/audit-index.ts';
 import type { AuditStat, AuditStats } from '../../audit/index/audit-reader.ts';
 import type { SessionTimeline, TimelineEvent } from '../../audit/index/session-timeline.ts';
-import type { AuditVerdict } from '../../audit/chain-verification.ts';
 import {
   type Cell,
   type CliIo,
