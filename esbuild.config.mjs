@@ -73,6 +73,7 @@ const threads = await build({
   ...shared,
   format: 'cjs',
   entryPoints: [
+    'facade/audit/index/audit-search-thread.ts',
     'facade/audit/proof/seal-thread.ts',
     'facade/code/sandbox/sandbox-thread.ts',
     'facade/runtime/compile-thread.ts',

@@ -36,6 +36,7 @@ import type { CodeConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
+import { auditFolders } from './config/settings/sections.ts';
 import type { ConsentProbe } from './consent/servers/consent-probe.ts';
 import { consentSummary } from './consent/servers/consent-summary.ts';
 import { KillSwitch } from './consent/switch/kill-switch.ts';
@@ -298,7 +299,7 @@ function launchHost(
       return [
         current().state,
         current().acceptedFolder,
-        current().audit.folder,
+        ...auditFolders(current().audit),
         ...hiddenFrom(current().controlFiles),
         ...socketFolders(current()),
       ];
@@ -384,7 +385,7 @@ function shellFor(
     return {
       workspace,
       sandbox,
-      hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())],
+      hidden: [state, acceptedFolder, ...auditFolders(audit), ...socketFolders(current())],
       fixed: realPlaces(controlFiles),
       openEgress: (confinement) =>
         egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),

@@ -14,7 +14,7 @@ const MILLISECONDS = Object.fromEntries(Object.entries(SECONDS).map(([unit, seco
 /** By the end of a setting's name. */
 const QUANTITIES: readonly (readonly [name: RegExp, quantity: Quantity])[] = [
   [
-    /^media$|bytes$/i,
+    /^media$|^size$|bytes$/i,
     {
       pattern: '^[0-9]+([.][0-9]+)?(B|kB|MB|GB|KiB|MiB|GiB)$',
       example: '2kB, 1MB or 1MiB',

@@ -65,6 +65,16 @@ export interface CallFacts {
   readonly parent?: string;
 }
 
+/** What a call reads, changes or starts, by names alone: in the first record of a call, see `audit.facts`. */
+export interface NamedFacts {
+  /** Relative to the workspace if they are in it; the home folder is `~`. */
+  readonly paths?: readonly string[];
+  readonly programs?: readonly string[];
+  readonly hosts?: readonly string[];
+  /** The command has parts whose programs cannot be named. */
+  readonly opaque?: true;
+}
+
 /** The obligations of an allowed call, short: only names and numbers. */
 export interface AuditObligations {
   readonly bytes?: number | undefined;
@@ -96,6 +106,7 @@ export interface IntentEntry extends CallFacts {
   readonly outcome: 'allow';
   readonly obligations?: AuditObligations;
   readonly sizes: AuditSizes;
+  readonly facts?: NamedFacts;
 }
 
 /** Written before the reply leaves. `allow` is a call that was made, even if its tool reports a failure. */
@@ -129,6 +140,8 @@ export interface OutcomeEntry extends CallFacts {
   /** For the knowledge server: whose entries were searched, and how many were found. */
   readonly whose?: Partial<RunScope>;
   readonly hits?: number;
+  /** Keyed digest of the recorded arguments and decision, with `audit.facts: full`. */
+  readonly recorded?: string;
 }
 
 /** A call that never reached a server: refused, waiting for approval, or failed in an earlier stage. */
@@ -139,6 +152,8 @@ export interface DecisionEntry extends CallFacts {
   readonly obligations?: AuditObligations;
   readonly sizes?: AuditSizes;
   readonly ms?: number;
+  readonly facts?: NamedFacts;
+  readonly recorded?: string;
 }
 
 /** A refusal by a budget. */
@@ -156,6 +171,8 @@ export interface BudgetEntry extends CallFacts {
   /** When the window ends, ISO 8601. */
   readonly resetsAt?: string;
   readonly ms?: number;
+  readonly facts?: NamedFacts;
+  readonly recorded?: string;
 }
 
 /**

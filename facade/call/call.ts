@@ -8,7 +8,7 @@ import type { RequestTrace } from '../serve/request-trace.ts';
 import { type ClientChannelDependencies, openClientChannel } from './client-channel.ts';
 import { allowedCall, type DecideDependencies, decide, type JudgedCall } from './decide.ts';
 import { type ForwardDependencies, type ForwardedCall, forward, serverAnswer } from './forward.ts';
-import { type Caller, identify, type OpenSession } from './identify.ts';
+import { type Caller, callStart, identify, type OpenSession } from './identify.ts';
 import { endedCall, type RecordDependencies, record } from './record.ts';
 import { failureAfterInterruption, refusalReply } from './refusal.ts';
 import { type CallCaps, type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
@@ -44,18 +44,7 @@ export async function perform(
   asked: CallRequest,
 ): Promise<Reply> {
   const policy = deps.policy();
-  const start = {
-    id: deps.newId(),
-    principal: session.principal,
-    session: session.id,
-    requestedName: asked.name,
-    kind: operation.kind,
-    argBytes: sizeOfDoc(asked.args),
-    via: asked.via,
-    startedAt: deps.now(),
-    revision: policy.revision,
-    operator: session.operator,
-  };
+  const start = callStart(deps, { session, kind: operation.kind, revision: policy.revision }, asked);
   const running = session.calls.begin(asked.signal);
   const { request, progress, hidePaths } = openClientChannel(deps, { ...asked, signal: running.signal });
   const trace = asked.trace ?? deps.followInner?.(asked);

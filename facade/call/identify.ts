@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EffectKind, Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Operator, Session } from '../serve/facade-port.ts';
@@ -55,13 +56,33 @@ export interface CallStart {
   readonly requestedName: string;
   readonly kind: EffectKind;
   readonly argBytes: number;
-  readonly via?: CallRequest['via'];
+  readonly via?: CallRequest['via'] | undefined;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
   /** The policy's revision. */
   readonly revision: string;
   /** The owner who calls by hand for the principal. */
   readonly operator?: Operator | undefined;
+}
+
+/** Returns what is known of a call before its first stage. */
+export function callStart(
+  { newId, now }: { readonly newId: () => string; readonly now: () => number },
+  { session, kind, revision }: { readonly session: OpenSession } & Pick<CallStart, 'kind' | 'revision'>,
+  { name, args, via }: CallRequest,
+): CallStart {
+  return {
+    id: newId(),
+    principal: session.principal,
+    session: session.id,
+    requestedName: name,
+    kind,
+    argBytes: sizeOfDoc(args),
+    via,
+    startedAt: now(),
+    revision,
+    operator: session.operator,
+  };
 }
 
 /** One call's caller, fixed at the start (stage 1). */

@@ -11,6 +11,7 @@ import type { Redactor } from '../output/redactor.ts';
 import type { ProgressCounts } from '../output/server-progress.ts';
 import type { Reply } from '../serve/facade-port.ts';
 import { callFactsText, type KnownCall, obligationsOf, reasonPlace } from './call-facts.ts';
+import type { FactNames } from './fact-names.ts';
 import type { ForwardedCall } from './forward.ts';
 import { refusalReply } from './refusal.ts';
 import type { ReservedCall } from './reserve.ts';
@@ -80,7 +81,8 @@ export interface RecordDependencies {
   readonly redactor: Redactor;
   readonly now: () => number;
   /** Keeps decisions for replay. Absent if recording is off. */
-  readonly recorder?: { note(end: EndedCall): void };
+  readonly recorder?: { note(end: EndedCall): string | undefined };
+  readonly factNames: FactNames;
   /** Counts and logs the end of each call, and what is answered. Never throws. */
   readonly onEnd: (end: EndedCall, answered: Reply) => void;
 }
@@ -91,29 +93,31 @@ export interface RecordDependencies {
  */
 export async function record(deps: RecordDependencies, ended: EndedCall, reply: Reply): Promise<Reply> {
   let end = ended;
-  let recorded = reply;
+  let answer = reply;
   try {
     const factsText = end.kind === 'sent' ? end.factsText : callFactsText(end, deps.digest);
-    await deps.audit.appendCall(finalRecordText(end, deps.now()), factsText);
+    const recorded = deps.recorder?.note(end);
+    const digest = recorded === undefined ? '' : `,"recorded":"${recorded}"`;
+    await deps.audit.appendCall(finalRecordText(end, deps) + digest, factsText);
   } catch (cause) {
     const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
     const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });
     end = { ...end, error };
     const { id, kind } = end.start;
-    recorded = refusalReply(error, { id, kind, redactor: deps.redactor, correlation: end.caller?.correlation });
+    answer = refusalReply(error, { id, kind, redactor: deps.redactor, correlation: end.caller?.correlation });
   }
-  deps.recorder?.note(end);
-  deps.onEnd(end, recorded);
-  return recorded;
+  deps.onEnd(end, answer);
+  return answer;
 }
 
 /**
  * Returns the text of the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the
  * decision.
  */
-function finalRecordText(end: EndedCall, now: number): CallEntryText {
-  const ms = now - end.start.startedAt;
-  return end.kind === 'sent' ? outcomeText(end, ms) : callEntryText(refusalRecord(end, ms));
+function finalRecordText(end: EndedCall, { now, factNames }: RecordDependencies): CallEntryText {
+  const ms = now() - end.start.startedAt;
+  if (end.kind === 'sent') return outcomeText(end, ms);
+  return callEntryText(refusalRecord(end, ms)) + factNames(end.judged?.lowered);
 }
 
 function refusalRecord(end: RefusedCall, ms: number): CallEntry {

@@ -14,6 +14,7 @@ import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
 import { callFactsText, intentRecord } from './call-facts.ts';
 import type { AllowedCall } from './decide.ts';
+import type { FactNames } from './fact-names.ts';
 import type { Caller, CallStart, OpenSession } from './identify.ts';
 import type { LoweredCall, OwnLimits } from './lowering/lowered-call.ts';
 
@@ -26,6 +27,7 @@ export interface ReserveDependencies {
   /** Tells whether the run belongs to this principal. */
   readonly runs: { isOwned(principal: Principal, run: string): boolean };
   readonly audit: Pick<AuditLog, 'appendCall'>;
+  readonly factNames: FactNames;
   /** Returns a keyed digest, for records. */
   readonly digest: (text: string) => string;
   readonly now: () => number;
@@ -113,7 +115,8 @@ function recordIntent(
   try {
     const known = { start, caller, exposed: allowed.lowered.exposed, judged: allowed };
     const factsText = callFactsText(known, deps.digest);
-    const recorded = deps.audit.appendCall(intentRecord(allowed, start.argBytes), factsText);
+    const intent = intentRecord(allowed, start.argBytes) + deps.factNames(allowed.lowered);
+    const recorded = deps.audit.appendCall(intent, factsText);
     return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot, recorded };
   } catch (thrown) {
     lease.settle({ outputBytes: 0, wallMs: 0 });

@@ -68,7 +68,6 @@ const SECTIONS = [
   'caps',
   'audit',
   'approvals',
-  'recording',
   'runs',
   'knowledge',
   'listen',

@@ -139,12 +139,17 @@ function unknownKey(path: Path, node: SchemaNode, data: unknown): string {
       `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned ` +
       `project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``
     );
+  if (key === 'recording' && path.length === 1) return RECORDING_MOVED;
   const known = Object.keys(node.properties ?? {});
   const synonym = SYNONYMS.get(key);
   const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);
   const adviceText = meant === undefined ? `the keys here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
   return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: it would have no effect; ${adviceText}`;
 }
+
+const RECORDING_MOVED =
+  'recording is no longer used: recorded arguments belong to the audit log; write `audit: {facts: full}` for mode on ' +
+  'or last, `audit: {recordings: {keep: 7d}}` for how long, and nothing for mode off';
 
 const KINDS: Readonly<Record<string, string>> = {
   string: 'text',

@@ -197,15 +197,8 @@ export interface Config {
   readonly prompts: ReadonlyMap<string, WrittenPrompt>;
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
-  /** Absolute folder; a new file begins after `rotateBytes` (default 64 MiB), and each day. */
-  readonly audit: {
-    readonly folder: string;
-    readonly rotateBytes: number;
-    readonly signing: SigningConfig;
-    readonly export?: ExportConfig;
-  };
+  readonly audit: AuditConfig;
   readonly approvals: ApprovalsConfig;
-  readonly recording: RecordingConfig;
   readonly runs: RunsConfig;
   readonly knowledge: KnowledgeConfig;
   readonly code: CodeConfig & { readonly snippets: ReadonlyMap<string, SnippetConfig> };
@@ -254,8 +247,24 @@ export interface ArgumentMention extends ConfigPath {
 /** How people are asked about calls (docs/approvals.md). */
 export type ApprovalsConfig = Complete<'approvals'>;
 
-/** Which decisions are recorded so that they can be explained and replayed (docs/policies.md). */
-export type RecordingConfig = Omit<Complete<'recording'>, 'keep'> & RunsConfig;
+/** The audit log (docs/audit.md). */
+export interface AuditConfig {
+  /** Absolute. */
+  readonly folder: string;
+  /** Bytes after which a new file begins; each day begins one too. */
+  readonly rotateBytes: number;
+  readonly facts: 'none' | 'names' | 'full';
+  readonly recordings: RecordingsConfig;
+  /** Absent: the log keeps all files. `archive` is absolute. */
+  readonly keep?: { readonly archive: string; readonly ageMs?: number; readonly bytes?: number };
+  readonly signing: SigningConfig;
+  readonly export?: ExportConfig;
+}
+
+/** How long recorded arguments are kept. */
+export interface RecordingsConfig extends RunsConfig {
+  readonly maxBytes: number;
+}
 
 /** How long data of runs is kept (docs/configuration.md). */
 export interface RunsConfig {

@@ -28,7 +28,15 @@ import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } 
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildExport, buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import {
+  auditFolders,
+  buildAudit,
+  buildExport,
+  buildListen,
+  buildSecretSources,
+  buildSections,
+  checkRegistries,
+} from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
@@ -120,7 +128,8 @@ class Loader {
     });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const guarded = { ...base, report: this.#report, hidden: [state, auditFolder, acceptedFolder] };
+    const audit = this.#audit(written, auditFolder, workspace);
+    const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
     this.#checkNames(written, servers, principals);
@@ -129,7 +138,6 @@ class Loader {
     const registries = checkRegistries(written.registries, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
-    const audit = this.#audit(written, auditFolder, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
@@ -174,8 +182,8 @@ class Loader {
       hidden: [folder, ...(workspace === undefined ? [] : [workspace])],
     });
     const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
-    const rotateBytes = audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes;
-    return { folder, rotateBytes, signing, ...(target !== undefined && { export: target }) };
+    const built = buildAudit(audit, { folder, resolve: this.#resolve });
+    return { ...built, signing, ...(target !== undefined && { export: target }) };
   }
 
   /** The sections that depend on no other section, with their defaults. */

@@ -85,6 +85,13 @@ export function placeState(
       ['audit', 'folder'],
       'the audit folder is in the workspace, or contains it: an agent could rewrite the log; name a folder outside it',
     );
+  const archive = written.audit?.keep?.archive;
+  if (archive !== undefined && isExposed(realPath(context.resolve(archive))))
+    context.report.refuse(
+      ['audit', 'keep', 'archive'],
+      'the archive of the audit log is in the workspace, or contains it: an agent could remove records; name a folder ' +
+        'outside it',
+    );
   return { state, auditFolder };
 }
 

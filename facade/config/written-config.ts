@@ -313,6 +313,31 @@ export interface WrittenConfig {
       /** The most records of one request. */
       readonly batch?: number;
     };
+    /**
+     * What the records of a call tell of its arguments: `none` nothing, `names` the paths, programs and hosts,
+     * `full` also keeps all arguments and decisions next to the log, encrypted, so that decisions can be
+     * explained and replayed.
+     */
+    readonly facts?: 'none' | 'names' | 'full';
+    /** How long recorded arguments are kept with `facts: full`. They can be deleted at any time. */
+    readonly recordings?: {
+      /** How long recorded arguments are kept: minutes, hours or days. */
+      readonly keep?: string;
+      /** Bytes of all recordings; above it the oldest are removed. */
+      readonly maxBytes?: number;
+    };
+    /**
+     * When a running facade moves old files of the log to compressed archives. Without it, the log keeps all
+     * files.
+     */
+    readonly keep?: {
+      /** Files whose records are all older are moved: hours or days. */
+      readonly age?: string;
+      /** Bytes of the log; above it the oldest files are moved. */
+      readonly size?: number;
+      /** The folder of the archives; outside of what agents may write. */
+      readonly archive: string;
+    };
   };
   /** Approvals of calls by a person. */
   readonly approvals?: {
@@ -323,18 +348,6 @@ export interface WrittenConfig {
     readonly waitMs?: number;
     /** How long a request, an approval and a denial are valid, ms. */
     readonly expireMs?: number;
-  };
-  /**
-   * Records the input and the decision of the policy for each call, encrypted, so that decisions can be
-   * explained and replayed. Results are never recorded.
-   */
-  readonly recording?: {
-    /** `off` records nothing, `last` the decisions of the last 15 minutes, `on` those of the time in `keep`. */
-    readonly mode?: 'off' | 'last' | 'on';
-    /** How long a recording is kept with mode `on`: minutes, hours or days. */
-    readonly keep?: string;
-    /** Bytes of all recordings; above it the oldest are removed. */
-    readonly maxBytes?: number;
   };
   /** How long the data of runs is kept, even if their session continues. */
   readonly runs?: {
@@ -979,9 +992,14 @@ export const DEFAULTS = {
     validateOutput: 'warn',
     concurrent: 16,
   },
-  audit: { rotateBytes: 67108864, signing: { every: 10000, within: '60s' }, export: { batch: 500 } },
+  audit: {
+    rotateBytes: 67108864,
+    signing: { every: 10000, within: '60s' },
+    export: { batch: 500 },
+    facts: 'names',
+    recordings: { keep: '7d', maxBytes: 268435456 },
+  },
   approvals: { waitMs: 45000, expireMs: 600000 },
-  recording: { mode: 'off', keep: '7d', maxBytes: 268435456 },
   runs: { keep: '1d' },
   knowledge: { requests: 8, bytes: 32768, candidates: 50 },
   code: { memory: 67108864, stack: 262144, timeMs: 10000, output: 1048576, calls: 200, parallel: 8, variables: 0 },

@@ -1,12 +1,14 @@
 /** One snapshot: all that follows from one configuration, in use from its first call to the end of its last. */
 
 import { randomUUID } from 'node:crypto';
+import { homedir } from 'node:os';
 import { memoize } from '../../catalogs/text/collections.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import { type AuditLog, appendQuietly } from '../audit/audit-log.ts';
 import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
 import type { CallDependencies } from '../call/call.ts';
+import { createFactNames } from '../call/fact-names.ts';
 import type { OpenSession } from '../call/identify.ts';
 import { WorkspaceFiles } from '../call/lowering/workspace-files.ts';
 import type { EndedCall } from '../call/record.ts';
@@ -171,7 +173,7 @@ export class Snapshot {
     { config, policy, primitives, onChange }: SnapshotParts,
     { runs, grants, preconditions }: Pick<SnapshotServices, 'runs' | 'grants' | 'preconditions'>,
   ): SnapshotServices {
-    const { audit, digest, budgets, spills, redactor, metrics, concurrencyGateOf, state, hiddenServers } = shared;
+    const { budgets, spills, redactor, metrics, concurrencyGateOf, state, hiddenServers } = shared;
     const { catalog } = this;
     const refresh = (): Promise<void> | undefined => state.refresh();
     const serversOf = (principal: Principal): readonly string[] => this.serversOf(principal);
@@ -224,10 +226,8 @@ export class Snapshot {
       preconditions,
       identify: createIdentify({ catalog, runs, hiddenServers, serversOf, onChange }),
       approvals: this.#approvals,
-      audit,
-      digest,
       spills,
-      redactor,
+      ...recordParts(config, shared),
       capsOf,
       now: Date.now,
       newId: randomUUID,
@@ -395,10 +395,20 @@ function openApprovals(
   });
 }
 
-function openConfiguredRecorder(config: Config, { log, audit }: SharedServices): Recorder | undefined {
+/** What the records of calls are made with. */
+function recordParts(
+  config: Config,
+  { audit, digest, redactor }: SharedServices,
+): Pick<SharedServices, 'audit' | 'digest' | 'redactor'> & Pick<CallDependencies, 'factNames'> {
+  const factNames = createFactNames(config.audit.facts, { redactor, home: homedir() });
+  return { audit, digest, redactor, factNames };
+}
+
+function openConfiguredRecorder(config: Config, { log, audit, digest }: SharedServices): Recorder | undefined {
   return openRecorder({
     state: config.state,
-    settings: config.recording,
+    settings: config.audit,
+    digest,
     now: Date.now,
     onFault: (error) => {
       log.error({ err: error.cause }, error.message);

@@ -168,7 +168,7 @@ function refuseFixedChanges(before: Config, after: Config, listening: boolean): 
   };
   compare(['state'], ({ state }) => state);
   // By default the log is in the state folder, so a changed `state` is reported once.
-  if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
+  if (problems.length === 0) compare(['audit'], ({ audit: { folder, rotateBytes } }) => ({ folder, rotateBytes }));
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
   // An issuer whose tokens are no longer accepted must not keep its sessions until a restart.
@@ -188,9 +188,9 @@ function noticesOf({ config, policy, unbound }: Snapshot): readonly string[] {
   const rights =
     direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
   const kept =
-    config.recording.mode === 'off'
-      ? []
-      : [`Recording is ${config.recording.mode}: the arguments of calls are stored, encrypted, in the state folder.`];
+    config.audit.facts === 'full'
+      ? ['audit.facts is full: the arguments of calls are stored, encrypted, in the state folder.']
+      : [];
   return [
     ...config.warnings
       .filter(({ minor }) => minor !== true)

@@ -2,7 +2,7 @@
  * Tests the index of the log under several commands at once, a lock, and damage: every record is indexed once, and no
  * answer is lost.
  */
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import Libsql from 'libsql';
@@ -113,6 +113,19 @@ describe('the index of the log', () => {
     reader.close();
   });
 
+  it('is replaced by one in memory on a disk that is full' + verifies('AD-02'), () => {
+    const { project } = projectWith(200);
+    const config = path.join(project.folder, 'tollgate.yaml');
+    const limited = `trap '' XFSZ; ulimit -f 4; exec "$0" "$@"`;
+    const { status, stdout, stderr } = spawnSync(
+      'sh',
+      ['-c', limited, process.execPath, MAIN, 'audit', 'list', '--principal', 'alice', '-c', config],
+      { encoding: 'utf8' },
+    );
+    expect([status, stdout.split('\n').length > 50]).toEqual([0, true]);
+    expect(stderr.replaceAll(/\s+/g, ' ')).toContain('The index of the audit log cannot be used (SQLITE_');
+  });
+
   it('is rebuilt when it is damaged, also while it is in use' + verifies('ST-44'), () => {
     const { folder, index } = logOf(2000);
     openAuditReader(folder, index).close();
@@ -137,7 +150,7 @@ describe('following the log', () => {
     openAuditReader(folder, index).close();
     renameSync(path.join(folder, 'aside'), path.join(folder, `${DEAD_CHAIN}.jsonl`));
     const reader = openAuditReader(folder, index);
-        const stop = new AbortController();
+    const stop = new AbortController();
     const seen: unknown[] = [];
     const following = (async () => {
       for await (const { record } of reader.follow({ type: 'decision' }, stop.signal, 5))

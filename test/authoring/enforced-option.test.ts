@@ -11,7 +11,7 @@ policies:
   - {path: policies/shadow.yaml, mode: shadow}
   - {path: policies/some.yaml, modes: [{profile: ci, mode: warn}]}
   - {path: policies/off.yaml, mode: off}
-recording: {mode: on}
+audit: {facts: full}
 rules: [{id: own, outcome: deny, mode: dryrun, when: {paths: ["own/**"]}}]
 `;
 const rule = (id: string, more = ''): string =>

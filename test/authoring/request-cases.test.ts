@@ -74,10 +74,11 @@ describe('a case about a request', () => {
 
 describe('policy inputs', () => {
   it('writes recorded requests as cases that pass' + verifies('PR-P12'), async () => {
-    const config = project.config(`${CONFIG}recording: {mode: on}\n`);
+    const config = project.config(`${CONFIG}audit: {facts: full}\n`);
     const recorder = openRecorder({
       state: config.state,
-      settings: config.recording,
+      settings: config.audit,
+      digest: String,
       now: () => Date.now(),
       onFault: (error) => expect.fail(error.message),
     });

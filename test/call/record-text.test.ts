@@ -70,6 +70,7 @@ async function recordOf(end: SentCall, now: number): Promise<unknown> {
       digest: (one) => one,
       redactor: new Redactor(),
       now: () => now,
+      factNames: () => '',
       onEnd: () => undefined,
     },
     end as EndedCall,

@@ -148,9 +148,13 @@ budgets:
       concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
     concurrent: 4, timeoutMs: 9000}
-audit: {folder: ~/audit, rotateBytes: 8192}
+audit:
+  folder: ~/audit
+  rotateBytes: 8192
+  facts: full
+  recordings: {keep: 12h, maxBytes: 2097152}
+  keep: {age: 90d, size: 2GB, archive: ~/archive}
 approvals: {waitMs: 0, expireMs: 60000}
-recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
 code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3, snippets: {greet: {file: greet.ts,

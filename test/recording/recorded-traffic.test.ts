@@ -50,12 +50,12 @@ allow contains {"id": "even", "message": "Even seconds."} if {
 }
 `;
 
-function config(more = '', recording = '{ mode: on, keep: 1h }'): string {
+function config(more = '', facts = 'full'): string {
   return `version: 1
 workspace: ./workspace
 state: ./state
 approvals: {waitMs: 0}
-recording: ${recording}
+audit: {facts: ${facts}, recordings: {keep: 1h}}
 servers:
   story:
     command: ${process.execPath}
@@ -89,9 +89,9 @@ async function start(folder?: string, policies = 'policies: [./rules.yaml]'): Pr
 
 const recordingsOf = ({
   assembled: {
-    config: { state, recording },
+    config: { state, audit },
   },
-}: TestFacade): Parameters<typeof readLast>[0] => ({ state, settings: recording, now: Date.now() });
+}: TestFacade): Parameters<typeof readLast>[0] => ({ state, settings: audit.recordings, now: Date.now() });
 
 async function replay(facade: TestFacade): Promise<readonly Replayed[]> {
   const recorded = [...readRecordings(recordingsOf(facade))].flatMap((line) =>
@@ -180,7 +180,7 @@ describe('recorded stories', () => {
   }, 60_000);
 
   it('do not exist if recording is off', async () => {
-    const facade = await startFacade(config('policies: [./rules.yaml]', '{ mode: off }'), {
+    const facade = await startFacade(config('policies: [./rules.yaml]', 'names'), {
       files: { 'rules.yaml': RULES },
       env: { STORY_KEY: SECRET },
     });
@@ -203,7 +203,7 @@ describe('the commands for recordings', () => {
     const facade = await start(project.folder);
     const session = facade.open('dev');
     await facade.call(session, 'read', { path: '.env' });
-    await facade.call(session, 'write', { path: 'src/planted.txt', content: 'planted-content' });
+    await facade.call(session, 'write', { path: 'src/file.txt', content: 'planted-content' });
     await facade.call(session, 'bash', { command: 'git push' });
     await facade.call(session, 'bash', { command: `echo ${SECRET} | cat` });
     await facade.call(session, 'write', { path: 'src/b.txt', content: 'x forbidden x' });
@@ -294,7 +294,7 @@ describe('the commands for recordings', () => {
     expect((await run('policy', 'why', (byTool.get('read') ?? '').slice(0, 13))).out).toBe(found.out);
     expect(found.out).toContain('no-secrets  rules.yaml:3  reads path');
     expect(found.out).toMatch(/^DENY {2}read {2}\(dev, /);
-    expect(found.err).toContain('recording: {mode: on}');
+    expect(found.err).toContain('audit: {facts: full}');
     const none = await run('policy', 'why', '00000000-0000-4000-8000-000000000000');
     expect([none.code, none.err]).toEqual([1, expect.stringContaining('in the recordings or in the audit log')]);
     expect((await run('policy', 'why', 'last')).code).toBe(1);

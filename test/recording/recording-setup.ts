@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EndedCall } from '../../facade/call/record.ts';
-import type { RecordingConfig } from '../../facade/config/config.ts';
+import type { RecordingsConfig } from '../../facade/config/config.ts';
 import type { CallDecision } from '../../policies/port.ts';
 
 export const MINUTE = 60_000;
-export const SETTINGS: RecordingConfig = { mode: 'on', keepMs: 60 * MINUTE, maxBytes: 64 * 1024 * 1024 };
+export const SETTINGS: RecordingsConfig = { keepMs: 60 * MINUTE, maxBytes: 64 * 1024 * 1024 };
 export const NOON = Date.parse('2026-11-20T12:00:00Z');
 
 export const ALLOWED: CallDecision = {

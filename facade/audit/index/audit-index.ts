@@ -79,6 +79,12 @@ export interface IndexedRecord {
   readonly offset: number;
 }
 
+/** Records, newest first. `next`: where older ones continue, for `before`; absent if there are none. */
+export interface AuditPage {
+  readonly records: readonly IndexedRecord[];
+  readonly next?: string;
+}
+
 /** Name of the index in a state folder. Every command that reads the log uses it. */
 export const AUDIT_INDEX = 'audit-index.db';
 

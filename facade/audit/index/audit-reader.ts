@@ -8,6 +8,7 @@ import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-line
 import { type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
+  type AuditPage,
   INTENT,
   type IndexedRecord,
   type IndexRow,
@@ -36,12 +37,6 @@ export interface AuditStats {
   readonly byTool: readonly AuditStat[];
   readonly byOutcome: readonly AuditStat[];
   readonly byPrincipal: readonly AuditStat[];
-}
-
-/** Records, newest first. `next`: where older ones continue, for `before`; absent if there are none. */
-export interface AuditPage {
-  readonly records: readonly IndexedRecord[];
-  readonly next?: string;
 }
 
 /** Reads the log of all processes. Every question first indexes what was appended since the last one. */
@@ -101,7 +96,9 @@ export function openAuditReader(
     },
     timeline: (session) => {
       const whole = reading.sessionOf(session);
-      return whole === undefined ? undefined : sessionTimeline(reader, whole);
+      return whole === undefined
+        ? undefined
+        : sessionTimeline((filter, limit) => reading.page(filter, { limit }), whole);
     },
     follow: (filter, signal, everyMs = 250) => reading.follow(filter, signal, everyMs),
     rebuild: (onProgress) => index.rebuild(onProgress),

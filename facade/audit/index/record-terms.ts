@@ -51,8 +51,11 @@ type Fields = Readonly<Record<string, unknown>>;
 /** Returns the terms of a record. */
 export function termsOf(record: AuditRecord): RecordTerms {
   const fields = record as unknown as Fields;
+  return { own: ownTerms(fields), ofCall: termsOfCall(fields) };
+}
+
+function ownTerms(fields: Fields): ReadonlySet<string> {
   const own = new Set<string>();
-  const ofCall = new Set<string>();
   const { principal, type, server, tool, id } = fields;
   if (isFields(principal)) {
     addValue(own, 'principal', principal.id);
@@ -65,19 +68,23 @@ export function termsOf(record: AuditRecord): RecordTerms {
   for (const list of [fields.reasons, fields.shadow])
     for (const reason of items(list)) if (isFields(reason)) addValue(own, 'rule', reason.id);
   addValue(own, 'approval', type === 'approval' || type === 'grant' ? id : fields.consent);
-  addValue(own, 'hash', cutHash(record.hash));
+  addValue(own, 'hash', cutHash(fields.hash));
   addValue(own, 'digest', cutHash(fields.effectDigest));
   for (const key of WORDS) addWords(own, fields[key]);
-  for (const key of ['servers', 'clients', 'secrets', 'files'])
-    for (const one of items(fields[key])) addWords(own, one);
-  const { obligations, facts } = fields;
-  if (isFields(obligations)) {
-    for (const label of items(obligations.labels)) addValue(ofCall, 'label', label);
-    for (const budget of items(obligations.budgets)) addValue(ofCall, 'budget', budget);
-  }
-  if (isFields(facts))
-    for (const [key, list] of FACTS) for (const value of items(facts[list])) addValue(ofCall, key, value);
-  return { own, ofCall };
+  for (const key of LISTS) for (const one of items(fields[key])) addWords(own, one);
+  return own;
+}
+
+/** What only the first record of a call says. */
+function termsOfCall({ obligations, facts }: Fields): ReadonlySet<string> {
+  const ofCall = new Set<string>();
+  const add = (from: unknown, keys: readonly (readonly [string, string])[]): void => {
+    if (!isFields(from)) return;
+    for (const [key, list] of keys) for (const value of items(from[list])) addValue(ofCall, key, value);
+  };
+  add(obligations, OBLIGATIONS);
+  add(facts, FACTS);
+  return ofCall;
 }
 
 /** Fields whose name is the key of their term. */
@@ -98,6 +105,11 @@ const PLAIN = [
 ] as const;
 /** Fields that are only searched as text. */
 const WORDS = ['event', 'by', 'user', 'kind', 'via', 'scope', 'correlation', 'reason', 'method', 'profile'];
+const LISTS = ['servers', 'clients', 'secrets', 'files'];
+const OBLIGATIONS = [
+  ['label', 'labels'],
+  ['budget', 'budgets'],
+] as const;
 const FACTS = [
   ['path', 'paths'],
   ['program', 'programs'],
@@ -180,5 +192,4 @@ export function tokenOf(term: string): string {
 }
 
 const PLAIN_TERM = /^[\w\-./:=@~]*$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: a name from outside may have any character
 const ODD_ASCII = /[\0-,;<>?[\\\]^`{|}\x7F]/g;

@@ -1,7 +1,7 @@
 /** What happened in one session and around it, in order: for a person who reconstructs what an agent did. */
 import type { AuditRecord } from '../audit-chain.ts';
-import type { IndexedRecord } from './audit-index.ts';
-import type { AuditReader } from './audit-reader.ts';
+import type { AuditFilter } from './audit-filter.ts';
+import type { AuditPage, IndexedRecord } from './audit-index.ts';
 
 /** One event. A call is one event: `intent` is its first record, if it has two. */
 export interface TimelineEvent {
@@ -19,6 +19,9 @@ export interface SessionTimeline {
   readonly isClockBack: boolean;
 }
 
+/** Returns the newest records of a filter. */
+type FindNewest = (filter: AuditFilter, limit: number) => AuditPage;
+
 /** Records of the session itself, and records of each kind around it, that a timeline has at most. */
 const MAX_RECORDS = 5000;
 const MAX_AROUND = 500;
@@ -26,36 +29,34 @@ const MAX_AROUND = 500;
 const AROUND = ['config', 'switch', 'upgrade'] as const;
 
 /** Returns the timeline of a session, by its whole id. */
-export function sessionTimeline(reader: AuditReader, session: string): SessionTimeline {
-  const { records, next } = reader.page({ session }, { limit: MAX_RECORDS });
+export function sessionTimeline(page: FindNewest, session: string): SessionTimeline {
+  const { records, next } = page({ session }, MAX_RECORDS);
   const own = [...records].reverse();
   const [first, last] = [own.at(0), own.at(-1)];
   if (first === undefined || last === undefined) return { session, events: [], isCut: false, isClockBack: false };
   const during = { since: first.record.ts, until: new Date(Date.parse(last.record.ts) + 1).toISOString() };
   const servers = new Set(own.flatMap(({ record }) => fieldOf(record, 'server') ?? []));
   const around = [
-    ...AROUND.flatMap((type) => reader.page({ type, ...during }, { limit: MAX_AROUND }).records),
+    ...AROUND.flatMap((type) => page({ type, ...during }, MAX_AROUND).records),
     ...[...servers].flatMap((server) =>
-      ['server', 'consent'].flatMap((type) => reader.page({ type, server, ...during }, { limit: MAX_AROUND }).records),
+      ['server', 'consent'].flatMap((type) => page({ type, server, ...during }, MAX_AROUND).records),
     ),
-    ...approvalsOf(reader, own),
+    ...approvalsOf(page, own),
   ];
   return { session, ...inOrder(joinCalls([...own, ...around])), isCut: next !== undefined };
 }
 
 /** Approvals that calls of the session asked for or used, also those that were given after its end. */
-function approvalsOf(reader: AuditReader, own: readonly IndexedRecord[]): readonly IndexedRecord[] {
+function approvalsOf(page: FindNewest, own: readonly IndexedRecord[]): readonly IndexedRecord[] {
   const ids = new Set<string>();
   for (const { record } of own) {
     const consent = fieldOf(record, 'consent');
     if (consent !== undefined) ids.add(consent);
     if (fieldOf(record, 'code') !== 'APPROVAL_REQUIRED') continue;
-    for (const { record: asked } of reader.page({ call: String(fieldOf(record, 'id')) }, { limit: MAX_AROUND }).records)
+    for (const { record: asked } of page({ call: String(fieldOf(record, 'id')) }, MAX_AROUND).records)
       if (asked.type === 'approval') ids.add(asked.id);
   }
-  return [...ids]
-    .slice(0, MAX_AROUND)
-    .flatMap((approval) => reader.page({ type: 'approval', approval }, { limit: MAX_AROUND }).records);
+  return [...ids].slice(0, MAX_AROUND).flatMap((approval) => page({ type: 'approval', approval }, MAX_AROUND).records);
 }
 
 /** Joins the intent of a call to its outcome, and leaves out records that are there twice. */

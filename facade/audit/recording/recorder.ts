@@ -7,7 +7,7 @@ import { appendFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { EndedCall } from '../../call/record.ts';
-import type { RecordingConfig } from '../../config/config.ts';
+import type { AuditConfig } from '../../config/config.ts';
 import { readKeyFile } from '../key-files.ts';
 import { recordingOf } from './decision-recording.ts';
 import { RECORDING_KEY, sealRecording } from './recording-encryption.ts';
@@ -27,7 +27,11 @@ const SWEEP_MS = 3_600_000;
 
 /** Keeps decisions. No method throws. */
 export interface Recorder {
-  note(end: EndedCall): void;
+  /**
+   * Keeps the decision of a call. Returns the keyed digest of what is kept, for the record of the call; undefined if
+   * nothing is.
+   */
+  note(end: EndedCall): string | undefined;
   /** Writes what waits. */
   flush(): Promise<void>;
   close(): Promise<void>;
@@ -36,21 +40,23 @@ export interface Recorder {
 /** What a recorder is opened with. */
 export interface RecorderOptions {
   readonly state: string;
-  readonly settings: RecordingConfig;
+  readonly settings: Pick<AuditConfig, 'facts' | 'recordings'>;
+  /** Keyed digest, see key-files.ts. */
+  readonly digest: (text: string) => string;
   readonly now: () => number;
   /** Called once, until recording works again. Never throws. */
   readonly onFault: (error: TollgateError) => void;
 }
 
 /**
- * Removes recordings that are too old, whatever the mode. Returns undefined if recording is off. Throws STATE_FAILED if
- * recording is on and no key or folder can be made, so that the user learns of it now.
+ * Removes recordings that are too old, whatever the setting. Returns undefined unless `facts` is `full`. Throws
+ * STATE_FAILED if no key or folder can be made then, so that the user learns of it now.
  */
 export function openRecorder(options: RecorderOptions): Recorder | undefined {
   const { state, settings, now } = options;
   try {
-    sweepRecordings(recordingFolder(state), recordingBounds(settings), now());
-    if (settings.mode === 'off') return undefined;
+    sweepRecordings(recordingFolder(state), recordingBounds(settings.recordings), now());
+    if (settings.facts !== 'full') return undefined;
     mkdirSync(recordingFolder(state), { recursive: true, mode: 0o700 });
     return new Writer(options, readKeyFile(state, RECORDING_KEY));
   } catch (cause) {
@@ -76,7 +82,7 @@ class Writer implements Recorder {
   constructor(options: RecorderOptions, key: Buffer) {
     this.#options = options;
     this.#key = key;
-    this.#bounds = recordingBounds(options.settings);
+    this.#bounds = recordingBounds(options.settings.recordings);
     this.#folder = recordingFolder(options.state);
     this.#sweeper = setInterval(
       () => this.#guard(() => this.#sweep()),
@@ -84,16 +90,20 @@ class Writer implements Recorder {
     ).unref();
   }
 
-  note(end: EndedCall): void {
+  note(end: EndedCall): string | undefined {
+    let digest: string | undefined;
     void this.#guard(() => {
       const recording = recordingOf(end);
       if (recording === undefined) return;
-      const line = sealRecording(recording, this.#key, this.#options.now());
+      const text = JSON.stringify(recording);
+      const line = sealRecording(text, this.#key, this.#options.now());
       if (this.#waitingBytes + line.length > MAX_WAITING) throw new Error('the disk does not take what waits');
       this.#waiting.push(line);
       this.#waitingBytes += line.length;
       this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();
+      digest = this.#options.digest(text);
     });
+    return digest;
   }
 
   flush(): Promise<void> {

@@ -19,11 +19,18 @@ interface Envelope {
   readonly data: string;
 }
 
-/** Returns a line with its newline. Version and time are in clear, and authenticated. */
-export function sealRecording(recording: Recording, key: Buffer, at: number): string {
+/** A recording as it was written. `text`: its JSON, of which the log has a digest. */
+export interface OpenedRecording {
+  readonly at: number;
+  readonly text: string;
+  readonly recording: Recording;
+}
+
+/** Returns a line with its newline. `text`: the JSON. Version and time are in clear, and authenticated. */
+export function sealRecording(text: string, key: Buffer, at: number): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(outside(at));
-  const data = Buffer.concat([cipher.update(JSON.stringify(recording), 'utf8'), cipher.final(), cipher.getAuthTag()]);
+  const data = Buffer.concat([cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]);
   return `{"v":1,"at":${at},"nonce":"${nonce.toString('base64')}","data":"${data.toString('base64')}"}\n`;
 }
 
@@ -33,10 +40,7 @@ export function recordingTime(line: string): number | undefined {
 }
 
 /** Returns the recording of a line, or a text that says what is wrong with it. */
-export function openRecording(
-  line: string,
-  key: Buffer,
-): { readonly at: number; readonly recording: Recording } | string {
+export function openRecording(line: string, key: Buffer): OpenedRecording | string {
   const envelope = readEnvelope(line);
   if (envelope === undefined) return 'it is not a line of a recording, or only half of one';
   const [nonce, data] = [Buffer.from(envelope.nonce, 'base64'), Buffer.from(envelope.data, 'base64')];
@@ -47,7 +51,7 @@ export function openRecording(
       .setAAD(outside(envelope.at))
       .setAuthTag(data.subarray(-TAG_BYTES));
     const text = decipher.update(data.subarray(0, -TAG_BYTES), undefined, 'utf8') + decipher.final('utf8');
-    return { at: envelope.at, recording: JSON.parse(text) as Recording };
+    return { at: envelope.at, text, recording: JSON.parse(text) as Recording };
   } catch {
     return 'it was written with another key, or changed';
   }

@@ -1,17 +1,13 @@
 /** The files of recordings: their names, and when they are removed. */
 import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import type { RecordingConfig } from '../../config/config.ts';
+import type { RecordingsConfig } from '../../config/config.ts';
 import { namesIn } from '../chain-lines.ts';
 
-/** How long mode `last` keeps a decision. */
-const LAST_MS = 15 * 60_000;
-/** Bytes of all recordings in mode `last`. */
-const LAST_BYTES = 16 * 1024 * 1024;
 const HOUR_MS = 3_600_000;
 const FORM = /^(\d{13})-(\d+)\.jsonl$/;
 
-/** How much is kept, by the mode. `off` keeps what an earlier mode wrote until it is too old. */
+/** How much is kept. */
 export interface RecordingBounds {
   readonly keepMs: number;
   readonly maxBytes: number;
@@ -37,14 +33,12 @@ export function recordingFolder(state: string): string {
 }
 
 /** Returns the limits of a configuration. */
-export function recordingBounds({ mode, keepMs, maxBytes }: RecordingConfig): RecordingBounds {
-  const keep = mode === 'last' ? Math.min(keepMs, LAST_MS) : keepMs;
-  const most = mode === 'last' ? Math.min(maxBytes, LAST_BYTES) : maxBytes;
+export function recordingBounds({ keepMs, maxBytes }: RecordingsConfig): RecordingBounds {
   return {
-    keepMs: keep,
-    maxBytes: most,
-    spanMs: Math.min(HOUR_MS, keep / 4),
-    fileBytes: Math.min(8 * 1024 * 1024, most / 8),
+    keepMs,
+    maxBytes,
+    spanMs: Math.min(HOUR_MS, keepMs / 4),
+    fileBytes: Math.min(8 * 1024 * 1024, maxBytes / 8),
   };
 }
 

@@ -2,24 +2,22 @@
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { unlessMissing } from '../../../catalogs/readers/missing-files.ts';
-import type { RecordingConfig } from '../../config/config.ts';
+import type { RecordingsConfig } from '../../config/config.ts';
 import { findKeyFile } from '../key-files.ts';
 import type { Recording } from './decision-recording.ts';
-import { openRecording, RECORDING_KEY, recordingTime } from './recording-encryption.ts';
+import { type OpenedRecording, openRecording, RECORDING_KEY, recordingTime } from './recording-encryption.ts';
 import { listRecordingFiles, type RecordingFile, recordingBounds, recordingFolder } from './recording-files.ts';
 
 /** Where recordings are, and how old they may be. */
 export interface Recordings {
   readonly state: string;
-  readonly settings: RecordingConfig;
+  readonly settings: RecordingsConfig;
   /** ms since 1970. */
   readonly now: number;
 }
 
 /** A recording, or a line that could not be read; `line` counts from 1. */
-export type ReadLine =
-  | { readonly at: number; readonly recording: Recording }
-  | { readonly file: string; readonly line: number; readonly fault: string };
+export type ReadLine = OpenedRecording | { readonly file: string; readonly line: number; readonly fault: string };
 
 /**
  * Yields the lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One
@@ -64,16 +62,12 @@ export function readLast(from: Recordings): Recording | undefined {
 }
 
 /** Returns the recording of a decision id. Throws STATE_FAILED. */
-export function findRecording(from: Recordings, id: string): Recording | undefined {
-  for (const line of readRecordings(from))
-    if ('recording' in line && line.recording.id.startsWith(id)) return line.recording;
+export function findRecording(from: Recordings, id: string): OpenedRecording | undefined {
+  for (const line of readRecordings(from)) if ('recording' in line && line.recording.id.startsWith(id)) return line;
   return undefined;
 }
 
-function newestOf(
-  lines: readonly string[],
-  key: Buffer,
-): { readonly at: number; readonly recording: Recording } | undefined {
+function newestOf(lines: readonly string[], key: Buffer): OpenedRecording | undefined {
   for (let at = lines.length - 1; at >= 0; at -= 1) {
     const opened = openRecording(lines[at] ?? '', key);
     if (typeof opened !== 'string') return opened;

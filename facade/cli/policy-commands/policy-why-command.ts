@@ -48,11 +48,11 @@ const ID = /^[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?$/i;
 export async function runWhy(options: WhyOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
   const run: WhyRun = { options, config, io, wiring, parts: policyParts(config, options) };
-  const from: Recordings = { state: config.state, settings: config.recording, now: Date.now() };
+  const from: Recordings = { state: config.state, settings: config.audit.recordings, now: Date.now() };
   if (options.call === 'last') return whyRecorded(run, readLast(from));
   if (options.call.includes(':')) return whyRequest(run);
   if (!ID.test(options.call)) return whyWritten(run);
-  const recording = findRecording(from, options.call);
+  const recording = findRecording(from, options.call)?.recording;
   return recording === undefined ? whyAudited(run) : whyRecorded(run, recording);
 }
 
@@ -116,8 +116,8 @@ async function whyRecorded(run: WhyRun, recording: Recording | undefined): Promi
   const { config, io, wiring } = run;
   if (recording === undefined) {
     io.stderr(
-      config.recording.mode === 'off'
-        ? 'Recording is off. Write `recording: {mode: last}` into tollgate.yaml to ask about the last call.\n'
+      config.audit.facts !== 'full'
+        ? 'Nothing is recorded. Write `audit: {facts: full}` into tollgate.yaml to ask about the last call.\n'
         : 'No decision is recorded.\n',
     );
     return EXIT.unexpected;
@@ -177,8 +177,8 @@ async function whyAudited(run: WhyRun): Promise<number> {
     options.json === true ? json({ id: options.call, record: first.record, rules }) : auditText(first.record, rules),
   );
   io.stderr(
-    'The audit log has no facts, so this command cannot show which of them decided.\n' +
-      'Write `recording: {mode: on}` into tollgate.yaml to keep them, encrypted.\n',
+    'The audit log has no arguments, so this command cannot show which of them decided.\n' +
+      'Write `audit: {facts: full}` into tollgate.yaml to keep them, encrypted.\n',
   );
   return EXIT.ok;
 }

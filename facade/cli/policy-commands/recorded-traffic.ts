@@ -23,7 +23,7 @@ export function readTraffic(config: Config, since: string | undefined, io: Io): 
   const now = Date.now();
   const faults: string[] = [];
   const lines = readRecordings(
-    { state: config.state, settings: config.recording, now },
+    { state: config.state, settings: config.audit.recordings, now },
     since === undefined ? 0 : readPastTime(since, now),
   );
   function* recordings(): Generator<Recording> {
@@ -49,7 +49,7 @@ export function shortDecisionId(id: string): string {
 
 /** Returns the message for a command that finds no recordings. */
 export function noTraffic(config: Config): string {
-  return config.recording.mode === 'off'
-    ? 'Recording is off. Write `recording: {mode: on, keep: 7d}` into tollgate.yaml, and let agents work.\n'
+  return config.audit.facts !== 'full'
+    ? 'Nothing is recorded. Write `audit: {facts: full}` into tollgate.yaml, and let agents work.\n'
     : 'There is no recorded decision in this period.\n';
 }

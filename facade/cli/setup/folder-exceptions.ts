@@ -12,6 +12,7 @@ import { type FileChange, readTarget } from '../../clients/changes/client-file-c
 import type { Config } from '../../config/config.ts';
 import { addTo } from '../../config/reading/config-edit.ts';
 import { realPath } from '../../config/reading/text-files.ts';
+import { auditFolders } from '../../config/settings/sections.ts';
 import type { ReviewedServer } from './setup-servers.ts';
 
 /** A folder or file outside the workspace that a server gets. Absolute, links resolved. */
@@ -42,7 +43,7 @@ export function outsideFolders(
     ...allowWrite.map((folder) => ({ folder, access: 'write' }) as const),
     ...allowRead.map((folder) => ({ folder, access: 'read' }) as const),
   ].filter(({ folder }) => !isPathWithin(folder, config.workspace));
-  const kept = { home: realPath(home), hidden: [config.state, config.audit.folder] };
+  const kept = { home: realPath(home), hidden: [config.state, ...auditFolders(config.audit)] };
   const own = [config.folder, ...config.controlFiles, ...setup.from.map(({ found }) => realPath(found.file))];
   return given.map((one): OutsideFolder => {
     const { folder, access } = one;

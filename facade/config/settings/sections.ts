@@ -2,7 +2,7 @@
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
-import type { Config, ExportConfig, ListenConfig, SecretSource } from '../config.ts';
+import type { AuditConfig, Config, ExportConfig, ListenConfig, SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import { realPath } from '../reading/text-files.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenSecret } from '../written-config.ts';
@@ -18,16 +18,42 @@ export function durationMs(written: string): number {
 /** Returns the sections that need no check but that of the schema. */
 export function buildSections(
   written: WrittenConfig,
-): Pick<Config, 'caps' | 'approvals' | 'recording' | 'runs' | 'knowledge' | 'labels'> {
-  const { keep, ...recording } = { ...DEFAULTS.recording, ...written.recording };
+): Pick<Config, 'caps' | 'approvals' | 'runs' | 'knowledge' | 'labels'> {
   return {
     caps: { ...DEFAULTS.caps, ...written.caps },
     approvals: { ...DEFAULTS.approvals, ...written.approvals },
-    recording: { ...recording, keepMs: durationMs(keep) },
     runs: { keepMs: durationMs(written.runs?.keep ?? DEFAULTS.runs.keep) },
     knowledge: { ...DEFAULTS.knowledge, ...written.knowledge },
     labels: { sticky: written.labels?.sticky ?? [] },
   };
+}
+
+/** Returns the settings of the log. `folder`: absolute; `resolve` makes a path absolute. */
+export function buildAudit(
+  written: WrittenConfig['audit'],
+  { folder, resolve }: { readonly folder: string; readonly resolve: (text: string) => string },
+): Omit<AuditConfig, 'signing' | 'export'> {
+  const { keep, recordings, signing: _signing, export: _export, ...settings } = written ?? {};
+  const { keep: recordingsKeep, maxBytes } = { ...DEFAULTS.audit.recordings, ...recordings };
+  return {
+    rotateBytes: DEFAULTS.audit.rotateBytes,
+    facts: DEFAULTS.audit.facts,
+    ...settings,
+    folder,
+    recordings: { keepMs: durationMs(recordingsKeep), maxBytes },
+    ...(keep !== undefined && {
+      keep: {
+        archive: resolve(keep.archive),
+        ...(keep.age !== undefined && { ageMs: durationMs(keep.age) }),
+        ...(keep.size !== undefined && { bytes: keep.size }),
+      },
+    }),
+  };
+}
+
+/** The folders that contain records: the log and its archive. No agent may write there. */
+export function auditFolders({ folder, keep }: AuditConfig): readonly string[] {
+  return keep === undefined ? [folder] : [folder, keep.archive];
 }
 
 /** Returns the settings of the listener, and reports those that contradict each other. */
