@@ -1,6 +1,6 @@
 /** The path of a call: nine stages in order, and the only place that catches what they throw. */
 import { UpstreamError } from '../../adapters/port.ts';
-import { errorJson, sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
+import { errorJson } from '../../adapters/rpc/wire-message.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { CallRequest, Reply } from '../serve/facade-port.ts';
