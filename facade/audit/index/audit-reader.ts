@@ -18,6 +18,7 @@ import {
   readRecord,
   rowAt,
 } from './audit-index.ts';
+import { type LogOverview, type OverviewSpan, overviewOf, type RuleHits, ruleHitsOf } from './log-overview.ts';
 import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf } from './record-terms.ts';
 import { type SessionTimeline, sessionTimeline } from './session-timeline.ts';
 
@@ -52,7 +53,13 @@ export interface AuditReader {
    * recorded: they may have run.
    */
   unknown(): IndexedRecord[];
+  /** Returns the calls that living processes sent to a server, and that have no outcome yet: the newest 200. */
+  running(): IndexedRecord[];
   stats(filter: AuditFilter): AuditStats;
+  /** Counts the calls of a span: over time, and by tool. */
+  overview(span: OverviewSpan): LogOverview;
+  /** Counts the calls that each rule decided. */
+  ruleHits(rules: readonly string[]): readonly RuleHits[];
   /** Returns the values of a field that begin with a text, in order; not of ids. */
   values(key: TermKey, begin: string): readonly string[];
   /** Returns what happened in a session and around it. The beginning of its id is enough. Throws USAGE. */
@@ -86,6 +93,15 @@ export function openAuditReader(
     all: (filter) => reading.all(filter),
     find: (id) => reading.find(id),
     unknown: () => reading.unknown(),
+    running: () => reading.running(),
+    overview: (span) => {
+      index.update();
+      return overviewOf(index, span);
+    },
+    ruleHits: (rules) => {
+      index.update();
+      return ruleHitsOf(index, rules);
+    },
     stats: (filter) => {
       index.update();
       return statsOf(index, selectionOf(index, { ...filter, callsOnly: true }));
@@ -107,6 +123,8 @@ export function openAuditReader(
   return reader;
 }
 
+/** Running calls that are shown. */
+const MAX_RUNNING = 200;
 /** Values of a field that are listed. */
 const MAX_VALUES = 1000;
 /** Rows that are read from the index at once. */
@@ -269,12 +287,19 @@ class Reading {
   }
 
   unknown(): IndexedRecord[] {
-    const dead = new Set(
-      listParts(this.#folder)
-        .filter((part) => !isWriterAlive(part))
-        .map((part) => part.name),
-    );
-    return [...this.all({ type: 'intent', callsOnly: true })].filter(({ file }) => dead.has(file));
+    const alive = this.#aliveFiles();
+    return [...this.all({ type: 'intent', callsOnly: true })].filter(({ file }) => !alive.has(file));
+  }
+
+  running(): IndexedRecord[] {
+    const alive = this.#aliveFiles();
+    const { records } = this.page({ type: 'intent', callsOnly: true }, { limit: MAX_RUNNING });
+    return records.filter(({ file }) => alive.has(file));
+  }
+
+  /** Returns the names of the files whose writer is alive. */
+  #aliveFiles(): ReadonlySet<string> {
+    return new Set(listParts(this.#folder).flatMap((part) => (isWriterAlive(part) ? [part.name] : [])));
   }
 
   async *follow(filter: AuditFilter, signal: AbortSignal, everyMs: number): AsyncGenerator<IndexedRecord> {

@@ -5,7 +5,16 @@ import { threadFile } from '../../../catalogs/programs/own-code.ts';
 import type { AuditReader } from './audit-reader.ts';
 
 /** The questions of a reader whose answers are data. */
-export type AuditQuestion = 'page' | 'find' | 'unknown' | 'stats' | 'values' | 'timeline';
+export type AuditQuestion =
+  | 'page'
+  | 'find'
+  | 'unknown'
+  | 'running'
+  | 'stats'
+  | 'overview'
+  | 'ruleHits'
+  | 'values'
+  | 'timeline';
 
 /** The same questions, answered later. Each rejects with what the reader throws. */
 export type AuditSearch = {
@@ -51,6 +60,9 @@ export function openAuditSearch(places: SearchPlaces): AuditSearch {
     page: ask('page'),
     find: ask('find'),
     unknown: ask('unknown'),
+    running: ask('running'),
+    overview: ask('overview'),
+    ruleHits: ask('ruleHits'),
     stats: ask('stats'),
     values: ask('values'),
     timeline: ask('timeline'),

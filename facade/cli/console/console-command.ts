@@ -57,8 +57,8 @@ export async function openConsole(options: ConsoleCommandOptions, io: Io): Promi
     close: async () => {
       io.stdin.off('data', onKey);
       if (isInteractive(io)) io.stdin.pause();
-      sources.close();
       await server.close();
+      await sources.close();
     },
   };
 }

@@ -2,8 +2,17 @@
 import path from 'node:path';
 import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
+import { readAuditFilter } from '../../audit/index/audit-filter.ts';
+import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
+import { type AuditSearch, openAuditSearch } from '../../audit/index/audit-search.ts';
+import { proofStatus } from '../../audit/proof/proof-status.ts';
+import type { Config } from '../../config/config.ts';
+import { Suspensions } from '../../consent/switch/suspensions.ts';
+import { readReports } from '../../runtime/servers/server-reports.ts';
 import type { CommandAnswerData } from '../../serve/console/console-commands.ts';
 import type { ConsoleApproval, ConsoleSources } from '../../serve/console/console-routes.ts';
+import { openState } from '../../state/sqlite-state.ts';
+import type { State } from '../../state/state-port.ts';
 import { runApproveCall } from '../approval-commands/approvals-actions.ts';
 import { type OwnerOptions, readConfig, readForOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
@@ -11,31 +20,102 @@ import { reportError } from '../failure-report.ts';
 
 /** The sources, which are open until `close`. */
 export interface OpenConsoleSources extends ConsoleSources {
-  close(): void;
+  close(): Promise<void>;
 }
 
-/** Opens the sources of a console. `options.as`: the owner who opened it. */
+/** Records of one page of a search. */
+const PAGE = 100;
+/** What the page Now counts: the last hour, by minute. */
+const [STEP_MS, STEPS] = [60_000, 60];
+
+/** Opens the sources of a console. `options.as`: the owner who opened it. Throws STATE_FAILED. */
 export function openConsoleSources(options: OwnerOptions, io: Io): OpenConsoleSources {
+  const config = readForOwner(options, io);
+  const remarks = new Set<string>();
+  const search = openAuditSearch({
+    folder: config.audit.folder,
+    index: path.join(config.state, AUDIT_INDEX),
+    tell: (what) => void remarks.add(what),
+  });
+  const state = openState(config.state);
   return {
-    records: () => ({ records: [] }),
-    session: () => ({ entries: [] }),
-    now: async () => ({}),
-    principals: () => ({
-      principals: readForOwner(options, io).principals.map(({ id, role, profiles, owner }) => ({
-        id,
-        role,
-        profiles,
-        owner,
-      })),
-    }),
-    proof: () => ({ unsigned: 0, keyInState: true }),
+    records: async ({ before, ...texts }) => {
+      const { records, next } = await search.page(readAuditFilter(texts), {
+        limit: PAGE,
+        ...(before !== undefined && { before }),
+      });
+      return {
+        records: records.map(({ record, intact }) => (intact ? record : { ...record, changed: true })),
+        ...(next !== undefined && { next }),
+        remarks: [...remarks],
+      };
+    },
+    session: async (id) => {
+      const timeline = await search.timeline(id);
+      return {
+        isCut: timeline?.isCut ?? false,
+        isClockBack: timeline?.isClockBack ?? false,
+        entries: (timeline?.events ?? []).map(({ found, intent }) => ({ ...intent?.record, ...found.record })),
+      };
+    },
+    now: () => readNow({ config, search, state }),
+    principals: () => {
+      const suspended = new Map(new Suspensions(state).list().map((one) => [one.principal, one]));
+      return {
+        principals: readForOwner(options, io).principals.map(({ id, role, profiles, owner }) => ({
+          id,
+          role,
+          profiles,
+          owner,
+          suspended: suspended.get(id),
+        })),
+      };
+    },
+    proof: () => proofStatus(config),
     policyFiles: () => policyFiles(options, io),
     approve: (approval) => approveHere(approval, options, io),
-    close: () => undefined,
+    close: async () => {
+      await search.close();
+      await state.close();
+    },
   };
 }
 
-/** The files of rules and Rego that can be edited, by the names that people read. */
+/** Reads what the page Now shows. */
+async function readNow({
+  config,
+  search,
+  state,
+}: {
+  readonly config: Config;
+  readonly search: AuditSearch;
+  readonly state: State;
+}): Promise<object> {
+  await state.refresh();
+  const minute = Math.floor(Date.now() / STEP_MS) - STEPS + 1;
+  const [overview, running, reports] = await Promise.all([
+    search.overview({ since: new Date(minute * STEP_MS).toISOString(), stepMs: STEP_MS, steps: STEPS }),
+    search.running(),
+    readReports(state),
+  ]);
+  const { times, outcomes, tools } = overview;
+  return {
+    attention: [],
+    running: running.map(({ record }) => {
+      const { id, ts, exposed, principal, server } = record as unknown as Readonly<Record<string, unknown>>;
+      return { id, ts, exposed, server, principal: (principal as { readonly id?: unknown } | undefined)?.id };
+    }),
+    servers: [...config.servers.keys()].map((name) => {
+      const [report] = reports.get(name) ?? [];
+      return { name, state: report?.state ?? 'idle', reason: report?.reason };
+    }),
+    series: { times, outcomes },
+    tools,
+    kept: { shown: 0, without: 0 },
+  };
+}
+
+/** The files of rules that can be edited, by the names that people read. */
 function policyFiles(options: OwnerOptions, io: Io): ReadonlyMap<string, string> {
   const { policies, folder } = readConfig(options, io);
   return new Map(

@@ -2,6 +2,7 @@
 import { join, relative } from 'node:path';
 import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
 import { openAuditReader } from '../../audit/index/audit-reader.ts';
+import type { RuleHits } from '../../audit/index/log-overview.ts';
 import type { Config } from '../../config/config.ts';
 import { policyParts } from '../../runtime/policy-parts.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
@@ -9,19 +10,16 @@ import { EXIT, type Io } from '../command-io.ts';
 import { plural, printList } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 
-/** How often a rule decided, and when it last did. */
-interface RuleHits {
-  readonly hits: number;
-  readonly last?: string;
-}
-
 /** Prints the rules, those that never decided first. Throws CONFIG_INVALID, POLICY_INVALID. */
 export async function runRules(options: CommonOptions, io: Io, { authoring }: Wiring): Promise<number> {
   const config = readForOwner(options, io);
   const written = await authoring.rules(policyParts(config, options));
-  const hits = hitsOf(config);
+  const hits = hitsOf(
+    config,
+    written.map(({ id }) => id),
+  );
   const rules = written
-    .map((rule) => ({ ...rule, ...(hits.get(rule.id) ?? { hits: 0 }) }))
+    .map((rule) => ({ ...rule, hits: hits.get(rule.id)?.hits ?? 0, last: hits.get(rule.id)?.last }))
     .sort((one, other) => one.hits - other.hits);
   const never = rules.filter((rule) => rule.hits === 0).length;
   printList(
@@ -47,16 +45,11 @@ export async function runRules(options: CommonOptions, io: Io, { authoring }: Wi
   return EXIT.ok;
 }
 
-function hitsOf({ state, audit }: Config): ReadonlyMap<string, RuleHits> {
-  const found = new Map<string, RuleHits>();
+function hitsOf({ state, audit }: Config, rules: readonly string[]): ReadonlyMap<string, RuleHits> {
   const reader = openAuditReader(audit.folder, join(state, AUDIT_INDEX));
   try {
-    for (const { record } of reader.all({ callsOnly: true })) {
-      const { reasons = [], ts } = record as { readonly reasons?: readonly { readonly id: string }[]; ts: string };
-      for (const { id } of reasons) found.set(id, { hits: (found.get(id)?.hits ?? 0) + 1, last: ts });
-    }
+    return new Map(reader.ruleHits(rules).map((one) => [one.rule, one]));
   } finally {
     reader.close();
   }
-  return found;
 }

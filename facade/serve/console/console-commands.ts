@@ -55,6 +55,12 @@ export const CONSOLE_COMMANDS = {
   grants: { words: ['grants', 'list'] },
   'grant-revoke': { words: ['grants', 'revoke'], arguments: { id: 'id' }, asOwner: true },
   budgets: { words: ['budgets'], asOwner: true },
+  'budget-reset': {
+    words: ['budgets', 'reset'],
+    arguments: { budget: 'name' },
+    options: { key: 'name' },
+    asOwner: true,
+  },
   suspend: { words: ['suspend'], arguments: { principal: 'name' }, options: { 'for?': 'time' }, asOwner: true },
   resume: { words: ['resume'], arguments: { principal: 'name' }, asOwner: true },
   plans: { words: ['plan', 'list'] },

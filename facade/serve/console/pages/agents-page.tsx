@@ -18,10 +18,10 @@ interface BudgetRow {
   readonly scope: string;
   readonly key: string;
   readonly unit: string;
-  readonly limit: number;
+  readonly limit?: number;
   readonly spent: number;
-  readonly left: number;
-  readonly resetsAt?: string;
+  readonly left?: number;
+  readonly returns?: string;
 }
 
 interface GrantRow {
@@ -37,7 +37,6 @@ export function AgentsPage(): JSX.Element {
   const principals = useLoaded('principals', (signal) =>
     request<{ readonly principals: readonly PrincipalRow[] }>('principals', undefined, signal),
   );
-  const budgets = useLoaded('budgets', () => commandData<{ readonly budgets: readonly BudgetRow[] }>('budgets'));
   const grants = useLoaded('grants', () => commandData<{ readonly grants: readonly GrantRow[] }>('grants'));
   const labels = useLoaded('labels', () => commandData<{ readonly labels: readonly unknown[] }>('labels'));
   return (
@@ -104,25 +103,7 @@ export function AgentsPage(): JSX.Element {
           )}
         </Shown>
       </Section>
-      <Section title="Budgets">
-        <Shown loaded={budgets}>
-          {({ budgets: rows }) => (
-            <VirtualTable
-              label="Budgets"
-              rows={rows}
-              keyOf={({ budget, scope, key, unit }) => [budget, scope, key, unit].join(' ')}
-              empty="No budget has been used."
-              columns={[
-                { name: 'Budget', cell: ({ budget }) => <Foreign text={budget} /> },
-                { name: 'Of', cell: ({ scope, key }) => <Foreign text={`${scope} ${key}`} /> },
-                { name: 'Spent', cell: ({ spent, limit, unit }) => `${spent} of ${limit} ${unit}` },
-                { name: 'Left', cell: ({ left }) => left },
-                { name: 'Returns', cell: ({ resetsAt }) => (resetsAt === undefined ? '' : <Time iso={resetsAt} />) },
-              ]}
-            />
-          )}
-        </Shown>
-      </Section>
+      <Budgets />
       <Section title="Grants">
         <Shown loaded={grants}>
           {({ grants: rows }) => (
@@ -152,5 +133,47 @@ export function AgentsPage(): JSX.Element {
         </Shown>
       </Section>
     </>
+  );
+}
+
+function Budgets(): JSX.Element {
+  const budgets = useLoaded('budgets', () => commandData<{ readonly budgets: readonly BudgetRow[] }>('budgets'));
+  return (
+    <Section title="Budgets">
+      <Shown loaded={budgets}>
+        {({ budgets: rows }) => (
+          <VirtualTable
+            label="Budgets"
+            rows={rows}
+            keyOf={({ budget, scope, key, unit }) => [budget, scope, key, unit].join(' ')}
+            empty="No budget has been used."
+            columns={[
+              { name: 'Budget', cell: ({ budget }) => <Foreign text={budget} /> },
+              { name: 'Of', cell: ({ scope, key }) => <Foreign text={`${scope} ${key}`} /> },
+              {
+                name: 'Spent',
+                cell: ({ spent, limit, unit }) => `${spent}${limit === undefined ? '' : ` of ${limit}`} ${unit}`,
+              },
+              { name: 'Left', cell: ({ left }) => left ?? '' },
+              {
+                name: 'Returns',
+                cell: ({ returns, scope }) => (returns === undefined ? `with its ${scope}` : <Time iso={returns} />),
+              },
+              {
+                name: 'Reset',
+                cell: ({ budget, key }) => (
+                  <Act
+                    label="Reset"
+                    title={`Make ${budget} of ${key} full again?`}
+                    act={() => runCommand('budget-reset', { budget, key })}
+                    done={budgets.reload}
+                  />
+                ),
+              },
+            ]}
+          />
+        )}
+      </Shown>
+    </Section>
   );
 }

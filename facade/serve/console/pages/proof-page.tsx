@@ -2,15 +2,16 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { request, runCommand, useLoaded } from './console-client.tsx';
-import { Facts, Json, Preformatted, Problem, Section, Shown, Time } from './page-parts.tsx';
+import { Facts, Json, Problem, Section, Shown, Time } from './page-parts.tsx';
 
 /** How far the log is signed. */
 interface ProofState {
-  readonly checkpoint?: { readonly at: string; readonly size: number; readonly note: string };
+  readonly origin?: string;
+  readonly last?: { readonly at: string; readonly size: number };
   readonly unsigned: number;
+  readonly atLeast?: true;
   readonly keyInState: boolean;
-  readonly publicKey?: string;
-  readonly witness?: unknown;
+  readonly witness?: { readonly confirmed?: number };
   readonly fault?: string;
 }
 
@@ -38,31 +39,30 @@ export function ProofPage(): JSX.Element {
     <>
       <h1>Proof</h1>
       <Shown loaded={proof}>
-        {({ checkpoint, unsigned, keyInState, publicKey, witness, fault }) => (
+        {({ origin, last, unsigned, atLeast, keyInState, witness, fault }) => (
           <>
             {fault !== undefined && <p role="alert">{fault}</p>}
             <Facts
               facts={{
-                'Signed until': checkpoint === undefined ? 'nothing is signed yet' : <Time iso={checkpoint.at} />,
-                'Records in it': checkpoint?.size,
-                'Records after it': `${unsigned}, linked and not signed`,
+                Log: origin !== undefined && <code>{origin}</code>,
+                'Signed until': last === undefined ? 'nothing is signed yet' : <Time iso={last.at} />,
+                'Records in it': last?.size,
+                'Records after it': `${unsigned}${atLeast === true ? ' or more' : ''}, linked and not signed`,
                 Key: keyInState
-                  ? 'in the state folder: whoever holds the folder can sign too. Keep it elsewhere: audit.signing'
+                  ? 'in the state folder: whoever holds the folder can sign too. Name another place: audit.signing'
                   : 'kept outside of the state folder',
-                'Public key': publicKey !== undefined && <code>{publicKey}</code>,
                 Witness:
-                  witness === undefined ? (
-                    'none: a rollback of the whole folder cannot be noticed here'
-                  ) : (
-                    <Json value={witness} />
-                  ),
+                  witness === undefined
+                    ? 'none: a rollback of the whole folder is found only against a checkpoint that you keep elsewhere'
+                    : witness.confirmed === undefined
+                      ? 'it gets each checkpoint'
+                      : `it has cosigned ${witness.confirmed} records`,
               }}
             />
-            {checkpoint !== undefined && (
-              <Section title="Last checkpoint">
-                <Preformatted>{checkpoint.note}</Preformatted>
-              </Section>
-            )}
+            <p class="quiet">
+              For a stranger: <code>tollgate audit key</code>, <code>tollgate audit checkpoint</code>,{' '}
+              <code>tollgate audit prove ID</code>
+            </p>
           </>
         )}
       </Shown>
