@@ -5,6 +5,7 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { giveAway, installSystem } from '../servers/system.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
@@ -62,6 +63,7 @@ const RULES = `rules:
 
 /** Makes a project and starts its console. `config`: of tollgate.yaml. */
 export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Promise<ConsoleBench> {
+  installSystem(() => undefined);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-console-test-'));
   for (const name of ['home', 'state', 'project/work'])
     mkdirSync(path.join(folder, name), { recursive: true, mode: 0o700 });
@@ -69,6 +71,7 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
   writeFileSync(path.join(project, 'tollgate.yaml'), config);
   writeFileSync(path.join(project, 'rules.yaml'), rules);
   writeFileSync(path.join(project, 'work', 'notes.txt'), 'hello\n');
+  giveAway(path.join(project, 'work'));
   const env = { ...process.env, HOME: path.join(folder, 'home'), XDG_STATE_HOME: path.join(folder, 'state') };
   const run = (words: readonly string[], mayFail?: true): string => {
     const done = spawnSync(process.execPath, [MAIN, ...words], { cwd: project, env, encoding: 'utf8' });
