@@ -3,7 +3,7 @@ import { Argument, Command, CommanderError, Option } from 'commander';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { VERSION } from '../serve/version.ts';
 import { APPROVALS, GRANTS, LABELS, PLAN, UPGRADES } from './approval-commands/approval-commands.ts';
-import { AUDIT, STATS } from './audit-commands/audit-commands.ts';
+import { AUDIT, EXPLAIN, STATS } from './audit-commands/audit-commands.ts';
 import { EXPORT, IMPORT } from './client-files/client-commands.ts';
 import { type CommandDefinition, defineCommand } from './command-definition.ts';
 import { EXIT, type Io } from './command-io.ts';
@@ -57,7 +57,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
   'Serve an agent:': [RUN, SERVE, RELOAD, CHECK, TOOLS, TRY, CALL],
   'Decide:': [APPROVE, REVOKE, SERVERS, APPROVALS, GRANTS, UPGRADES, PLAN, LABELS, OFF, ON, KILL],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [AUDIT, STATS],
+  'Look back:': [AUDIT, EXPLAIN, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

@@ -44,6 +44,7 @@ const COMMANDS = [
   'knowledge',
   'state',
   'audit',
+  'explain',
   'stats',
   'completion',
   'version',
