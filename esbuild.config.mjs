@@ -73,6 +73,7 @@ const threads = await build({
   ...shared,
   format: 'cjs',
   entryPoints: [
+    'facade/audit/archive-thread.ts',
     'facade/audit/index/audit-search-thread.ts',
     'facade/audit/proof/seal-thread.ts',
     'facade/code/sandbox/sandbox-thread.ts',

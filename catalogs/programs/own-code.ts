@@ -8,6 +8,7 @@ export const PROGRAM = path.basename(ROOT) === 'dist' ? ROOT : path.join(ROOT, '
 
 /** The entries of the threads, which esbuild.config.mjs bundles. */
 type ThreadName =
+  | 'archive-thread'
   | 'audit-search-thread'
   | 'compile-thread'
   | 'policy-worker'

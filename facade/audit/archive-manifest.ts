@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
 import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
+import { readCompressed } from './compressed-file.ts';
 
 /** Name of the file, in the folder of a log and of an archive. */
 export const MANIFEST = 'archive.json';
@@ -134,7 +135,7 @@ const CHUNK_BYTES = 1024 * 1024;
 /** Returns the size and SHA-256 of a file; undefined if there is none. Throws what node:fs throws. */
 export function digestFile(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
   const fd = unlessMissing(() => fs.openSync(path, 'r'));
-  if (fd === undefined) return undefined;
+  if (fd === undefined) return digestCompressed(path);
   try {
     const hash = createHash('sha256');
     const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
@@ -146,5 +147,15 @@ export function digestFile(path: string): { readonly bytes: number; readonly sha
     return { bytes, sha256: hash.digest('hex') };
   } finally {
     fs.closeSync(fd);
+  }
+}
+
+/** A file that is damaged has no digest that matches. */
+function digestCompressed(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
+  try {
+    const content = readCompressed(path);
+    return content && { bytes: content.length, sha256: createHash('sha256').update(content).digest('hex') };
+  } catch {
+    return { bytes: 0, sha256: '' };
   }
 }

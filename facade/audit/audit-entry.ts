@@ -226,7 +226,7 @@ export interface ServerEntry extends ServerNumbers {
 /** A configuration or policy that was loaded or refused. */
 export interface ConfigEntry {
   readonly type: 'config';
-  readonly event: 'loaded' | 'reloaded' | 'refused' | 'unrecorded' | 'unshown';
+  readonly event: 'loaded' | 'reloaded' | 'refused' | 'unrecorded' | 'unarchived' | 'unshown';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
   /** SHA-256 of the configuration as loaded. */

@@ -1,5 +1,5 @@
 /**
- * Moves old chain files to an archive. They are copied, on the disk and under a manifest before anything is removed.
+ * Moves old chain files to an archive. Compressed copies are on the disk and under a manifest before anything is removed.
  * Files that a living process may write are not moved, and a broken log is refused.
  */
 import { randomUUID } from 'node:crypto';
@@ -24,6 +24,7 @@ import { checkSeal, parseRecord } from './audit-chain.ts';
 import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
 import { TORN } from './chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from './chain-verification.ts';
+import { writeCompressed } from './compressed-file.ts';
 
 /** What to move. `before`: ISO time; files whose last record is older are moved. */
 export interface ArchiveRequest {
@@ -273,23 +274,10 @@ function copy(
       next: 'Name another folder with --to.',
     });
   if (found === undefined) {
-    const draft = `${target}.${process.pid}`;
-    fs.copyFileSync(from, draft);
-    fs.chmodSync(draft, 0o600);
-    syncFile(draft);
-    fs.renameSync(draft, target);
+    writeCompressed(from, target);
     if (digestFile(target)?.sha256 !== source.sha256) throw new Error('the copy differs from its original');
   }
   return { file: name, ...source, records };
-}
-
-function syncFile(path: string): void {
-  const fd = fs.openSync(path, 'r+');
-  try {
-    fs.fsyncSync(fd);
-  } finally {
-    fs.closeSync(fd);
-  }
 }
 
 /** Two moves at once would each write a manifest without the files of the other. */
@@ -297,8 +285,9 @@ function locked<T>(folder: string, work: () => T): T {
   const lock = tryLock(join(folder, LOCK));
   if (lock === 'busy')
     throw new TollgateError('STATE_FAILED', {
-      detail: 'Another `tollgate audit archive` runs on this log.',
+      detail: 'Another process archives this log.',
       next: 'Wait until it has ended.',
+      data: { busy: true },
     });
   if (lock === 'none')
     throw new TollgateError('STATE_FAILED', {

@@ -4,6 +4,7 @@ import path, { join } from 'node:path';
 import { unlessMissing } from '../../catalogs/readers/missing-files.ts';
 import { isAlive, isRunning } from '../state/process-mark.ts';
 import { parseChainFileName, parseRecord } from './audit-chain.ts';
+import { GZIP, readCompressed } from './compressed-file.ts';
 
 /** A file of a chain. */
 export interface ChainPart {
@@ -27,12 +28,17 @@ export interface ChainLine {
 const CHUNK_BYTES = 256 * 1024;
 const MAX_LINE_BYTES = 1024 * 1024;
 
-/** Returns the chain files of a folder: chains by start, parts in order. A missing folder has none. */
+/**
+ * Returns the chain files of a folder: chains by start, parts in order. A missing folder has none. Files of an archive
+ * are compressed, and have the names of their content.
+ */
 export function listParts(folder: string): ChainPart[] {
   const parts: ChainPart[] = [];
-  for (const name of namesIn(folder)) {
-    const parsed = parseChainFileName(name);
-    if (parsed !== undefined) parts.push({ name, path: join(folder, name), ...parsed });
+  const files = new Set(namesIn(folder));
+  for (const file of files) {
+    const name = file.endsWith(GZIP) ? file.slice(0, -GZIP.length) : file;
+    const parsed = name !== file && files.has(name) ? undefined : parseChainFileName(name);
+    if (parsed !== undefined) parts.push({ name, path: join(folder, file), ...parsed });
   }
   return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
@@ -55,6 +61,10 @@ export function namesIn(folder: string): string[] {
 
 /** Reads the lines from a byte offset to the current size of the file. */
 export function* readLines(path: string, from = 0): Generator<ChainLine> {
+  if (path.endsWith(GZIP)) {
+    yield* linesIn(readCompressed(path) ?? Buffer.alloc(0));
+    return;
+  }
   const fd = openSync(path, 'r');
   try {
     const { size } = fstatSync(fd);
@@ -79,10 +89,19 @@ export function* readLines(path: string, from = 0): Generator<ChainLine> {
   }
 }
 
+function* linesIn(bytes: Buffer): Generator<ChainLine> {
+  let offset = 0;
+  for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, offset)) {
+    yield { offset, bytes: bytes.subarray(offset, end), whole: true };
+    offset = end + 1;
+  }
+  if (offset < bytes.length) yield { offset, bytes: bytes.subarray(offset), whole: false };
+}
+
 /** Reads one line at its place; undefined if the file was removed or is shorter now. */
 export function readLineAt(path: string, offset: number, length: number): Buffer | undefined {
   const fd = unlessMissing(() => openSync(path, 'r'));
-  if (fd === undefined) return undefined;
+  if (fd === undefined) return readCompressed(path)?.subarray(offset, offset + length);
   try {
     const bytes = Buffer.allocUnsafe(length);
     return readSync(fd, bytes, 0, length, offset) === length ? bytes : undefined;

@@ -128,7 +128,7 @@ function refusalRecord(end: RefusedCall, ms: number): CallEntry {
     type: 'decision',
     code,
     ms,
-    outcome: outcomeOf(code),
+    outcome: outcomeOf(end.error),
     reasons: end.judged?.decision === undefined ? reasonsOf(end.error) : undefined,
     obligations: obligationsOf(end.judged),
     sizes: { args: end.start.argBytes },
@@ -187,7 +187,7 @@ function budgetFields(
   };
 }
 
-function outcomeOf(code: string | undefined): 'ask' | 'deny' | 'error' {
+function outcomeOf({ code, cause }: TollgateError): 'ask' | 'deny' | 'error' {
   if (code === 'APPROVAL_REQUIRED') return 'ask';
-  return code === 'DENIED' || code === 'UNKNOWN_TOOL' ? 'deny' : 'error';
+  return code === 'DENIED' || code === 'UNKNOWN_TOOL' || cause instanceof HiddenBy ? 'deny' : 'error';
 }

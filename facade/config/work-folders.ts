@@ -85,8 +85,14 @@ export function placeState(
       ['audit', 'folder'],
       'the audit folder is in the workspace, or contains it: an agent could rewrite the log; name a folder outside it',
     );
-  const archive = written.audit?.keep?.archive;
-  if (archive !== undefined && isExposed(realPath(context.resolve(archive))))
+  const named = written.audit?.keep?.archive;
+  const archive = named === undefined ? undefined : realPath(context.resolve(named));
+  if (archive !== undefined && (isPathWithin(archive, auditFolder) || isPathWithin(auditFolder, archive)))
+    context.report.refuse(
+      ['audit', 'keep', 'archive'],
+      'the archive is in the folder of the log, or contains it; name another folder',
+    );
+  else if (archive !== undefined && isExposed(archive))
     context.report.refuse(
       ['audit', 'keep', 'archive'],
       'the archive of the audit log is in the workspace, or contains it: an agent could remove records; name a folder ' +

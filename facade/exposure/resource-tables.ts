@@ -101,7 +101,9 @@ export class ResourceTables {
       ? undefined
       : [...exposed.values()].find(({ server }) => server.uri === 'own');
     if (own !== undefined) return own;
-    const reasons = hidden.get(name);
+    const { servers } = this.#parts.catalog;
+    const hiddenOwn = servers.has(name) ? undefined : [...hidden].find(([one]) => servers.get(one)?.uri === 'own');
+    const reasons = hidden.get(name) ?? hiddenOwn?.[1];
     throw new TollgateError('UNKNOWN_RESOURCE', reasons === undefined ? {} : { cause: new HiddenBy(reasons) });
   }
 

@@ -9,6 +9,7 @@ import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments
 import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
+import { type ArchiveAnswer, type Retention, startRetention } from '../audit/retention.ts';
 import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
 import { interruptionError } from '../call/refusal.ts';
@@ -51,6 +52,7 @@ export class Gateway implements Facade, InnerFacade {
   /** Snapshots that have been replaced and still have calls. */
   readonly #retiring = new Set<Snapshot>();
   #snapshot: Snapshot;
+  readonly #retention: Retention;
   readonly #announcer: Announcer;
   readonly #tasks: ClientTasks;
   readonly readiness: Facade['readiness'];
@@ -64,6 +66,11 @@ export class Gateway implements Facade, InnerFacade {
     this.seals = shared.seals;
     this.follow = shared.telemetry?.follow;
     this.readiness = createReadiness(shared, () => this.#snapshot.policy);
+    this.#retention = startRetention({
+      config: () => this.#snapshot.config,
+      now: Date.now,
+      tell: (answer) => this.#noteArchived(answer),
+    });
     this.#announcer = new Announcer({
       sessions: this.#sessions,
       snapshot: () => this.#snapshot,
@@ -89,6 +96,13 @@ export class Gateway implements Facade, InnerFacade {
       judgeUpdate: (session, server, uri) => this.#judgeUpdate(session, server, uri),
       tell: (notice, session) => this.#announcer.tell(notice, session),
     });
+  }
+
+  #noteArchived(answer: ArchiveAnswer): void {
+    if (!('fault' in answer)) return;
+    const { log, audit } = this.#shared;
+    log.error(`${answer.fault} Old files stay in the audit log. Run: tollgate audit verify`);
+    appendQuietly(audit, { type: 'config', event: 'unarchived', outcome: 'error' });
   }
 
   /** The snapshot in force. A call reads it once. */
@@ -369,6 +383,7 @@ export class Gateway implements Facade, InnerFacade {
   async close(): Promise<void> {
     this.#announcer.close();
     await runAll([
+      () => this.#retention.close(),
       () => settleAll([...this.#sessions].map((session) => this.closeSession(session))),
       () => this.#backends.stop(),
       () => settleAll([...this.#retiring, this.#snapshot].map((one) => one.close())),

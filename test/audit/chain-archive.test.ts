@@ -4,12 +4,13 @@
  */
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MANIFEST } from '../../facade/audit/archive-manifest.ts';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { type AuditLog, openAudit } from '../../facade/audit/audit-log.ts';
 import { type ArchiveRequest, archiveAudit } from '../../facade/audit/chain-archive.ts';
-import { listParts } from '../../facade/audit/chain-lines.ts';
+import { listParts, readLines } from '../../facade/audit/chain-lines.ts';
 import { recoverTorn } from '../../facade/audit/chain-recovery.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
@@ -20,7 +21,7 @@ import { Project } from '../config/project.ts';
 import { TIMES } from '../faults/fault-seed.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
-import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDeadChain } from './sample-log.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample-log.ts';
 
 const DAY = 86_400_000;
 /** Pairs of steps at which a move stops. Each pair syncs files to the disk, so `npm run faults` tries more of them. */
@@ -234,12 +235,13 @@ describe('verify after an archive', () => {
     cpSync(to, older, { recursive: true });
     archive(at(2));
     for (const name of files(to)) {
-      const file = path.join(to, name);
+      const file = path.join(to, `${name}.gz`);
       const bytes = readFileSync(file);
+      const changed = (text: string): string => text.replace('"prev":"0', '"prev":"1').replace('allow', 'aloow');
       for (const harm of [
         () => rmSync(file),
         () => truncateSync(file, bytes.length - 1),
-        () => writeFileSync(file, bytes.toString().replace('"prev":"0', '"prev":"1').replace('allow', 'aloow')),
+        () => writeFileSync(file, gzipSync(changed(gunzipSync(bytes).toString()))),
       ]) {
         harm();
         expect(verify(to), name).toMatchObject({ ok: false });
@@ -534,9 +536,10 @@ describe('tollgate audit archive', () => {
     expect((await run('verify', '--folder', 'kept')).code).toBe(3);
     expect(await run('verify', '--folder', 'kept', '--key', 'state/audit.key')).toMatchObject({ code: 0 });
     expect(await run('verify', '--folder', 'kept', '--key', 'nothing')).toMatchObject({ code: 2 });
-    const file = path.join(to, chainFileName(DEAD_CHAIN, 0));
-    writeFileSync(file, readFileSync(file, 'utf8').replace('"id":"1"', '"id":"7"'));
+    const file = path.join(to, `${chainFileName(DEAD_CHAIN, 0)}.gz`);
+    const content = gunzipSync(readFileSync(file)).toString();
+    writeFileSync(file, gzipSync(content.replace('"id":"1"', '"id":"7"')));
     expect((await run('verify', '--archive', 'kept')).out).toMatch(/the\s+archived file was changed/);
-    expect(readRecords(path.join(to, chainFileName(DEAD_CHAIN, 1)))).toHaveLength(2);
+    expect([...readLines(path.join(to, `${chainFileName(DEAD_CHAIN, 1)}.gz`))]).toHaveLength(2);
   });
 });

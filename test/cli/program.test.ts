@@ -48,6 +48,7 @@ const COMMANDS = [
   'state',
   'console',
   'audit',
+  'explain',
   'stats',
   'completion',
   'version',

@@ -116,6 +116,18 @@ describe('prompts', () => {
     });
   });
 
+  it('are refused with the rule that hides them, in the log' + verifies('AD-13'), async () => {
+    const settings = rest();
+    const rules = [
+      ...(settings.rules as readonly object[]),
+      { id: 'closed', outcome: 'deny', message: 'Closed.', when: { servers: ['docs'], kind: 'prompt' } },
+    ];
+    facade = await startProtocol({ docs: server(HONEST) }, { ...settings, rules });
+    const client = await facade.connect();
+    expect((await client.request('prompts/get', GET)).error).toMatchObject({ data: { code: 'UNKNOWN_PROMPT' } });
+    expect(facade.callRecords().at(-1)).toMatchObject({ outcome: 'deny', reasons: [{ id: 'closed' }] });
+  });
+
   it('of the owner need no server', async () => {
     const own = {
       'prompts.greet': { template: 'Greet {{name}}.', description: 'Greets.', arguments: [{ name: 'name' }] },

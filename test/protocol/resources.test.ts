@@ -87,6 +87,24 @@ describe('resources', () => {
     },
   );
 
+  it.each(['prefixed', 'own'])(
+    'are refused with the rule that hides them, in the log (%s)' + verifies('AD-13'),
+    async (uri) => {
+      const docs = { docs: { ...DOCS, settings: { uri } } };
+      const rules = [...READS, { id: 'closed', outcome: 'deny', message: 'Closed.', when: { servers: ['docs'] } }];
+      facade = await startProtocol(docs, { profiles: profile({ resources: ['docs'] }), rules });
+      const client = await facade.connect();
+      const asked = uri === 'own' ? 'test://a' : 'docs+test://a';
+      expect((await client.request('resources/read', { uri: asked })).error).toMatchObject({ code: -32002 });
+      expect(facade.callRecords().at(-1)).toMatchObject({
+        type: 'decision',
+        outcome: 'deny',
+        code: 'UNKNOWN_RESOURCE',
+        reasons: [{ id: 'closed' }],
+      });
+    },
+  );
+
   it('are refused by a rule on paths, like a tool' + verifies('PR-03'), async () => {
     const rules = [...READS, { id: 'no-env', outcome: 'deny', message: 'Closed.', when: { paths: ['**/.env'] } }];
     facade = await startProtocol({ docs: DOCS }, { profiles: profile({ resources: ['docs'] }), rules });

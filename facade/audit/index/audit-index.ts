@@ -8,6 +8,7 @@ import { LRUCache } from 'lru-cache';
 import { type Database, openDatabase, type SqlValue } from '../../state/database.ts';
 import { type AuditRecord, checkSeal, parseRecord } from '../audit-chain.ts';
 import { type ChainLine, type ChainPart, listParts, readLineAt, readLines } from '../chain-lines.ts';
+import { GZIP } from '../compressed-file.ts';
 import { isListed, TOKENIZER, termOf, termsOf, tokenOf } from './record-terms.ts';
 
 /**
@@ -340,7 +341,9 @@ function createTake(
     const found = statSync(part.path, { throwIfNoEntry: false });
     if (found === undefined) return { bytes: 0, isWhole: true };
     let before = find(part.name);
-    if (before !== undefined && (before.inode !== found.ino || before.done > found.size)) {
+    // `done` of a compressed file is its size: it is indexed as a whole, and does not grow.
+    const isCompressed = part.path.endsWith(GZIP);
+    if (before !== undefined && (before.inode !== found.ino || before.done > found.size || isCompressed)) {
       forget.chainOf(part.name);
       before = undefined;
     }
@@ -351,7 +354,7 @@ function createTake(
     let isWhole = true;
     for (const { offset, bytes, whole } of linesOf(part, from)) {
       if (!whole) break;
-      if (done - from >= room) {
+      if (done - from >= room && !isCompressed) {
         isWhole = false;
         break;
       }
@@ -360,7 +363,7 @@ function createTake(
       if (record !== undefined) writer.add(record, { file: id, offset, length: bytes.length });
     }
     writer.flush();
-    mark(done, id);
+    mark(isCompressed ? found.size : done, id);
     return { bytes: done - from, isWhole };
   };
 }

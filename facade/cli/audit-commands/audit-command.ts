@@ -9,8 +9,9 @@ import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { json, MAX_COLUMNS, plural, printable, printList, wrapWords } from '../print.ts';
+import { json, MAX_COLUMNS, paint, plural, printable, printList, wrapWords } from '../print.ts';
 import { COLUMNS, csvHead, csvLine, followHead, followRow, fullText, rowOf, statsText } from './audit-view.ts';
+import { RECORDED_STATES, type RecordedCall, recordedCall } from './recorded-call.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -52,19 +53,43 @@ export function runAuditList(
   });
 }
 
-/** Prints all records of a call. Exit code 1 if there is none. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
-export function runAuditShow(options: LogOptions & { readonly id: string }, io: Io): Promise<number> {
-  return withReader(options, io, (reader) => {
+/**
+ * Prints all records of a call; with `args` also its recorded arguments. Exit code 1 if there is none, 3 if its
+ * recording was changed. Throws USAGE, CONFIG_INVALID, STATE_FAILED.
+ */
+export function runAuditShow(
+  options: LogOptions & { readonly id: string; readonly args?: true },
+  io: Io,
+): Promise<number> {
+  return withReader(options, io, (reader, { config }) => {
     const { id } = options;
+    if (options.args === true && config === undefined) throw usage('A copy of the log has no recorded arguments.');
     const found = reader.find(id);
     const hint =
       /^[0-9a-f-]+$/.test(id) && id.length < MIN_DIGITS
         ? ` The beginning of an id needs ${MIN_DIGITS} digits or more.`
         : '';
     if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.${hint}\n`);
-    else io.stdout(options.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
-    return found.length === 0 ? EXIT.unexpected : EXIT.ok;
+    if (found.length === 0) return EXIT.unexpected;
+    const recorded = options.args === true && config !== undefined ? recordedCall(config, found) : undefined;
+    const args = recorded?.state === 'kept' ? { args: recorded.args } : {};
+    if (options.json !== true) io.stdout(fullText(io, found) + (recorded === undefined ? '' : argsText(io, recorded)));
+    else {
+      const records = found.map((one) => one.record);
+      io.stdout(json(recorded === undefined ? records : { records, recorded: recorded.state, ...args }));
+    }
+    return recorded?.state === 'changed' ? EXIT.refused : EXIT.ok;
   });
+}
+
+function argsText(io: Io, recorded: RecordedCall): string {
+  const text =
+    recorded.state !== 'kept'
+      ? RECORDED_STATES[recorded.state]
+      : recorded.args === undefined
+        ? `too large to be recorded (${recorded.recording.argChars} characters)`
+        : JSON.stringify(recorded.args, null, 2);
+  return `\n${paint(io, 'dim', 'arguments')}\n${text.split('\n').map(printable).join('\n')}\n`;
 }
 
 /**

@@ -63,7 +63,7 @@ export const AUDIT: CommandDefinition = {
     {
       usage: 'show <id>',
       about: 'show all records of one call; the id, or its first 8 digits or more',
-      options: PLACE,
+      options: [...PLACE, new Option('--args', 'also the recorded arguments, see audit.facts')],
       load: async () => (await import('./audit-command.ts')).runAuditShow,
     },
     {
@@ -140,6 +140,14 @@ export const AUDIT: CommandDefinition = {
       load: async () => (await import('./session-command.ts')).runAuditReindex,
     },
   ],
+};
+
+/** `explain`. */
+export const EXPLAIN: CommandDefinition = {
+  usage: 'explain <id>',
+  about: 'show all that is known of a call: records, arguments, rules, output, server log',
+  shared: ['config', 'json', 'opa'],
+  load: async () => (await import('./explain-command.ts')).runExplain,
 };
 
 /** `stats`. */
