@@ -13,7 +13,20 @@ import { reportError } from './failure-report.ts';
 import { KNOWLEDGE_COMMANDS } from './knowledge-commands/knowledge-command.ts';
 import { POLICY } from './policy-commands/policy-command.ts';
 import { APPROVE, REVOKE, SERVERS } from './server-consent/consent-commands.ts';
-import { CALL, KILL, OFF, ON, RESUME, RUN, SERVE, STATE, SUSPEND, TOOLS, TRY } from './serving/serving-commands.ts';
+import {
+  CALL,
+  KILL,
+  OFF,
+  ON,
+  RESUME,
+  RUN,
+  SERVE,
+  STATE,
+  STATUS,
+  SUSPEND,
+  TOOLS,
+  TRY,
+} from './serving/serving-commands.ts';
 import type { Shell } from './shell-completion/completion.ts';
 import type { Wiring } from './wiring.ts';
 
@@ -72,7 +85,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
     RESUME,
   ],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [AUDIT, STATS],
+  'Look back:': [STATUS, AUDIT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

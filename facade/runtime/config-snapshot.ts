@@ -333,7 +333,7 @@ export class Snapshot {
 }
 
 /** Counts, announces and logs the end of a call. */
-function reportEnd({ metrics, context, feed, log }: SharedServices, end: EndedCall, answered: Reply): void {
+function reportEnd({ metrics, context, feed, log, troubles }: SharedServices, end: EndedCall, answered: Reply): void {
   const { error, start } = end;
   const now = Date.now();
   const event = callEvent(end, now);
@@ -341,6 +341,8 @@ function reportEnd({ metrics, context, feed, log }: SharedServices, end: EndedCa
   context.onEnd(end, answered);
   feed.note(event);
   log.debug(event, 'call');
+  if (error?.code === 'POLICY_FAILED') troubles.note('policy-failed', error.code);
+  for (const { id } of end.judged?.decision?.reasons ?? []) troubles.noteHit(id);
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
     log.error({ decision: start.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
 }

@@ -8,6 +8,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
+import type { AttentionItem } from '../attention/attention-list.ts';
+import { AttentionWatch } from '../attention/attention-watch.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
@@ -53,6 +55,7 @@ export class Gateway implements Facade, InnerFacade {
   #snapshot: Snapshot;
   readonly #announcer: Announcer;
   readonly #tasks: ClientTasks;
+  #attention: AttentionWatch | undefined;
   readonly readiness: Facade['readiness'];
   readonly seals: Facade['seals'];
 
@@ -348,9 +351,25 @@ export class Gateway implements Facade, InnerFacade {
     return ended.map(({ principal }) => principal.id);
   }
 
+  /** Tells hosts and the owner what needs attention, from now on. */
+  watchAttention(list: () => Promise<readonly AttentionItem[]>): void {
+    const { state, feed, log } = this.#shared;
+    this.#attention ??= new AttentionWatch({
+      state,
+      list,
+      feed,
+      sessions: () => this.#sessions.size,
+      notify: () => undefined,
+      onFault: (err) => log.error({ err }, 'attention'),
+      now: Date.now,
+    });
+    this.#attention.start();
+  }
+
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     this.#announcer.close();
+    await this.#attention?.close();
     await runAll([
       () => settleAll([...this.#sessions].map((session) => this.closeSession(session))),
       () => this.#backends.stop(),

@@ -20,6 +20,15 @@ export const SERVE: CommandDefinition = {
   load: async () => (await import('./serve-command.ts')).runHttp,
 };
 
+/** `status`. */
+export const STATUS: CommandDefinition = {
+  usage: 'status',
+  about: 'show what runs, and what needs your attention',
+  shared: ['config', 'json'],
+  options: [new Option('--watch', 'show it again at each change, until Ctrl-C')],
+  load: async () => (await import('./status-command.ts')).runStatus,
+};
+
 /** `tools`. */
 export const TOOLS: CommandDefinition = {
   usage: 'tools [name]',
