@@ -28,7 +28,7 @@ import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } 
 import { ignoredServerFiles, joinServerFiles, SERVER_FOLDER } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { controlFilesOf, ignoredRego, placePolicies } from './settings/policy-sources.ts';
-import { buildListen, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
+import { buildListen, buildNotices, buildSecretSources, buildSections, checkRegistries } from './settings/sections.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -126,6 +126,7 @@ class Loader {
     const bash = bashOf(written.bash, base);
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
+    const notices = buildNotices(written.notices, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
@@ -154,6 +155,7 @@ class Loader {
       audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? DEFAULTS.audit.rotateBytes },
       listen,
       registries,
+      notices,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [
         ...this.#report.warnings,

@@ -1,5 +1,6 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
 import { randomUUID } from 'node:crypto';
+import { homedir } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
@@ -9,6 +10,7 @@ import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments
 import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { AttentionItem } from '../attention/attention-list.ts';
+import { createNotices } from '../attention/attention-notices.ts';
 import { AttentionWatch } from '../attention/attention-watch.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { perform } from '../call/call.ts';
@@ -359,7 +361,7 @@ export class Gateway implements Facade, InnerFacade {
       list,
       feed,
       sessions: () => this.#sessions.size,
-      notify: () => undefined,
+      notify: createNotices({ settings: () => this.#snapshot.config.notices, env: process.env, home: homedir() }),
       onFault: (err) => log.error({ err }, 'attention'),
       now: Date.now,
     });

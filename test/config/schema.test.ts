@@ -200,6 +200,7 @@ describe('the published schema', () => {
         'recording.maxBytes': config.recording.maxBytes,
         'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
         ...prefixed('code', config.code),
+        'notices.desktop': config.notices.desktop,
         'knowledge.requests': config.knowledge.requests,
         'knowledge.bytes': config.knowledge.bytes,
         'knowledge.candidates': config.knowledge.candidates,

@@ -30,6 +30,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['policies', '*', 'token'],
   ['policies', '*', 'verify', 'keys', '*'],
   ['audit', 'folder'],
+  ['notices', 'webhook'],
   ['listen', 'host'],
   ['principals', '*', 'token'],
   ['servers', '*', 'command'],
@@ -53,6 +54,7 @@ const WITH_VARIABLES: readonly Path[] = [
 const SECRET_VALUES: readonly Path[] = [
   ['principals', '*', 'token'],
   ['policies', '*', 'token'],
+  ['notices', 'webhook'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
   ['profiles', '*', 'env', '*', '*'],
