@@ -2,8 +2,8 @@
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/command-io.ts';
 import { type DoctorFinding, FINDINGS, type FindingId } from '../../facade/attention/doctor-findings.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { APP_MODULE } from '../../facade/main.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';

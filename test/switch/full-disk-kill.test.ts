@@ -59,7 +59,7 @@ it(
 
     // The same holds for a principal.
     expect((await cli(project, ['suspend', 'local'])).err).toMatch(/^AUDIT_FAILED: The principal is suspended\. /);
-      expect((await cli(project, ['resume', 'local'])).err).toContain('AUDIT_FAILED');
+    expect((await cli(project, ['resume', 'local'])).err).toContain('AUDIT_FAILED');
     expect((await cli(project, ['suspend'])).out).toContain('local');
 
     expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty [^]*AUDIT_FAILED/);
@@ -69,7 +69,7 @@ it(
     empty(inProject('state'));
     expect((await cli(project, ['on'])).code).toBe(0);
     expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
-  expect(JSON.stringify(await child.call('two_echo', {}))).toContain('SUSPENDED');
+    expect(JSON.stringify(await child.call('two_echo', {}))).toContain('SUSPENDED');
     expect((await cli(project, ['suspend'])).out).toContain('local');
     expect(await cli(project, ['resume', 'locla'])).toMatchObject({
       code: 2,
