@@ -9,8 +9,8 @@ import { printable } from '../../catalogs/text/readable-text.ts';
 import type { Redactor } from '../output/redactor.ts';
 
 /**
- * How serious each kind is; 1 is the most serious. It depends on nothing that an agent or a server says. 1: Tollgate
- * cannot keep a promise. 2: someone waits, or calls fail. 3: something is off, or soon will be. 4: look at it some time.
+ * How serious each kind is. It depends on nothing that an agent or a server says. 1: Tollgate cannot keep a promise.
+ * 2: someone waits, or calls fail. 3: something is off, or soon will be. 4: look at it some time.
  */
 const RANKS = {
   unknown: 1,
@@ -45,7 +45,7 @@ export type AttentionKind = keyof typeof RANKS;
 /** All kinds, the most serious first. */
 export const ATTENTION_KINDS = (Object.keys(RANKS) as AttentionKind[]).sort((one, other) => RANKS[one] - RANKS[other]);
 
-/** Something that needs attention. Its texts are cut, and hold no secret, no payload and nothing that a terminal obeys. */
+/** Something that needs attention. Its texts are cut, and hold no secret, no payload and nothing a terminal obeys. */
 export interface AttentionItem {
   /** The same for the same kind and subject, in every process. */
   readonly id: string;
@@ -63,7 +63,10 @@ export interface AttentionItem {
   readonly subject: string;
 }
 
-/** An item as a source finds it. `since`: ms since 1970. `from`: who caused it; items of one cannot hide those of others. */
+/**
+ * An item as a source finds it. `since`: ms since 1970. `from`: who caused it; items of one cannot hide those of
+ * others.
+ */
 export interface FoundItem {
   readonly kind: AttentionKind;
   readonly subject: string;

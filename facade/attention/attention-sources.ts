@@ -75,11 +75,15 @@ async function waitingCalls(state: State, now: number): Promise<readonly FoundIt
       kind: 'approval',
       subject: id,
       from: binding.principal.id,
-      title: `${binding.principal.id} asks for ${binding.effect.server}.${binding.effect.tool}${asking === undefined ? '' : ' from code'}`,
+      title: `${binding.principal.id} asks for ${nameOf(binding.effect)}${asking === undefined ? '' : ' from code'}`,
       detail: reasons.map((reason) => `${reason.id}: ${reason.message}`).join('; '),
       next: `tollgate approvals show ${id}`,
       since: asked,
     }));
+}
+
+function nameOf({ server, tool }: { readonly server: string; readonly tool: string }): string {
+  return `${server}.${tool}`;
 }
 
 async function waitingPlans({ state, now }: AttentionParts): Promise<readonly FoundItem[]> {

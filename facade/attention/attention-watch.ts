@@ -25,7 +25,7 @@ export interface WatchParts {
   readonly now: () => number;
 }
 
-/** How often it is looked whether the state has changed, and how often the list is computed if it has not, ms. */
+/** Poll interval of the state, and the longest time between two lists if it does not change, ms. */
 const [LOOK_MS, LONGEST_MS] = [2_000, 15_000];
 const [TOLD, PROCESSES] = ['attention-told', 'process'];
 /** An item that was told and is gone for so long may be told again, ms: it may only have been gone for one look. */

@@ -21,8 +21,8 @@ import {
   RESUME,
   RUN,
   SERVE,
+  SHOW_STATUS,
   STATE,
-  STATUS,
   SUSPEND,
   TOOLS,
   TRY,
@@ -85,7 +85,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
     RESUME,
   ],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [STATUS, AUDIT, STATS],
+  'Look back:': [SHOW_STATUS, AUDIT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

@@ -21,7 +21,7 @@ export const SERVE: CommandDefinition = {
 };
 
 /** `status`. */
-export const STATUS: CommandDefinition = {
+export const SHOW_STATUS: CommandDefinition = {
   usage: 'status',
   about: 'show what runs, and what needs your attention',
   shared: ['config', 'json'],

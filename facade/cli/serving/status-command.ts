@@ -81,7 +81,10 @@ async function watch({ look, count }: Watched, options: StatusOptions, io: Io): 
     const text = JSON.stringify(view);
     if (text !== before) {
       if (options.json === true) io.stdout(`${text}\n`);
-      else show(view, options, io, io.isTTY ? CLEAR : '\n');
+      else {
+        io.stdout(io.isTTY ? CLEAR : '\n');
+        show(view, options, io);
+      }
     }
     before = text;
     await pause(options.lookMs ?? LOOK_MS, undefined, { signal: end.signal }).catch(() => undefined);
@@ -120,14 +123,14 @@ function countCalls({ audit, state }: Pick<Config, 'audit' | 'state'>): number {
   }
 }
 
-function show(view: StatusView, options: StatusOptions, io: Io, begin = ''): void {
+function show(view: StatusView, options: StatusOptions, io: Io): void {
   if (options.json === true) return io.stdout(json(view));
   const { processes, sessions, servers, callsLastHour, items } = view;
   const pids = processes.length === 0 ? 'no Tollgate serves agents' : `serving as ${listPids(processes)}`;
   const header =
     `${pids}; ${plural(sessions, 'session')}; ${servers.running} of ${plural(servers.configured, 'server')} running; ` +
     `${plural(callsLastHour, 'call')} in the last hour`;
-  io.stdout(`${begin}${header}\n\n`);
+  io.stdout(`${header}\n\n`);
   if (items.length === 0) return io.stdout('Nothing needs attention.\n');
   io.stdout(
     table(
