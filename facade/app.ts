@@ -24,6 +24,8 @@ import type { Confinement } from '../catalogs/readers/confinement.ts';
 import { CODE, KNOWLEDGE, PROMPTS } from '../catalogs/servers/shipped-servers.ts';
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
+import { listAttention } from './attention/attention-list.ts';
+import { attentionSources } from './attention/attention-sources.ts';
 import { appendQuietly } from './audit/audit-log.ts';
 import type { OpenSession } from './call/identify.ts';
 import { CodeRuns } from './code/code-runs.ts';
@@ -173,6 +175,7 @@ function answersFor({
     audit,
     consentOf: (server) => consentSummary(server, consents),
     now: Date.now,
+    attention: () => listAttention(attentionSources({ config: current(), state, consents, now: Date.now }), redactor),
     config: current,
   });
   const runs = (): CodeRuns =>

@@ -89,7 +89,7 @@ const PACKAGE_USERS: Readonly<Record<string, RegExp>> = {
 };
 /** Files outside adapters that start programs: a browser, an installer, a source of a secret, opa. */
 const PROGRAM_STARTERS = new Set([
-  'facade/cli/approval-commands/desktop-notice.ts',
+  'facade/attention/desktop-notice.ts',
   'facade/cli/configuration/login-actions.ts',
   'facade/packages/installer.ts',
   'facade/serve/console/console-commands.ts',

@@ -20,7 +20,7 @@ const run = promisify(execFile);
 const ANSWER_MS = 10_000;
 const NOBODY = 65_534;
 
-/** As `Finding` in facade/cli/configuration/doctor-findings.ts. */
+/** As `Finding` in facade/attention/doctor-findings.ts. */
 interface Finding {
   readonly id:
     | 'bwrap'
@@ -43,7 +43,7 @@ interface Finding {
   readonly fix?: string;
 }
 
-/** As `Needs` in facade/cli/configuration/doctor-findings.ts. */
+/** As `Needs` in facade/attention/doctor-findings.ts. */
 interface Needs {
   readonly workspace?: string;
   readonly sandbox: boolean;

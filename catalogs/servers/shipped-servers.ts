@@ -117,6 +117,11 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
     },
   },
   {
+    name: 'attention_summary',
+    description: 'Count what waits for the owner of Tollgate, by kind. Tell the user about it; you cannot decide it.',
+    inputSchema: NO_ARGUMENTS,
+  },
+  {
     name: 'propose_server',
     description:
       'Propose a service that a person may connect, if your task needs one that no tool of yours reaches. ' +

@@ -83,7 +83,8 @@ export interface BudgetReset {
 
 /**
  * Makes a budget full again, and records it first. Sessions that run have counters of their own, which their processes
- * reset within a second. A process may have reserved up to 256 calls ahead; they stay allowed. Returns the number of counters. Throws USAGE if nothing is spent under this name, STATE_FAILED, AUDIT_FAILED.
+ * reset within a second. A process may have reserved up to 256 calls ahead; they stay allowed. Returns the number of
+ * counters. Throws USAGE for an unknown budget or key, STATE_FAILED, AUDIT_FAILED.
  */
 export async function resetBudget(
   {

@@ -4,11 +4,11 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EffectKind, Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Operator, Session } from '../serve/facade-port.ts';
-import { RunningCalls } from './running-calls.ts';
 
 /** The key of `_meta` by which a host groups calls into a run. */
 const RUN_KEY = 'tollgate/run';
@@ -21,6 +21,43 @@ export interface ShownList {
   readonly text: string | undefined;
   /** What people had decided when the list was made. A later decision gives another text. */
   readonly basis: string;
+}
+
+/** One running call. `end` must be called when it has ended. */
+export interface OpenCall {
+  /** Aborted as the signal of the request, or by `RunningCalls.endAll`. */
+  readonly signal: CancelSignal;
+  readonly end: () => void;
+}
+
+/** The calls of one session that have not ended, so that a decision of an owner can end them. */
+export class RunningCalls {
+  readonly #calls = new Set<Cancellation>();
+
+  get size(): number {
+    return this.#calls.size;
+  }
+
+  /** Adds a call. `asked`: the signal of its request. */
+  begin(asked: CancelSignal): OpenCall {
+    const call = new Cancellation();
+    const onAbort = (): void => call.abort(asked.reason as Error);
+    if (asked.aborted) onAbort();
+    else asked.addEventListener('abort', onAbort, { once: true });
+    this.#calls.add(call);
+    return {
+      signal: call,
+      end: () => {
+        this.#calls.delete(call);
+        asked.removeEventListener('abort', onAbort);
+      },
+    };
+  }
+
+  /** Ends all calls. Each is answered with the reason. */
+  endAll(reason: TollgateError): void {
+    for (const call of this.#calls) call.abort(reason);
+  }
 }
 
 /** A session with what the facade keeps about it. */

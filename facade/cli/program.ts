@@ -22,6 +22,7 @@ import {
   RESUME,
   RUN,
   SERVE,
+  SHOW_STATUS,
   STATE,
   SUSPEND,
   TOOLS,
@@ -85,7 +86,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
     RESUME,
   ],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [CONSOLE, AUDIT, EXPLAIN, STATS],
+  'Look back:': [SHOW_STATUS, CONSOLE, AUDIT, EXPLAIN, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

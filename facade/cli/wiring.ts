@@ -7,8 +7,8 @@ import type {
   SignIns,
 } from '../../adapters/port.ts';
 import type { Authoring } from '../../policies/authoring/authoring-port.ts';
+import type { Examine } from '../attention/doctor-findings.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
-import type { Examine } from './configuration/doctor-findings.ts';
 import type { ConsentWiring } from './server-consent/owner-context.ts';
 
 /** What facade/main.ts passes to the commands. */

@@ -22,7 +22,7 @@ const ALLOW_LISTS = new Set(['allowRead', 'allowWrite', 'allowedDomains', 'origi
 const DENY_LISTS = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
 /** Settings that may contain keys or tokens, or that mean nothing to a reader: only their names are shown. */
 const CONFIDENTIAL =
-  /(?:^|\.)(?:env|environments|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
+  /(?:^|\.)(?:env|environments|headers|args|oauth|url|webhook|token\w*|filled|secretSources|secrets)(?:\.|$)/;
 /** Sections of numbers in which less is stricter. */
 const LIMIT_SECTIONS =
   /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.[^.]+$/;

@@ -204,6 +204,8 @@ export interface Config {
   readonly code: CodeConfig & { readonly snippets: ReadonlyMap<string, SnippetConfig> };
   /** Labels that survive sessions until an owner clears them. */
   readonly labels: Complete<'labels'>;
+  /** `webhook`: https, or http of this machine. It may hold a secret. */
+  readonly notices: { readonly desktop: boolean; readonly webhook?: string };
   readonly listen: ListenConfig;
   readonly limits: Complete<'limits'>;
   readonly schemaProfile: string;

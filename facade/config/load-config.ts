@@ -33,6 +33,7 @@ import {
   buildAudit,
   buildExport,
   buildListen,
+  buildNotices,
   buildSecretSources,
   buildSections,
   checkRegistries,
@@ -136,6 +137,7 @@ class Loader {
     const bash = bashOf(written.bash, base);
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
+    const notices = buildNotices(written.notices, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
@@ -164,6 +166,7 @@ class Loader {
       audit,
       listen,
       registries,
+      notices,
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [
         ...this.#report.warnings,

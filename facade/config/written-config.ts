@@ -395,6 +395,13 @@ export interface WrittenConfig {
      */
     readonly sticky: readonly string[];
   };
+  /** Where the owner is told what needs attention. Without it: nowhere. */
+  readonly notices?: {
+    /** true: serving processes show a notice on the desktop of their user. */
+    readonly desktop?: boolean;
+    /** An https address, or http of this machine, that gets a POST with ids, kinds and counts of new items. */
+    readonly webhook?: string;
+  };
   /** The HTTP listener of `tollgate serve`. */
   readonly listen?: {
     /** Address to listen on. */
@@ -1003,6 +1010,7 @@ export const DEFAULTS = {
   runs: { keep: '1d' },
   knowledge: { requests: 8, bytes: 32768, candidates: 50 },
   code: { memory: 67108864, stack: 262144, timeMs: 10000, output: 1048576, calls: 200, parallel: 8, variables: 0 },
+  notices: { desktop: false },
   listen: {
     host: '127.0.0.1',
     port: 7310,

@@ -7,6 +7,7 @@ import type { CallerIdentity, InProcessAnswer, UpstreamCall, VisibleServer } fro
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { knownNames } from '../../catalogs/servers/known-server.ts';
 import { MANAGEMENT } from '../../catalogs/servers/shipped-servers.ts';
+import type { AttentionItem } from '../attention/attention-list.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import type { Config } from '../config/config.ts';
 import type { ConsentLabel, ConsentSummary } from '../consent/servers/consent-summary.ts';
@@ -21,6 +22,8 @@ export interface ManagementParts {
   /** Throws STATE_FAILED. */
   readonly consentOf: (server: string) => Promise<ConsentSummary>;
   readonly now: () => number;
+  /** Returns what needs the owner's attention. Never rejects. */
+  readonly attention: () => Promise<readonly Pick<AttentionItem, 'kind'>[]>;
   /** The configuration in force. */
   readonly config: () => Pick<Config, 'servers'>;
 }
@@ -32,12 +35,23 @@ export function createManagement(parts: ManagementParts): (call: UpstreamCall) =
     if (tool === 'propose_server')
       return proposeService(parts, identity, args.value as Pick<ConnectionProposal, 'service' | 'reason'>);
     const { action, server } = args.value as { readonly action?: string; readonly server?: string };
+    if (tool === 'attention_summary') return summarise(parts);
     if (tool === 'list_mcp_servers') return list(parts, identity);
     if (tool === 'mcp_server_info') return describe(parts, find(identity, server));
     return action === 'disable'
       ? hide(identity, find(identity, server))
       : enable(parts, identity, find(identity, server));
   };
+}
+
+/** Kinds and numbers only: an item may be about another principal. */
+async function summarise({ attention }: ManagementParts): Promise<InProcessAnswer> {
+  const items = await attention();
+  if (items.length === 0) return { text: 'Nothing waits for the owner.', hits: 0 };
+  const counts = new Map<string, number>();
+  for (const { kind } of items) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  const lines = [...counts].map(([kind, count]) => `${kind}: ${count}`);
+  return { text: [...lines, 'The owner sees them with: tollgate status'].join('\n'), hits: items.length };
 }
 
 /** Returns the consent as a model sees it. It reads no file: the state of the server tells that a start has changed. */

@@ -1,5 +1,6 @@
 /** The shape of a wired facade, so that commands can use one without knowing its parts. */
 import type { Principal } from '../../policies/port.ts';
+import type { AttentionItem } from '../attention/attention-list.ts';
 import type { Config } from '../config/config.ts';
 import type { Consents } from '../consent/servers/server-consents.ts';
 import type { Suspensions } from '../consent/switch/suspensions.ts';
@@ -22,6 +23,8 @@ export interface AssembledFacade {
   readonly state: State;
   /** The consents to servers. */
   readonly consents: Consents;
+  /** Returns what needs attention, the most serious first. Never rejects. */
+  readonly attention: () => Promise<readonly AttentionItem[]>;
   /** Starts the eager servers without waiting, for a facade that will serve agents. */
   readonly warmUp: () => void;
   /** Names of the servers in a principal's profiles. */

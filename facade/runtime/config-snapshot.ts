@@ -345,7 +345,7 @@ function reportsTo(
 
 /** Counts, announces and logs the end of a call. */
 function reportEnd(
-  { metrics, context, feed, log, telemetry }: SharedServices,
+  { metrics, context, feed, log, telemetry, troubles }: SharedServices,
   {
     end,
     answered,
@@ -361,6 +361,8 @@ function reportEnd(
   const ids = telemetry?.idsOf(start.id);
   telemetry?.onEnd(end, answered, servers.get(end.judged?.lowered?.effect.server ?? ''));
   log.debug(ids === undefined ? event : { ...event, ...ids }, 'call');
+  if (error?.code === 'POLICY_FAILED') troubles.note('policy-failed', error.code);
+  for (const { id } of end.judged?.decision?.reasons ?? []) troubles.noteHit(id);
   if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
     log.error({ decision: start.id, correlation: event.correlation, ...ids, err: error.cause ?? error }, error.code);
 }

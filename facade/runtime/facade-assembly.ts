@@ -3,6 +3,8 @@ import path from 'node:path';
 import type { StartInspector } from '../../adapters/port.ts';
 import { asTollgateError, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Policy } from '../../policies/port.ts';
+import { type AttentionItem, listAttention } from '../attention/attention-list.ts';
+import { attentionSources } from '../attention/attention-sources.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import type { Config } from '../config/config.ts';
 import type { Problem } from '../config/config-problems.ts';
@@ -67,6 +69,7 @@ class Assembly {
     ));
     const snapshot = await this.#load(config, 'loaded');
     const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, snapshot }));
+    const attention = (): Promise<readonly AttentionItem[]> => this.#attention(gateway.snapshot.config);
     return {
       gateway,
       get config() {
@@ -82,7 +85,14 @@ class Assembly {
       consents: this.#shared.consents,
       suspensions: this.#shared.suspensions,
       feed: this.#shared.feed,
-      warmUp: () => backends.warmUp(),
+      attention,
+      warmUp: () => {
+        const { troubles } = this.#shared;
+        troubles.clear('reload-refused');
+        troubles.noteRules(gateway.snapshot.policy.ruleIds ?? []);
+        backends.warmUp();
+        gateway.watchAttention(attention);
+      },
       serversOf: (principal) => gateway.snapshot.serversOf(principal),
       notices: noticesOf(snapshot),
       onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
@@ -94,6 +104,11 @@ class Assembly {
     };
   }
 
+  #attention(config: Config): Promise<readonly AttentionItem[]> {
+    const { state, consents, redactor } = this.#shared;
+    return listAttention(attentionSources({ config, state, consents, now: Date.now }), redactor);
+  }
+
   async #reload(gateway: Gateway, read: () => Config, listening: boolean): Promise<readonly string[]> {
     const before = gateway.snapshot;
     let config: Config;
@@ -101,11 +116,13 @@ class Assembly {
       config = read();
       refuseFixedChanges(before.config, config, listening);
     } catch (thrown) {
-      this.#recordRefusal(thrown);
+      this.#recordRefusal(thrown, 'reload');
       throw thrown;
     }
     const next = await this.#load(config, 'reloaded', before);
     const ended = gateway.swap(next);
+    this.#shared.troubles.clear('reload-refused');
+    this.#shared.troubles.noteRules(next.policy.ruleIds ?? []);
     const known = new Set(noticesOf(before));
     const lost = ended.map((id) => `A session of ${id} has ended: the principal was removed, or has another token.`);
     return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
@@ -135,13 +152,14 @@ class Assembly {
     } catch (thrown) {
       policy?.close();
       if (before !== undefined) useProgramsOf(before.config);
-      this.#recordRefusal(thrown);
+      this.#recordRefusal(thrown, before === undefined ? 'start' : 'reload');
       throw thrown;
     }
   }
 
-  #recordRefusal(thrown: unknown): void {
+  #recordRefusal(thrown: unknown, at: 'start' | 'reload'): void {
     const { code, data } = asTollgateError(thrown);
+    if (at === 'reload') this.#shared.troubles.note('reload-refused', code);
     const problems = Array.isArray(data.problems) ? { problems: data.problems.length } : {};
     appendQuietly(this.#shared.audit, {
       type: 'config',

@@ -1,5 +1,6 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
 import { randomUUID } from 'node:crypto';
+import { homedir } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import type { LogLevel } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
@@ -8,6 +9,9 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import { taskSupportOf } from '../../catalogs/tools/tool-definition.ts';
 import type { Principal } from '../../policies/port.ts';
+import type { AttentionItem } from '../attention/attention-list.ts';
+import { createNotices } from '../attention/attention-notices.ts';
+import { AttentionWatch } from '../attention/attention-watch.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { type ArchiveAnswer, type Retention, startRetention } from '../audit/retention.ts';
 import { perform } from '../call/call.ts';
@@ -55,6 +59,7 @@ export class Gateway implements Facade, InnerFacade {
   readonly #retention: Retention;
   readonly #announcer: Announcer;
   readonly #tasks: ClientTasks;
+  #attention: AttentionWatch | undefined;
   readonly readiness: Facade['readiness'];
   readonly seals: Facade['seals'];
   readonly follow: Facade['follow'];
@@ -379,9 +384,25 @@ export class Gateway implements Facade, InnerFacade {
     return ended.map(({ principal }) => principal.id);
   }
 
+  /** Tells hosts and the owner what needs attention, from now on. */
+  watchAttention(list: () => Promise<readonly AttentionItem[]>): void {
+    const { state, feed, log } = this.#shared;
+    this.#attention ??= new AttentionWatch({
+      state,
+      list,
+      feed,
+      sessions: () => this.#sessions.size,
+      notify: createNotices({ settings: () => this.#snapshot.config.notices, env: process.env, home: homedir() }),
+      onFault: (err) => log.error({ err }, 'attention'),
+      now: Date.now,
+    });
+    this.#attention.start();
+  }
+
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     this.#announcer.close();
+    await this.#attention?.close();
     await runAll([
       () => this.#retention.close(),
       () => settleAll([...this.#sessions].map((session) => this.closeSession(session))),

@@ -1,5 +1,6 @@
 /** Opens what outlives a configuration: log, state, audit, budgets, spills, secrets and metrics, once per process. */
 import type { StartInspector } from '../../adapters/port.ts';
+import { Troubles } from '../attention/troubles.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { AuditExport } from '../audit/export/audit-export.ts';
 import { exportTarget } from '../audit/export/export-target.ts';
@@ -53,6 +54,8 @@ export interface SharedServices {
   readonly budgets: Budgets;
   /** The consents to servers. */
   readonly consents: Consents;
+  /** What went wrong, for all processes. */
+  readonly troubles: Troubles;
   /** The suspended principals. */
   readonly suspensions: Suspensions;
   readonly spills: Spills;
@@ -90,8 +93,13 @@ export async function openSharedServices(
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes } = config.audit;
-    audit = openAudit({ folder, rotateBytes, onFault: () => void (faults.audit += 1) });
     const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
+    const troubles = new Troubles(state, Date.now);
+    const onFault = (): void => {
+      faults.audit += 1;
+      troubles.note('audit-failed', 'AUDIT_FAILED');
+    };
+    audit = openAudit({ folder, rotateBytes, onFault });
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const context = new ContextAccounts(state);
@@ -109,6 +117,7 @@ export async function openSharedServices(
       exportAudit: openExport(config, log),
       digest,
       consents,
+      troubles,
       suspensions: new Suspensions(state),
       budgets: createBudgets(state),
       spills: new Spills(config.state),

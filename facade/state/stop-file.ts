@@ -1,5 +1,5 @@
 /**
- * The stop file: what `off`, `kill`, `revoke` and `suspend` forbid. It needs neither the database nor free space on the disk,
+ * The stop file: what `off`, `kill`, `revoke` and `suspend` forbid. It needs neither the database nor free disk space,
  * because it is made in advance with a fixed size and is overwritten in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';

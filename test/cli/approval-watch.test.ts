@@ -3,7 +3,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'n
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
-import { desktopNotice } from '../../facade/cli/approval-commands/desktop-notice.ts';
+import { desktopNotice } from '../../facade/attention/desktop-notice.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { ApprovalOwner, askFor } from '../approvals/owner-context.ts';
 import { Project } from '../config/project.ts';

@@ -2,8 +2,8 @@
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { type DoctorFinding, FINDINGS, type FindingId } from '../../facade/attention/doctor-findings.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
-import { type DoctorFinding, FINDINGS, type FindingId } from '../../facade/cli/configuration/doctor-findings.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { APP_MODULE } from '../../facade/main.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
@@ -264,7 +264,7 @@ describe('the ids of findings', () => {
   it('are all used by the code', () => {
     const text = [
       'facade/cli/configuration/doctor-command.ts',
-      'facade/cli/configuration/doctor-own-files.ts',
+      'facade/attention/own-files.ts',
       'facade/cli/configuration/doctor-servers.ts',
       'adapters/sandbox/isolation-doctor.ts',
     ]

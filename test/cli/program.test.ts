@@ -46,6 +46,7 @@ const COMMANDS = [
   'logout',
   'knowledge',
   'state',
+  'status',
   'console',
   'audit',
   'explain',

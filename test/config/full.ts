@@ -157,6 +157,7 @@ audit:
 approvals: {waitMs: 0, expireMs: 60000}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
+notices: {desktop: true, webhook: 'https://hooks.example/tollgate'}
 code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3, snippets: {greet: {file: greet.ts,
     description: Greets., input: {type: object}}}}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}

@@ -201,6 +201,7 @@ describe('the published schema', () => {
         'audit.recordings.maxBytes': config.audit.recordings.maxBytes,
         'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
         ...prefixed('code', config.code),
+        'notices.desktop': config.notices.desktop,
         'knowledge.requests': config.knowledge.requests,
         'knowledge.bytes': config.knowledge.bytes,
         'knowledge.candidates': config.knowledge.candidates,

@@ -89,6 +89,7 @@ describe('an internal server that needs the identity of its caller', () => {
       audit: {} as never,
       consentOf: unused,
       now: unused,
+      attention: unused,
       config: unused,
     });
     await expect(management(CALL)).rejects.toMatchObject({ code: 'INTERNAL' });

@@ -67,7 +67,7 @@ describe('internal servers', () => {
     expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
       [CODE]: 'sha256:c1342285ef6051a7d3bff04465c971f144798c08ff30b91aa85857580569b6fa',
       [KNOWLEDGE]: 'sha256:9f212abf33bc59dc10eadf140f1a667e2aabfafbecfc1910b13b69f353f79b34',
-      [MANAGEMENT]: 'sha256:05bd07bae6963864943133b7af41a2cf0bb0222b2a6af2cde5eed1c90eb6db54',
+      [MANAGEMENT]: 'sha256:87c0029139c1d97e3cbc0d9c9eb05e60e69acbaf250ecf380a8098bb8243255a',
       // The server of the owner's prompts has no tools.
       [PROMPTS]: 'sha256:8f501952b178fe6e673cc89b727dbc402a850cd21bbc87b53304a9a9ee770f17',
     });

@@ -70,9 +70,17 @@ describe('the management tools that show servers' + verifies('HA-20'), () => {
     expect(lines).toEqual([
       `stories: healthy, consent any tools, tools that you can see: ${count}`,
       'waiting: not approved, consent unapproved, tools that you can see: 0',
-      'tollgate: healthy, consent not needed, tools that you can see: 4',
+      'tollgate: healthy, consent not needed, tools that you can see: 5',
       'workspace: idle, consent not needed, tools that you can see: 1',
     ]);
+  });
+
+  it('count what waits for the owner, and name no item of another principal' + verifies('AD-50'), async () => {
+    const facade = await start();
+    await facade.call(facade.open('bob'), 'tollgate_manage_mcp', { action: 'enable', server: 'waiting' });
+    const text = await ask(facade, facade.open('alice'), 'attention_summary');
+    expect(text.split('\n')).toEqual(expect.arrayContaining(['server-requested: 1', 'server-unapproved: 3']));
+    expect(text).not.toMatch(/bob|waiting/);
   });
 
   it('show tools that the caller sees anyway, and never how a server is run', async () => {

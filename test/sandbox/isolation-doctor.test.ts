@@ -2,7 +2,7 @@
 import { lchownSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { DoctorFinding } from '../../facade/cli/configuration/doctor-findings.ts';
+import type { DoctorFinding } from '../../facade/attention/doctor-findings.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';

@@ -1,5 +1,6 @@
 /** Runs `approvals watch`: shows requests for approval as they come, until a signal. It decides nothing. */
 import { setTimeout as pause } from 'node:timers/promises';
+import { desktopNotice } from '../../attention/desktop-notice.ts';
 import type { Approval } from '../../consent/approvals/call-approval.ts';
 import type { OwnerOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -7,7 +8,6 @@ import { plural, printable } from '../print.ts';
 import { inRows } from '../terminal-rows.ts';
 import { approvalData, beginningOf } from './approval-view.ts';
 import { type ApprovalContext, withApprovals } from './approvals-actions.ts';
-import { desktopNotice } from './desktop-notice.ts';
 
 /** Milliseconds between two looks at the state, which other processes write. */
 const LOOK_MS = 500;

@@ -53,7 +53,8 @@ export async function runBudgetReset(
     { budget, ...(key !== undefined && { key }), reset },
     reset === 0
       ? `Nothing of ${printable(budget)} is spent.`
-      : `${printable(budget)}${whose} is full again: ${plural(reset, 'counter')}. Running sessions follow within a second.`,
+      : `${printable(budget)}${whose} is full again: ${plural(reset, 'counter')}. ` +
+          'Running sessions follow within a second.',
   );
   return EXIT.ok;
 }

@@ -4,6 +4,8 @@
  */
 import { existsSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { DoctorFinding, NeededProgram, Needs } from '../../attention/doctor-findings.ts';
+import { examineOwnFiles } from '../../attention/own-files.ts';
 import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
 import { formatProblems, type Problem } from '../../config/config-problems.ts';
@@ -14,8 +16,6 @@ import { configFile } from '../config-file.ts';
 import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import type { DoctorFinding, NeededProgram, Needs } from './doctor-findings.ts';
-import { examineOwnFiles } from './doctor-own-files.ts';
 import { examineServers, findBypasses, reachedServers } from './doctor-servers.ts';
 
 /** Options of the command. */

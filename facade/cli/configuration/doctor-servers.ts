@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { StartInspector } from '../../../adapters/port.ts';
+import type { DoctorFinding } from '../../attention/doctor-findings.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { type ClientRoots, isDefaultPlace, rootsAt } from '../../clients/client-places.ts';
 import { findFiles } from '../../clients/found-client-files.ts';
@@ -20,7 +21,6 @@ import { withState } from '../command-state.ts';
 import { plural } from '../print.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
 import { missingSecrets, setHint } from './check-command.ts';
-import type { DoctorFinding } from './doctor-findings.ts';
 
 /** Returns the servers that at least one profile reaches. No one can use the others. */
 export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 'servers'>): readonly ServerConfig[] {

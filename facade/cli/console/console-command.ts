@@ -8,6 +8,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { configFile } from '../config-file.ts';
 import { reportError } from '../failure-report.ts';
 import { isInteractive } from '../terminal-prompt.ts';
+import type { Wiring } from '../wiring.ts';
 import { openConsoleSources } from './console-sources.ts';
 
 /** Options of `console`. */
@@ -16,8 +17,8 @@ export interface ConsoleCommandOptions extends OwnerOptions {
 }
 
 /** Opens the console until a signal comes. Throws IDENTITY, CONFIG_INVALID, CONSOLE_UNAVAILABLE. */
-export async function runConsole(options: ConsoleCommandOptions, io: Io): Promise<number> {
-  const server = await openConsole(options, io);
+export async function runConsole(options: ConsoleCommandOptions, io: Io, wiring: Wiring): Promise<number> {
+  const server = await openConsole(options, io, wiring);
   await io.stopped;
   await server.close();
   return EXIT.ok;
@@ -27,11 +28,15 @@ export async function runConsole(options: ConsoleCommandOptions, io: Io): Promis
  * Starts the console, and prints its address with a code that works once. At a terminal, Enter prints a new one. Throws
  * as `runConsole`.
  */
-export async function openConsole(options: ConsoleCommandOptions, io: Io): Promise<ConsoleServer> {
+export async function openConsole(
+  options: ConsoleCommandOptions,
+  io: Io,
+  wiring: Pick<Wiring, 'inspect'>,
+): Promise<ConsoleServer> {
   const { by } = readDecider(options, 'opens the console', io);
   const config = configFile(options.config, io);
   const commands = new ConsoleCommands({ self: io.self, config, cwd: io.cwd, env: io.env });
-  const sources = openConsoleSources({ ...options, config, as: by }, io);
+  const sources = openConsoleSources({ ...options, config, as: by }, io, wiring);
   const signIn = new ConsoleSignIn(() => performance.now());
   const server = await serveConsole({
     port: options.port ?? 0,

@@ -2,13 +2,20 @@
 import path from 'node:path';
 import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
+import { type AttentionItem, type AttentionKind, listAttention } from '../../attention/attention-list.ts';
+import { attentionSources } from '../../attention/attention-sources.ts';
 import { readAuditFilter } from '../../audit/index/audit-filter.ts';
 import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
 import { type AuditSearch, openAuditSearch } from '../../audit/index/audit-search.ts';
+import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { proofStatus } from '../../audit/proof/proof-status.ts';
 import type { Config } from '../../config/config.ts';
+import { Consents } from '../../consent/servers/server-consents.ts';
 import { Suspensions } from '../../consent/switch/suspensions.ts';
+import { Redactor } from '../../output/redactor.ts';
+import { readContextReport } from '../../runtime/metrics/context-report.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
+import { registerSecrets } from '../../runtime/shared-services.ts';
 import type { CommandAnswerData } from '../../serve/console/console-commands.ts';
 import type { ConsoleApproval, ConsoleSources } from '../../serve/console/console-routes.ts';
 import { openState } from '../../state/sqlite-state.ts';
@@ -17,6 +24,7 @@ import { runApproveCall } from '../approval-commands/approvals-actions.ts';
 import { type OwnerOptions, readConfig, readForOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { reportError } from '../failure-report.ts';
+import type { Wiring } from '../wiring.ts';
 
 /** The sources, which are open until `close`. */
 export interface OpenConsoleSources extends ConsoleSources {
@@ -29,7 +37,7 @@ const PAGE = 100;
 const [STEP_MS, STEPS] = [60_000, 60];
 
 /** Opens the sources of a console. `options.as`: the owner who opened it. Throws STATE_FAILED. */
-export function openConsoleSources(options: OwnerOptions, io: Io): OpenConsoleSources {
+export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<Wiring, 'inspect'>): OpenConsoleSources {
   const config = readForOwner(options, io);
   const remarks = new Set<string>();
   const search = openAuditSearch({
@@ -38,6 +46,11 @@ export function openConsoleSources(options: OwnerOptions, io: Io): OpenConsoleSo
     tell: (what) => void remarks.add(what),
   });
   const state = openState(config.state);
+  const redactor = new Redactor();
+  registerSecrets(redactor, config);
+  const digest = createDigest(readAuditKey(config.state));
+  const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest });
+  const attention = attentionSources({ config, state, consents, now: Date.now });
   return {
     records: async ({ before, ...texts }) => {
       const { records, next } = await search.page(readAuditFilter(texts), {
@@ -58,7 +71,10 @@ export function openConsoleSources(options: OwnerOptions, io: Io): OpenConsoleSo
         entries: (timeline?.events ?? []).map(({ found, intent }) => ({ ...intent?.record, ...found.record })),
       };
     },
-    now: () => readNow({ config, search, state }),
+    now: async () => ({
+      attention: (await listAttention(attention, redactor)).map(reviewed),
+      ...(await readNow({ config, search, state })),
+    }),
     principals: () => {
       const suspended = new Map(new Suspensions(state).list().map((one) => [one.principal, one]));
       return {
@@ -81,6 +97,36 @@ export function openConsoleSources(options: OwnerOptions, io: Io): OpenConsoleSo
   };
 }
 
+/** The pages on which items of a kind can be reviewed. Others have a command only. */
+const PAGES: Readonly<Partial<Record<AttentionKind, (subject: string) => string>>> = {
+  approval: (id) => `/approvals/${encodeURIComponent(id)}`,
+  plan: () => '/approvals',
+  'service-proposed': () => '/approvals',
+  ...each(
+    (name) => `/servers/${encodeURIComponent(name)}`,
+    'server-failed',
+    'server-killed',
+    'server-unapproved',
+    'server-requested',
+    'server-disabled',
+    'tools-changed',
+  ),
+  ...each(() => '/agents', 'suspended', 'budget-spent', 'budget-low'),
+  ...each(() => '/policy', 'rules-unused', 'policy-failed', 'reload-refused'),
+  ...each(() => '/proof', 'audit-fault', 'audit-unproven', 'key-exposed'),
+};
+
+function each<Value>(value: Value, ...kinds: readonly AttentionKind[]): Partial<Record<AttentionKind, Value>> {
+  return Object.fromEntries(kinds.map((kind) => [kind, value]));
+}
+
+/** Adds the page of an item. An item that counts others leads to their list. */
+function reviewed(item: AttentionItem): object {
+  const { kind, subject } = item;
+  const page = PAGES[kind]?.(subject).replace(/\/$/, '');
+  return { ...item, ...(page !== undefined && { page }) };
+}
+
 /** Reads what the page Now shows. */
 async function readNow({
   config,
@@ -99,8 +145,8 @@ async function readNow({
     readReports(state),
   ]);
   const { times, outcomes, tools } = overview;
+  const { shown, without } = readContextReport(state).total.total;
   return {
-    attention: [],
     running: running.map(({ record }) => {
       const { id, ts, exposed, principal, server } = record as unknown as Readonly<Record<string, unknown>>;
       return { id, ts, exposed, server, principal: (principal as { readonly id?: unknown } | undefined)?.id };
@@ -111,7 +157,7 @@ async function readNow({
     }),
     series: { times, outcomes },
     tools,
-    kept: { shown: 0, without: 0 },
+    kept: { shown: shown.bytes, without: without.bytes },
   };
 }
 

@@ -133,14 +133,15 @@ export async function runServerRestart(options: NamedOptions, io: Io): Promise<n
     const stopped = new KillSwitch(state).refusalOf(name);
     if (stopped !== undefined) throw stopped;
     const processes = ((await readReports(state)).get(name) ?? []).filter(runsServer).map(({ pid }) => pid);
+    const count = processes.length;
     append({ type: 'server', event: 'restart', server: name, outcome: 'allow', by });
     await restartServer(state, name, randomUUID());
     printResult(
       { io, options },
       { server: name, processes },
-      processes.length === 0
+      count === 0
         ? `${name} runs in no Tollgate now. If one gave it up, it starts again; otherwise the next call starts it.`
-        : `${name} is restarted within a second, in ${processes.length === 1 ? '1 process' : `${processes.length} processes`}. ` +
+        : `${name} is restarted within a second, in ${count} process${count === 1 ? '' : 'es'}. ` +
             'Its running calls end.',
     );
     return EXIT.ok;

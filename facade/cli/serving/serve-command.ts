@@ -17,7 +17,7 @@ import { type Access, connectHelp, createAccess, openAccess } from './client-acc
 
 type StdioOptions = CommonOptions & { as?: string };
 type HttpOptions = CommonOptions & { port?: number; console?: true };
-type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys'>;
+type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys' | 'inspect'>;
 
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
 export function runStdio(options: StdioOptions, io: Io, wiring: ServingWiring): Promise<number> {
@@ -61,7 +61,7 @@ async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWi
   );
 }
 
-async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys }: ServingWiring): Promise<number> {
+async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, inspect }: ServingWiring): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
   const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
@@ -100,7 +100,7 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys }: Se
         ...(isClear ? {} : { as: access.principal }),
       }),
     );
-    const window = options.console === true ? await openWindow(options, io) : undefined;
+    const window = options.console === true ? await openWindow(options, io, { inspect }) : undefined;
     await stopped;
     await window?.close();
     await server.close();
@@ -109,8 +109,12 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys }: Se
 }
 
 /** Opens the console in this process too. */
-async function openWindow({ port: _port, ...options }: HttpOptions, io: Io): Promise<{ close(): Promise<void> }> {
-  return (await import('../console/console-command.ts')).openConsole(options, io);
+async function openWindow(
+  { port: _port, ...options }: HttpOptions,
+  io: Io,
+  wiring: Pick<Wiring, 'inspect'>,
+): Promise<{ close(): Promise<void> }> {
+  return (await import('../console/console-command.ts')).openConsole(options, io, wiring);
 }
 
 function tell(notices: AssembledFacade['notices'], { differing }: InForce, io: Io): void {

@@ -32,6 +32,15 @@ export const CONSOLE: CommandDefinition = {
   load: async () => (await import('../console/console-command.ts')).runConsole,
 };
 
+/** `status`. */
+export const SHOW_STATUS: CommandDefinition = {
+  usage: 'status',
+  about: 'show what runs, and what needs your attention',
+  shared: ['config', 'json'],
+  options: [new Option('--watch', 'show it again at each change, until Ctrl-C')],
+  load: async () => (await import('./status-command.ts')).runStatus,
+};
+
 /** `tools`. */
 export const TOOLS: CommandDefinition = {
   usage: 'tools [name]',

@@ -56,6 +56,17 @@ export function auditFolders({ folder, keep }: AuditConfig): readonly string[] {
   return keep === undefined ? [folder] : [folder, keep.archive];
 }
 
+/** Returns where the owner is told, and reports an address that others could read or answer for. */
+export function buildNotices(written: WrittenConfig['notices'], report: ProblemReport): Config['notices'] {
+  const { desktop = DEFAULTS.notices.desktop, webhook } = written ?? {};
+  if (webhook !== undefined && !isConfidential(webhook))
+    report.refuse(
+      ['notices', 'webhook'],
+      'it is not an https address that every program reads alike, so others could read the notices; write https://…',
+    );
+  return { desktop, ...(webhook !== undefined && { webhook }) };
+}
+
 /** Returns the settings of the listener, and reports those that contradict each other. */
 export function buildListen(written: WrittenConfig['listen'], report: ProblemReport): ListenConfig {
   const { jwt: writtenJwt, ...settings } = written ?? {};

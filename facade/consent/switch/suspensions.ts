@@ -23,6 +23,8 @@ export interface Suspension {
   readonly until?: string;
 }
 
+/** Differences of the clocks that are not a change of the time, ms. */
+const CLOCK_MS = 2_000;
 /** The longest id that is written into the stop file as it is, bytes as JSON. */
 const MAX_ID_BYTES = 64;
 
@@ -99,8 +101,11 @@ function nameOf(principal: string): string {
 function suspensionOf(name: string, { since, by, lasts }: Stop, now: Instant): Suspension {
   const principal = name.slice(PRINCIPAL_MARK.length);
   if (lasts === undefined) return { principal, since, by };
-  const left = lasts.ms - elapsed(lasts.from, now);
-  return { principal, since, by, until: new Date(now.wall + left).toISOString() };
+  const planned = lasts.from.wall + lasts.ms;
+  const end = now.wall + lasts.ms - elapsed(lasts.from, now);
+  // The two differ by more than the rounding of clocks only if the clock was set.
+  const until = Math.abs(end - planned) < CLOCK_MS ? planned : end;
+  return { principal, since, by, until: new Date(until).toISOString() };
 }
 
 /** Returns the precondition for suspensions. Every list and every call reads it. */

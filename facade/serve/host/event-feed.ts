@@ -17,7 +17,7 @@ const MAX = 1000;
 const [MAX_NAMES, MAX_NAME] = [100, 128];
 
 /** Something that happened, as hosts hear of it. */
-export type FeedEvent = ServerEvent | CallEvent;
+export type FeedEvent = ServerEvent | CallEvent | AttentionEvent;
 
 /** One event as a listener gets it. */
 export interface FeedItem {
@@ -120,6 +120,16 @@ export interface CallEvent {
   readonly code: ErrorCode | undefined;
   /** For a failed call: whether the same call may succeed later. */
   readonly retryable: boolean | undefined;
+}
+
+/** A change of the list of what needs attention (see facade/attention/attention-list.ts). */
+export interface AttentionEvent {
+  readonly event: 'attention.added' | 'attention.removed';
+  readonly id: string;
+  readonly kind: string;
+  readonly rank: number;
+  readonly title: string;
+  readonly subject: string;
 }
 
 /** Returns the event of a call that ended at `now` (ms since 1970). */

@@ -24,6 +24,10 @@ export function ownerOperations(parts: HostParts): HostOperations {
     append: (entry) => void parts.deps.audit.append(entry),
   });
   return {
+    attention: async ({ principal }) => {
+      requireOwner(principal);
+      return { items: await parts.attention() };
+    },
     listBudgets: async ({ principal }) => {
       requireOwner(principal);
       return { budgets: await readBudgetStates(parts) };

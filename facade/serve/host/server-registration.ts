@@ -161,5 +161,5 @@ function taken(name: string): TollgateError {
 /** What a host works with: the facade that answers now. */
 export type HostParts = Pick<
   AssembledFacade,
-  'gateway' | 'deps' | 'config' | 'catalog' | 'state' | 'consents' | 'suspensions' | 'feed'
+  'gateway' | 'deps' | 'config' | 'catalog' | 'state' | 'attention' | 'consents' | 'suspensions' | 'feed'
 >;

@@ -9,7 +9,8 @@ import { VirtualTable } from './virtual-table.tsx';
 interface AttentionRow {
   readonly id: string;
   readonly kind: string;
-  readonly severity: string;
+  /** 1 is the most serious. */
+  readonly rank: number;
   readonly title: string;
   readonly detail?: string;
   readonly next?: string;
@@ -47,14 +48,14 @@ export function NowPage(): JSX.Element {
       <Section title="Needs attention">
         {now.attention.length === 0 && <p class="quiet">Nothing needs you.</p>}
         <ul class="items">
-          {now.attention.map(({ id, kind, severity, title, detail, next, page, since }) => (
-            <li key={id} class={severity === 'high' ? 'bad' : severity === 'medium' ? 'warn' : ''}>
+          {now.attention.map(({ id, kind, rank, title, detail, next, page, since }) => (
+            <li key={id} class={rank <= 1 ? 'bad' : rank <= 3 ? 'warn' : ''}>
               <Badge word={kind} />{' '}
               <strong>
                 <Foreign text={title} />
               </strong>{' '}
               {since !== undefined && <Time iso={since} />}
-              {detail !== undefined && (
+              {detail !== undefined && detail !== '' && (
                 <div class="quiet">
                   <Foreign text={detail} />
                 </div>

@@ -4,9 +4,9 @@
  */
 import { chmodSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { listBackups } from '../../clients/changes/backups.ts';
-import type { Config } from '../../config/config.ts';
-import { plural } from '../print.ts';
+import { plural } from '../../catalogs/text/readable-text.ts';
+import { listBackups } from '../clients/changes/backups.ts';
+import type { Config } from '../config/config.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
 
 const OLD_MS = 30 * 24 * 3_600_000;

@@ -5,8 +5,13 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { findHelper, HELPER_PATH } from '../../../catalogs/programs/helper-programs.ts';
-import type { Io } from '../command-io.ts';
+import { findHelper, HELPER_PATH } from '../../catalogs/programs/helper-programs.ts';
+
+/** The environment and the home of the owner. */
+interface DesktopUser {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+}
 
 /** A program that shows notices, and the arguments that come before the text. */
 interface NoticeProgram {
@@ -30,7 +35,7 @@ const SCRIPT = ['on run argv', 'display notification (item 2 of argv) with title
 
 /** Returns the function that sends notices; undefined if this machine or session cannot show any. */
 export function desktopNotice(
-  { env, home }: Pick<Io, 'env' | 'home'>,
+  { env, home }: DesktopUser,
   platform: NodeJS.Platform = process.platform,
 ): SendNotice | undefined {
   const program = platform === 'darwin' ? appleScript() : notifySend(env);
@@ -52,7 +57,7 @@ function appleScript(): NoticeProgram {
   return { file: '/usr/bin/osascript', before: SCRIPT.flatMap((line) => ['-e', line]) };
 }
 
-function notifySend(env: Io['env']): NoticeProgram | undefined {
+function notifySend(env: DesktopUser['env']): NoticeProgram | undefined {
   const { DBUS_SESSION_BUS_ADDRESS: bus, XDG_RUNTIME_DIR: folder } = env;
   if (bus === undefined && (folder === undefined || !existsSync(path.join(folder, 'bus')))) return undefined;
   const file = findHelper('notify-send');

@@ -1,0 +1,292 @@
+/** The sources of the list: each asks one part of Tollgate what needs attention, and starts and changes nothing. */
+import { statfsSync } from 'node:fs';
+import { plural } from '../../catalogs/text/readable-text.ts';
+import { type ProofStatus, proofStatus } from '../audit/proof/proof-status.ts';
+import { type BudgetState, readBudgetStates, shareOf } from '../budget/budget-report.ts';
+import type { Config } from '../config/config.ts';
+import { listNames } from '../config/config-problems.ts';
+import { ApprovalStore } from '../consent/approvals/call-approval.ts';
+import { listPlans } from '../consent/plan-mode.ts';
+import type { ConsentStore } from '../consent/servers/consent-store.ts';
+import { consentStateOf } from '../consent/servers/consent-store.ts';
+import type { PendingItem } from '../consent/servers/pending-tools.ts';
+import { KillSwitch } from '../consent/switch/kill-switch.ts';
+import { Suspensions } from '../consent/switch/suspensions.ts';
+import { openProposals } from '../internal-servers/connection-proposals.ts';
+import { listRequests } from '../internal-servers/enable-requests.ts';
+import { readReports } from '../runtime/servers/server-reports.ts';
+import type { State } from '../state/state-port.ts';
+import type { AttentionSource, FoundItem } from './attention-list.ts';
+import type { DoctorFinding } from './doctor-findings.ts';
+import { examineOwnFiles } from './own-files.ts';
+import { readTroubles, type Trouble, unusedRules } from './troubles.ts';
+
+/** What the sources ask. */
+export interface AttentionParts {
+  readonly config: Config;
+  readonly state: State;
+  readonly consents: {
+    readonly store: Pick<ConsentStore, 'get' | 'disabledBy'>;
+    readonly tools: { pending(server: string): PendingItem | undefined };
+  };
+  readonly now: () => number;
+}
+
+/** Returns all sources. */
+export function attentionSources(parts: AttentionParts): readonly AttentionSource[] {
+  const { state, config, now } = parts;
+  return [
+    { name: 'calls that wait', find: () => waitingCalls(state, now()) },
+    { name: 'plans', find: () => waitingPlans(parts) },
+    { name: 'requests of agents', find: () => agentRequests(parts) },
+    { name: 'servers', find: () => troubledServers(parts) },
+    { name: 'stops', find: () => stopsOf(state) },
+    { name: 'budgets', find: async () => (await readBudgetStates(parts)).filter(isLow).map(lowBudget) },
+    { name: 'troubles', find: () => readTroubles(state, now()).map(troubleItem) },
+    {
+      name: 'proof of the audit log',
+      find: () => proofItems(proofStatus(config), config.audit.signing.every),
+    },
+    { name: 'disk', find: () => diskItems(config.state) },
+    { name: 'files', find: () => examineOwnFiles(config, now()).flatMap(findingItem) },
+    { name: 'rules', find: () => unusedItem(unusedRules(state, now())) },
+  ];
+}
+
+async function waitingCalls(state: State, now: number): Promise<readonly FoundItem[]> {
+  const stored = await new ApprovalStore(state).list();
+  return stored
+    .filter(({ item }) => item.state === 'pending' && item.expires > now)
+    .map(({ item: { id, asked, binding, reasons, asking } }) => ({
+      kind: 'approval',
+      subject: id,
+      from: binding.principal.id,
+      title: `${binding.principal.id} asks for ${nameOf(binding.effect)}${asking === undefined ? '' : ' from code'}`,
+      detail: reasons.map((reason) => `${reason.id}: ${reason.message}`).join('; '),
+      next: `tollgate approvals show ${id}`,
+      since: asked,
+    }));
+}
+
+function nameOf({ server, tool }: { readonly server: string; readonly tool: string }): string {
+  return `${server}.${tool}`;
+}
+
+async function waitingPlans({ state, now }: AttentionParts): Promise<readonly FoundItem[]> {
+  return (await listPlans(state, now()))
+    .filter((plan) => plan.state === 'pending')
+    .map(({ run, principal, since }) => ({
+      kind: 'plan',
+      subject: run,
+      from: principal,
+      title: `${principal} waits with a plan`,
+      detail: `Run ${run}`,
+      next: 'tollgate plan list',
+      since,
+    }));
+}
+
+async function agentRequests({ state, config }: AttentionParts): Promise<readonly FoundItem[]> {
+  const requests = (await listRequests(state)).filter(({ server }) => config.servers.has(server));
+  return [
+    ...requests.map(
+      ({ server, principal, since }): FoundItem => ({
+        kind: 'server-requested',
+        subject: `${server}/${principal}`,
+        from: principal,
+        title: `${principal} asks to enable ${server}`,
+        next: `tollgate servers info ${server}`,
+        since,
+      }),
+    ),
+    ...openProposals(state, config).map(
+      ({ id, principal, service, since }): FoundItem => ({
+        kind: 'service-proposed',
+        subject: id,
+        from: principal.id,
+        title: `${principal.id} proposes to connect ${service}`,
+        next: `tollgate approvals show ${id}`,
+        since,
+      }),
+    ),
+  ];
+}
+
+/** One item for each server that cannot be used as it is configured. The first reason counts. */
+async function troubledServers({ state, config, consents }: AttentionParts): Promise<readonly FoundItem[]> {
+  const reports = await readReports(state);
+  const reached = new Set([...config.profiles.values()].flatMap(({ servers }) => servers));
+  return [...config.servers.keys()].flatMap((server): readonly FoundItem[] => {
+    const next = `tollgate servers info ${server}`;
+    const item = { subject: server, next };
+    const off = consents.store.disabledBy(server);
+    if (off !== undefined)
+      return [
+        { ...item, kind: 'server-disabled', title: `${server} is disabled by ${off.by}`, since: Date.parse(off.at) },
+      ];
+    const consent = consentStateOf(consents.store.get(server));
+    if (consent !== 'approved' && consent !== 'any tools')
+      return reached.has(server)
+        ? [
+            {
+              ...item,
+              kind: 'server-unapproved',
+              title: `${server} is not approved (${consent})`,
+              next: `tollgate approve ${server}`,
+            },
+          ]
+        : [];
+    const pending = consents.tools.pending(server);
+    const failed = reports.get(server)?.find((one) => one.state === 'disabled' || one.state === 'unavailable');
+    return [
+      ...(pending === undefined ? [] : [changedTools(server, pending)]),
+      ...(failed === undefined
+        ? []
+        : [
+            {
+              ...item,
+              kind: 'server-failed' as const,
+              title:
+                failed.state === 'disabled' ? `${server} was given up` : `${server} has ended, and is started again`,
+              detail: failed.reason ?? '',
+              next: `tollgate servers --log ${server}`,
+            },
+          ]),
+    ];
+  });
+}
+
+/** Names of tools are texts of the server, so only their numbers are told. */
+function changedTools(server: string, { since, changed, added, removed, more = 0 }: PendingItem): FoundItem {
+  const counts = [
+    [changed.length, 'changed'],
+    [added.length, 'added'],
+    [removed.length, 'removed'],
+    [more, 'more'],
+  ] as const;
+  const words = counts.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`);
+  return {
+    kind: 'tools-changed',
+    subject: server,
+    title: `Tools of ${server} differ from what was approved: ${words.join(', ')}`,
+    next: `tollgate approve ${server}`,
+    since: Date.parse(since),
+  };
+}
+
+function stopsOf(state: State): readonly FoundItem[] {
+  const kills = new KillSwitch(state).list().map(
+    ({ server, since, by }): FoundItem => ({
+      kind: server === undefined ? 'switched-off' : 'server-killed',
+      subject: server ?? '',
+      title: server === undefined ? `Everything is switched off by ${by}` : `${server} was killed by ${by}`,
+      next: 'tollgate kill',
+      since: Date.parse(since),
+    }),
+  );
+  const suspensions = new Suspensions(state).list().map(
+    ({ principal, since, until, by }): FoundItem => ({
+      kind: 'suspended',
+      subject: principal,
+      title: `${principal} is suspended by ${by}${until === undefined ? '' : ` until ${until}`}`,
+      next: 'tollgate suspend',
+      since: Date.parse(since),
+    }),
+  );
+  return [...kills, ...suspensions];
+}
+
+/** The part of a budget from which on it is nearly spent. */
+const LOW = 0.9;
+
+function isLow(budget: BudgetState): boolean {
+  return shareOf(budget) >= LOW;
+}
+
+function lowBudget(budget: BudgetState): FoundItem {
+  const { budget: id, scope, key, unit, spent, limit, left, returns } = budget;
+  return {
+    kind: left === 0 ? 'budget-spent' : 'budget-low',
+    subject: `${id} ${scope} ${unit} ${key}`,
+    from: key,
+    title: `Budget ${id} of ${key}: ${spent} of ${limit} ${unit} are spent`,
+    detail: returns === undefined ? `It is full again when its ${scope} ends.` : `It is full again at ${returns}.`,
+    next: 'tollgate budgets',
+  };
+}
+
+const TROUBLES = {
+  'policy-failed': [
+    'The policy could not decide, so calls were refused',
+    'tollgate audit list --outcome error --since 2h',
+  ],
+  'reload-refused': ['A changed configuration was refused; the earlier one is in force', 'tollgate check'],
+  'audit-failed': ['Records could not be written, so calls were refused', 'tollgate audit verify'],
+} as const satisfies Readonly<Record<Trouble['kind'], readonly [string, string]>>;
+
+function troubleItem({ kind, since, last, code }: Trouble): FoundItem {
+  const [title, next] = TROUBLES[kind];
+  return { kind, subject: kind, title, detail: `${code}, last at ${new Date(last).toISOString()}`, next, since };
+}
+
+/** `most`: so many records may follow a checkpoint until the next one is signed. */
+function proofItems({ unsigned, last, keyInState, fault }: ProofStatus, most: number): readonly FoundItem[] {
+  const since = last === undefined ? undefined : Date.parse(last.at);
+  const item = { subject: 'audit', next: 'tollgate audit verify', since };
+  const signed = last === undefined ? 'nothing is signed' : `signed until ${last.at}`;
+  return [
+    ...(fault === undefined
+      ? []
+      : [{ ...item, kind: 'audit-fault' as const, title: 'The audit log is damaged', detail: fault }]),
+    ...(unsigned <= most
+      ? []
+      : [
+          {
+            ...item,
+            kind: 'audit-unproven' as const,
+            title: `${plural(unsigned, 'record')} of the audit log are not proven: ${signed}`,
+          },
+        ]),
+    ...(keyInState
+      ? [
+          {
+            ...item,
+            kind: 'key-exposed' as const,
+            title: 'The key of the audit log is in the state folder, next to the log',
+          },
+        ]
+      : []),
+  ];
+}
+
+/** Free space below which a disk is nearly full: bytes, and part of the disk. */
+const [MIN_FREE, MIN_SHARE] = [256 * 1024 * 1024, 0.02];
+
+function diskItems(folder: string): readonly FoundItem[] {
+  const { bavail, blocks, bsize } = statfsSync(folder);
+  const free = bavail * bsize;
+  if (free >= MIN_FREE && (bavail >= blocks * MIN_SHARE || free >= 40 * MIN_FREE)) return [];
+  return [
+    {
+      kind: 'disk-full',
+      subject: 'state',
+      title: `The disk of the state folder has ${Math.floor(free / 1_048_576)} MiB left; without space nothing runs`,
+      next: 'tollgate audit archive --help',
+    },
+  ];
+}
+
+function findingItem({ id, state, name, seen, repair }: DoctorFinding): readonly FoundItem[] {
+  if (state === 'ok') return [];
+  const kind = state === 'missing' ? 'finding-missing' : 'finding-weak';
+  return [{ kind, subject: id, title: `${name}: ${seen}`, next: repair ? 'tollgate doctor --fix' : 'tollgate doctor' }];
+}
+
+function unusedItem(unused: ReturnType<typeof unusedRules>): readonly FoundItem[] {
+  if (unused === undefined) return [];
+  const { ids, since } = unused;
+  const title = `${plural(ids.length, 'rule')} decided no call in a week or more`;
+  return [
+    { kind: 'rules-unused', subject: 'rules', title, detail: listNames(ids), next: 'tollgate policy suggest', since },
+  ];
+}
