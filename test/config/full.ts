@@ -148,7 +148,8 @@ budgets:
       concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
     concurrent: 4, timeoutMs: 9000}
-audit: {folder: ~/audit, rotateBytes: 8192}
+audit: {folder: ~/audit, rotateBytes: 8192, signing: {key: ~/audit.pem, every: 3, within: 5s, witness: {command: [cat],
+    key: witness.example+82bca4dd+BNdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea}}}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}

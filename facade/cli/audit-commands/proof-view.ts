@@ -43,7 +43,7 @@ export function proofWarnings(
   if (isKeyWithLog)
     found.push(
       'The signing key is in the state folder: someone who can read it can write all of the log again. Set ' +
-        'audit.signing.key or audit.signing.secret.',
+        'audit.signing.key.',
     );
   if (signed > 0 && options.checkpoint === undefined && witnessed === undefined)
     found.push(
