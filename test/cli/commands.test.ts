@@ -477,7 +477,7 @@ describe('audit', () => {
     expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({
       code: EXIT.ok,
       err: expect.stringContaining('--expect-head') as string,
-      out: expect.stringContaining('all unchanged'),
+      out: expect.stringContaining('each record follows the one before it'),
     });
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 0, unknown: 0 });
     const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out
