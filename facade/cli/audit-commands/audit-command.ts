@@ -123,7 +123,7 @@ export interface LogPlaces {
 }
 
 /** Finds the log. A copy of it gets no index on the disk. Throws USAGE, CONFIG_INVALID. */
-export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
+export function logPlacesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
   if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
@@ -143,7 +143,7 @@ async function withReader(
   io: Io,
   work: (reader: AuditReader) => number | Promise<number>,
 ): Promise<number> {
-  const places = placesOf(options, io);
+  const places = logPlacesOf(options, io);
   const reader = openAuditReader(places.folder, places.index);
   try {
     return await work(reader);

@@ -52,8 +52,8 @@ export function proofWarnings(
     );
   for (const origin of replaced)
     found.push(
-      `The tree was begun again. What ${printable(origin)} signed before is proven only by a checkpoint of it that was ` +
-        'kept elsewhere.',
+      `The tree was begun again. What ${printable(origin)} signed before is proven only by a checkpoint of it ` +
+        'that was kept elsewhere.',
     );
   return found.map((line) => wrapWords(line, MAX_COLUMNS, '  '));
 }
