@@ -128,6 +128,7 @@ const NAMED_IDEAS = new Set([
   'run-expiry.ts',
   'setup-undo.ts',
   'tool-description.ts',
+  'witness.ts',
 ]);
 
 /** Every rule, by the sentence that it checks. Biome checks the rest. */

@@ -80,7 +80,7 @@ export interface FoundManifest {
 }
 
 /** Reads the manifest of a folder. Throws what node:fs throws. */
-export function readManifest(folder: string, digest: Digest | undefined): FoundManifest {
+export function readArchiveManifest(folder: string, digest: Digest | undefined): FoundManifest {
   const text = unlessMissing(() => fs.readFileSync(join(folder, MANIFEST), 'utf8'));
   if (text === undefined) return { manifest: NO_MANIFEST, seal: '' };
   const refused = (fault: string): FoundManifest => ({ manifest: NO_MANIFEST, seal: '', fault });
@@ -99,7 +99,7 @@ export function readManifest(folder: string, digest: Digest | undefined): FoundM
 }
 
 /** Writes it completely or not at all. It is on the disk when this returns. Throws what node:fs throws. */
-export function writeManifest(folder: string, manifest: ArchiveManifest, digest: Digest): void {
+export function writeArchiveManifest(folder: string, manifest: ArchiveManifest, digest: Digest): void {
   const path = join(folder, MANIFEST);
   const seal = archiveSeal(manifest, digest);
   fs.writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ manifest, seal })}\n`, { mode: 0o600, flush: true });

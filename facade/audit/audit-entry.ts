@@ -296,9 +296,9 @@ export interface ProcessEntry {
 }
 
 /**
- * The signed tree of the log (proof/audit-tree.ts). `begun`: a new one, with its name under `origin`, and the name of the
- * one that was there before under `replaces`. `withheld`: records of `file` do not follow each other and are not signed.
- * `refused`: nothing is signed, for the `reason`. `unwitnessed`: the witness did not confirm a checkpoint.
+ * The signed tree of the log (proof/audit-tree.ts). `begun`: a new one, with its name under `origin`, and the name of
+ * the one that was there before under `replaces`. `withheld`: records of `file` do not follow each other, and are not
+ * signed. `refused`: nothing is signed, for the `reason`. `unwitnessed`: the witness did not confirm a checkpoint.
  */
 export interface ProofEntry {
   readonly type: 'proof';

@@ -16,9 +16,9 @@ import {
   type Digest,
   digestFile,
   isSameArchive,
-  readManifest,
+  readArchiveManifest,
   syncFolder,
-  writeManifest,
+  writeArchiveManifest,
 } from './archive-manifest.ts';
 import { checkSeal, parseRecord } from './audit-chain.ts';
 import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
@@ -130,9 +130,9 @@ function settle({ folder, to, before, digest, now }: ArchiveRequest): ArchiveMan
       detail: `${to} cannot be added to: ${what}.`,
       next: 'Bring the archive back, or name another folder with --to.',
     });
-  const kept = readManifest(to, digest);
+  const kept = readArchiveManifest(to, digest);
   if (kept.fault !== undefined) throw refused(kept.fault);
-  const { manifest } = readManifest(folder, digest);
+  const { manifest } = readArchiveManifest(folder, digest);
   const known = manifest.archives.find((archive) =>
     kept.seal === '' ? archive.folder === to : isSameArchive(archive, to, kept.seal),
   );
@@ -144,14 +144,14 @@ function settle({ folder, to, before, digest, now }: ArchiveRequest): ArchiveMan
   // Named before the folder is made. Otherwise verify would report the folder of an interrupted or empty move as a
   // foreign one.
   if (known === undefined)
-    writeManifest(
+    writeArchiveManifest(
       folder,
       naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }),
       digest,
     );
   fs.mkdirSync(to, { recursive: true, mode: 0o700 });
   if (known?.next !== undefined && known.next === kept.seal)
-    writeManifest(
+    writeArchiveManifest(
       folder,
       naming(
         { ...finished, archives: finished.archives.filter((one) => one !== known) },
@@ -169,7 +169,7 @@ function removeLeaving(folder: string, manifest: ArchiveManifest, digest: Digest
   for (const name of manifest.leaving) fs.rmSync(join(folder, name), { force: true });
   syncFolder(folder);
   const finished = { ...manifest, leaving: [] };
-  writeManifest(folder, finished, digest);
+  writeArchiveManifest(folder, finished, digest);
   return finished;
 }
 
@@ -204,7 +204,7 @@ function move(
   leaving: readonly Leaving[],
   kept: ArchiveManifest,
 ): void {
-  const { manifest } = readManifest(folder, digest);
+  const { manifest } = readArchiveManifest(folder, digest);
   const held = new Map(kept.held.map((one) => [one.file, one]));
   for (const { part, end } of leaving) {
     for (const name of [part.name, ...end.torn])
@@ -221,8 +221,8 @@ function move(
   };
   const [seal, next] = [kept.held.length === 0 ? '' : archiveSeal(kept, digest), archiveSeal(after, digest)];
   const archive = { folder: to, at: new Date(now).toISOString(), before };
-  writeManifest(folder, naming(manifest, { ...archive, ...countsOf(kept), seal, next }), digest);
-  writeManifest(to, after, digest);
+  writeArchiveManifest(folder, naming(manifest, { ...archive, ...countsOf(kept), seal, next }), digest);
+  writeArchiveManifest(to, after, digest);
   const starts = merged(
     manifest.starts.filter(({ file }) => !names.has(file)),
     startsOf(folder, leaving),
@@ -234,7 +234,7 @@ function move(
     leaving: [...names],
     moved: [...new Set([...(manifest.moved ?? []), ...names])],
   };
-  writeManifest(folder, moved, digest);
+  writeArchiveManifest(folder, moved, digest);
   removeLeaving(folder, moved, digest);
 }
 

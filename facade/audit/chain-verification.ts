@@ -8,7 +8,7 @@ import {
   type FoundManifest,
   isSameArchive,
   MANIFEST,
-  readManifest,
+  readArchiveManifest,
 } from './archive-manifest.ts';
 import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
 import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
@@ -72,8 +72,8 @@ export function verifyAudit(
   options: VerifyOptions = {},
 ): AuditVerdict {
   for (;;) {
-    const { seal } = readManifest(folder, options.digest);
-    const isMoved = (): boolean => readManifest(folder, options.digest).seal !== seal;
+    const { seal } = readArchiveManifest(folder, options.digest);
+    const isMoved = (): boolean => readArchiveManifest(folder, options.digest).seal !== seal;
     try {
       const verdict = verifyOnce(folder, expectHeads, options);
       if (!isMoved()) return verdict;
@@ -88,7 +88,7 @@ function verifyOnce(
   expectHeads: readonly string[],
   { archives = [], digest, proof: evidence = {} }: VerifyOptions,
 ): AuditVerdict {
-  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readManifest(path, digest) }));
+  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readArchiveManifest(path, digest) }));
   const missing = new Set(expectHeads);
   const starts = new Map(
     folders.flatMap(({ manifest }) => manifest.starts.map((start) => [start.file, start] as const)),

@@ -281,12 +281,13 @@ export interface WrittenConfig {
     readonly folder?: string;
     /** A file of the log is closed after this many bytes; a new day closes it too. */
     readonly rotateBytes?: number;
-    /** How the log is signed. By default with a key that is made in the state folder. */
+    /** How the log is signed. */
     readonly signing?: {
-      /** File of the Ed25519 private key (PEM, mode 0600), outside the workspace. Not with `secret`. */
+      /**
+       * The Ed25519 private key (PEM): a file of mode 0600 outside the workspace, or `secret:NAME`. Default:
+       * made in the state folder.
+       */
       readonly key?: string;
-      /** Name of the secret that holds the private key (PEM), in the vault or at its source. */
-      readonly secret?: string;
       /** A checkpoint is signed after this many records of one process. */
       readonly every?: number;
       /** New records are signed after this time: seconds, minutes or hours. */

@@ -1,6 +1,6 @@
 /**
- * Runs a program that the owner names, such as one that prints a secret, without a shell. It refuses files of the workspace, limits time and output, and
- * kills what the program started.
+ * Runs a program that the owner names, such as one that prints a secret, without a shell. It refuses files of the
+ * workspace, limits time and output, and kills what the program started.
  */
 import { spawn } from 'node:child_process';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';

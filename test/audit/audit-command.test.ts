@@ -34,8 +34,8 @@ async function audit(words: readonly string[], more: Partial<Io> = {}): Promise<
   return { code: await runCli(['audit', ...words], io, {} as Wiring), out, err };
 }
 
-/** What `verify` says if no head was given. */
-const UNSEEN = 'Removed files, and records removed from the end of a chain, are found only with --expect-head.\n';
+/** What `verify` says of records that are not signed. */
+const UNSEEN = /^Of records that are not signed, removed ones are found only if a later process saw them/;
 
 const HOSTILE = '=cmd|"x"!A1\u001B[31m\u202E';
 
@@ -195,14 +195,14 @@ describe('tollgate audit', () => {
     ]);
   });
 
-  it('verify exits with 0 and the heads, or with 3 and the first bad record', async () => {
+  it('verify exits with 8 and the heads, or with 3 and the first bad record', async () => {
     const { folder, head } = log();
     expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
-      code: 0,
-      out: 'ended: 1 chain, 6 records\n1 chain, 6 records: all unchanged\n',
+      code: 8,
+      out: 'ended: 1 chain, 6 records\n1 chain, 6 records: each record follows the one before it\n6 records linked, not signed\n',
       err: '',
     });
-    expect((await audit(['verify', '--folder', folder])).err).toBe(UNSEEN);
+    expect((await audit(['verify', '--folder', folder])).err).toMatch(UNSEEN);
     expect(await audit(['verify', '--folder', folder, '--expect-head', 'f'.repeat(64)])).toMatchObject({ code: 3 });
     expect((await audit(['verify', '--all', '--folder', folder])).out).toContain(
       `${DEAD_CHAIN}  1      6        ended  ${head.slice(0, 16)}`,
@@ -324,9 +324,9 @@ describe('tollgate audit', () => {
     const said = await audit(['verify', '--json', '--folder', nowhere]);
     expect(JSON.parse(said.err)).toMatchObject({ error: { code: 'USAGE' } });
     expect(await audit(['verify', '--folder', temporaryFolder()])).toEqual({
-      code: 0,
-      out: 'no record to verify\n',
-      err: UNSEEN,
+      code: 8,
+      out: 'no record to verify\nnothing is signed\n',
+      err: '',
     });
   });
 
@@ -343,7 +343,10 @@ Read \`tollgate audit --help\`.
   it('verify reports that no record is left, and that an expected head is missing', async () => {
     const { folder, head } = log();
     rmSync(join(folder, chainFileName(DEAD_CHAIN, 0)));
-    expect(await audit(['verify', '--folder', folder])).toMatchObject({ code: 0, out: 'no record to verify\n' });
+    expect(await audit(['verify', '--folder', folder])).toMatchObject({
+      code: 8,
+      out: 'no record to verify\nnothing is signed\n',
+    });
     expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
       code: 3,
       out: expect.stringMatching(/is in no\s+chain/),

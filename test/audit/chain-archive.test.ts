@@ -522,19 +522,19 @@ describe('tollgate audit archive', () => {
       out: `moved 2 files with 5 records from before 2026-02-01T00:00:00.000Z to ${to}\n`,
     });
     const { out, code } = await run('verify');
-    expect(code).toBe(0);
+    expect(code).toBe(8);
     expect(out.replace(/\s+/g, ' ')).toContain(
       `archived: 2 files, 5 records from before 2026-02-01T00:00:00.000Z, in ${to} (not read; name it with --archive)`,
     );
     expect(await run('verify', '--expect-head', head)).toMatchObject({ code: 3 });
     expect(await run('verify', '--expect-head', head, '--archive', 'kept')).toMatchObject({
-      code: 0,
+      code: 8,
       out: expect.stringContaining(': verified too') as string,
     });
     expect((await run('list', '--type', 'setup')).out).toContain('audit archived by somebody');
     expect((await run('list', '--folder', 'kept')).out).toContain('read (workspace.read)');
     expect((await run('verify', '--folder', 'kept')).code).toBe(3);
-    expect(await run('verify', '--folder', 'kept', '--key', 'state/audit.key')).toMatchObject({ code: 0 });
+    expect(await run('verify', '--folder', 'kept', '--key', 'state/audit.key')).toMatchObject({ code: 8 });
     expect(await run('verify', '--folder', 'kept', '--key', 'nothing')).toMatchObject({ code: 2 });
     const file = path.join(to, `${chainFileName(DEAD_CHAIN, 0)}.gz`);
     const content = gunzipSync(readFileSync(file)).toString();

@@ -476,8 +476,8 @@ describe('audit', () => {
     expect(dataOf<unknown[]>(list.out).length).toBe(5);
     expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({
       code: EXIT.ok,
-      err: expect.stringContaining('--expect-head') as string,
-      out: expect.stringContaining('all unchanged'),
+      err: expect.stringContaining('--checkpoint') as string,
+      out: expect.stringContaining('each record follows the one before it'),
     });
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 0, unknown: 0 });
     const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out

@@ -154,6 +154,8 @@ audit:
   facts: full
   recordings: {keep: 12h, maxBytes: 2097152}
   keep: {age: 90d, size: 2GB, archive: ~/archive}
+  signing: {key: ~/audit.pem, every: 3, within: 5s, witness: {command: [cat],
+    key: witness.example+82bca4dd+BNdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea}}
 approvals: {waitMs: 0, expireMs: 60000}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}

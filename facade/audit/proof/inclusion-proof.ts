@@ -14,7 +14,7 @@ export interface PlacedRecord {
   readonly line: string;
 }
 
-/** The proof of one record: its number in the tree, and the hashes that lead to the root (base64), its sibling first. */
+/** The proof of one record: its number in the tree, and the hashes that lead to the root (base64), the lowest first. */
 export interface RecordProof {
   readonly line?: string;
   readonly leaf: number;

@@ -14,7 +14,7 @@ export interface ProofStatus {
   /** Records after it. `atLeast`: there are more, which were not counted. */
   readonly unsigned: number;
   readonly atLeast?: true;
-  /** Whoever holds the state folder holds the key too. */
+  /** The key is in the state folder, or next to the log. */
   readonly keyInState: boolean;
   /** `confirmed`: the records that the witness has cosigned; absent for a witness without a key. */
   readonly witness?: { readonly confirmed?: number };

@@ -78,7 +78,10 @@ export class ProofCheck {
   readonly #files = new Map<string, Covered>();
   readonly #evidence: ProofEvidence;
   readonly #claims: { readonly file: string; readonly tree: Checkpoint }[] = [];
+  /** Trees that were begun, and the files that say so. */
+  readonly #begun = new Map<string, string>();
   readonly #replaced = new Set<string>();
+  readonly #failedClaims = new Set<string>();
   #tree: AuditTree | undefined;
   #last: StoredCheckpoint | undefined;
   #origin: string | undefined;
@@ -131,7 +134,10 @@ export class ProofCheck {
   /** Returns what is proven, and every fault that no record has. */
   finish(files: FilesRead): { readonly proof: AuditProof; readonly faults: readonly ProofFault[] } {
     const notRead = this.#checkEnds(files);
-    for (const { file, tree } of this.#claims) this.#guard(() => this.#checkClaim(file, tree));
+    // The record of the present tree may be in an archive.
+    const isAnnounced = this.#origin !== undefined && (this.#begun.has(this.#origin) || files.moved.size > 0);
+    for (const [origin, file] of this.#begun) this.#checkOrigin(file, origin, isAnnounced);
+    for (const { file, tree } of this.#claims) this.#guard(() => this.#checkClaim(file, tree, isAnnounced));
     const witnessed = this.#guard(() => this.#findWitnessed());
     const complete = this.#verified && this.#unsigned === 0 && notRead === 0 && this.#faults.length === 0;
     return {
@@ -147,7 +153,7 @@ export class ProofCheck {
         verified: this.#verified,
         ...(witnessed !== undefined && { witnessed }),
         kept: this.#kept,
-        replaced: [...this.#replaced].filter((one) => one !== this.#origin),
+        replaced: [...this.#replaced],
       },
     };
   }
@@ -216,20 +222,27 @@ export class ProofCheck {
   }
 
   #noteClaims(file: string, record: AuditRecord): void {
-    if (record.type === 'proof' && typeof record.replaces === 'string') this.#replaced.add(record.replaces);
+    if (record.type === 'proof' && record.event === 'begun' && typeof record.origin === 'string')
+      this.#begun.set(record.origin, file);
     if (record.type !== 'opened' || record.tree === undefined) return;
     const { origin, size, root } = record.tree;
     if (typeof origin === 'string' && Number.isSafeInteger(size) && size >= 0 && typeof root === 'string')
       this.#claims.push({ file, tree: { origin, size, root } });
   }
 
-  #checkClaim(file: string, { origin, size, root }: Checkpoint): void {
+  /** A record names a tree. Another one than the present tree must have been replaced, with a record that says so. */
+  #checkOrigin(file: string, origin: string, isAnnounced: boolean): void {
+    if (origin === this.#origin) return;
+    if (isAnnounced) this.#replaced.add(origin);
+    else this.#failClaim(origin, `${file} names the tree ${origin}, which is missing`);
+  }
+
+  #checkClaim(file: string, { origin, size, root }: Checkpoint, isAnnounced: boolean): void {
+    if (origin !== this.#origin) return this.#checkOrigin(file, origin, isAnnounced);
     const known = `when ${file} began, ${size} records were signed`;
-    if (origin !== this.#origin) {
-      if (!this.#replaced.has(origin)) this.#fail(`${known} in the tree ${origin}, which is missing`);
-    } else if (size > this.#size) this.#fail(`rolled back: ${known}, and ${this.#size} are signed here`);
+    if (size > this.#size) this.#failClaim('rolled back', `rolled back: ${known}, and ${this.#size} are signed here`);
     else if (this.#tree !== undefined && rootOf(size, this.#tree.node).toString('base64') !== root)
-      this.#fail(`forked: ${known}, and they were others`);
+      this.#failClaim('forked', `forked: ${known}, and they were others`);
   }
 
   /** Finds signed records that were not read. Returns the number of those that are in archives. */
@@ -261,6 +274,13 @@ export class ProofCheck {
 
   #fail(what: string, file = TREE_FILE): void {
     this.#faults.push({ file, what });
+  }
+
+  /** Ten thousand chains may say the same of one tree: the first is enough. */
+  #failClaim(kind: string, what: string): void {
+    if (this.#failedClaims.has(kind)) return;
+    this.#failedClaims.add(kind);
+    this.#fail(what);
   }
 
   /** A tree that cannot be read is a fault, and the chains are verified all the same. */

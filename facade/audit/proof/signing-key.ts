@@ -1,4 +1,4 @@
-/** The key that signs checkpoints: a secret, a file that the owner names, or a file that is made in the state folder. */
+/** The key that signs checkpoints: a secret or a file that the owner names, or a file in the state folder. */
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';

@@ -7,8 +7,8 @@ import { findCosignature, parseVerifierKey } from './signed-note.ts';
 import type { WitnessConfig } from './signing-key.ts';
 
 /**
- * Gives a note to the witness. Returns its cosignature line, nothing for a witness without a key, or why the answer does
- * not count, as the end of a sentence. Never rejects.
+ * Gives a note to the witness. Returns its cosignature line, nothing for a witness without a key, or why the answer
+ * does not count, as the end of a sentence. Never rejects.
  */
 export async function askWitness(
   { command, key }: WitnessConfig,

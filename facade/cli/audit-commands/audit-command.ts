@@ -140,8 +140,8 @@ export interface LogPlaces {
   readonly config?: Config;
 }
 
-/** A copy of the log gets no index on the disk. */
-export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
+/** Finds the log. A copy of it gets no index on the disk. Throws USAGE, CONFIG_INVALID. */
+export function logPlacesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
   if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
@@ -162,7 +162,7 @@ export async function withReader(
   io: Io,
   work: (reader: AuditReader, places: LogPlaces) => number | Promise<number>,
 ): Promise<number> {
-  const places = placesOf(options, io);
+  const places = logPlacesOf(options, io);
   const reader = openAuditReader(places.folder, places.index, (what) =>
     io.stderr(`${wrapWords(what, MAX_COLUMNS, '')}\n`),
   );

@@ -22,7 +22,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
 import { writeAsked } from '../output-file.ts';
 import { json, plural, printable } from '../print.ts';
-import { existingFolder, type LogOptions, type LogPlaces, placesOf, usage } from './audit-command.ts';
+import { existingFolder, type LogOptions, type LogPlaces, logPlacesOf, usage } from './audit-command.ts';
 import { faultAdvice, verdictText } from './audit-view.ts';
 import { proofText, proofWarnings } from './proof-view.ts';
 
@@ -46,7 +46,7 @@ const SEAL_MS = 600_000;
  */
 export async function runAuditVerify(options: VerifyCommandOptions, io: Io): Promise<number> {
   const archives = (options.archive ?? []).map((folder) => existingFolder(resolve(io.cwd, folder)));
-  const places = placesOf(options, io);
+  const places = logPlacesOf(options, io);
   if (options.seal === true) await sealNow(places, io);
   const evidence = await evidenceOf(options, places, io);
   const digest = digestOf(options.key, io, places);
@@ -73,7 +73,7 @@ export async function runAuditProve(
   options: LogOptions & { readonly id: string; readonly out?: string; readonly seal?: true },
   io: Io,
 ): Promise<number> {
-  const places = placesOf(options, io);
+  const places = logPlacesOf(options, io);
   if (options.seal === true) await sealNow(places, io);
   const reader = openAuditReader(places.folder, places.index);
   const found = ((): ReturnType<typeof reader.find> => {
@@ -96,7 +96,7 @@ export async function runAuditProve(
   const open = proof.records.filter((record) => record === null).length;
   if (open > 0)
     io.stderr(
-      `${plural(open, 'record')} of ${found.length} not proven: not signed yet, or changed. Sign with --seal, or see: ` +
+      `${plural(open, 'record')} of ${found.length} not proven: not signed yet, or changed. Sign with --seal, or see ` +
         'tollgate audit verify\n',
     );
   else if (out !== undefined)
@@ -109,7 +109,7 @@ export async function runAuditProve(
  * STATE_FAILED, AUDIT_FAILED.
  */
 export async function runAuditCheckpoint(options: LogOptions & { readonly seal?: true }, io: Io): Promise<number> {
-  const places = placesOf(options, io);
+  const places = logPlacesOf(options, io);
   if (options.seal === true) await sealNow(places, io);
   const tree = AuditTree.open(places.folder);
   const last = tree?.last;
@@ -128,7 +128,7 @@ export async function runAuditCheckpoint(options: LogOptions & { readonly seal?:
  * STATE_FAILED, AUDIT_FAILED.
  */
 export async function runAuditKey(options: Pick<LogOptions, 'config' | 'json'>, io: Io): Promise<number> {
-  const config = requireConfig(placesOf(options, io));
+  const config = requireConfig(logPlacesOf(options, io));
   const { folder } = config.audit;
   await recordBeginning(config);
   const key = await signingKey(keyPlaces(config, io));

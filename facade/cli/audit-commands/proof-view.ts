@@ -43,7 +43,7 @@ export function proofWarnings(
   if (isKeyWithLog)
     found.push(
       'The signing key is in the state folder: someone who can read it can write all of the log again. Set ' +
-        'audit.signing.key or audit.signing.secret.',
+        'audit.signing.key.',
     );
   if (signed > 0 && options.checkpoint === undefined && witnessed === undefined)
     found.push(
@@ -52,8 +52,8 @@ export function proofWarnings(
     );
   for (const origin of replaced)
     found.push(
-      `The tree was begun again. What ${printable(origin)} signed before is proven only by a checkpoint of it that was ` +
-        'kept elsewhere.',
+      `The tree was begun again. What ${printable(origin)} signed before is proven only by a checkpoint of it ` +
+        'that was kept elsewhere.',
     );
   return found.map((line) => wrapWords(line, MAX_COLUMNS, '  '));
 }

@@ -10,6 +10,9 @@ import { durationMs } from './sections.ts';
 
 type WrittenSigning = NonNullable<NonNullable<WrittenConfig['audit']>['signing']>;
 
+/** Begins the name of a secret. */
+const SECRET = 'secret:';
+
 interface SigningContext {
   readonly resolve: (written: string) => string;
   readonly report: ProblemReport;
@@ -21,11 +24,10 @@ export function buildSigning(
   written: WrittenSigning | undefined,
   { resolve, report, workspace }: SigningContext,
 ): SigningConfig {
-  const { key: file, secret, every, within, witness } = { ...DEFAULTS.audit.signing, ...written };
+  const { key: place, every, within, witness } = { ...DEFAULTS.audit.signing, ...written };
   const at = (...path: readonly (string | number)[]) => ['audit', 'signing', ...path];
-  const key = file === undefined ? undefined : realPath(resolve(file));
-  if (key !== undefined && secret !== undefined)
-    report.refuse(at('secret'), 'there are two keys, a file and a secret; remove one of them');
+  const secret = place?.startsWith(SECRET) === true ? place.slice(SECRET.length) : undefined;
+  const key = place === undefined || secret !== undefined ? undefined : realPath(resolve(place));
   if (key !== undefined && workspace !== undefined && isPathWithin(key, workspace))
     report.refuse(at('key'), 'the key is in the workspace, so an agent could sign a changed log; move it elsewhere');
   if (witness !== undefined) checkWitness(witness, { at, report, workspace });
