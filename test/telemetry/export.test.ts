@@ -127,6 +127,7 @@ describe('a process', () => {
     onTestFinished(() => receiver.close());
     const folder = temporaryFolder();
     mkdirSync(path.join(folder, 'ws'));
+    writeFileSync(path.join(folder, 'ws', 'a.txt'), 'text');
     const probe = path.join(folder, 'probe.cjs');
     writeFileSync(
       probe,
@@ -176,7 +177,7 @@ describe('a process', () => {
       const client = new Client({ name: 'test', version: '1' });
       await client.connect(transport);
       const traceparent = `00-${'ef'.repeat(16)}-${'12'.repeat(8)}-01`;
-      const result = await client.callTool({ name: 'read', arguments: { path: '.' }, _meta: { traceparent } });
+      const result = await client.callTool({ name: 'read', arguments: { path: 'a.txt' }, _meta: { traceparent } });
       expect(result.isError ?? false).toBe(false);
       await client.close();
       await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 10_000);
