@@ -149,7 +149,7 @@ budgets:
       concurrent: 9, when: {kind: [tool, resource], server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict,
     concurrent: 4, timeoutMs: 9000}
-audit: {folder: ~/audit, rotateBytes: 8192, export: {url: 'https://siem.example.com/in', headers: {A: 'b'}, batch: 9}}
+audit: {folder: ~/audit, rotateBytes: 8192, export: {to: 'https://siem.example.com/in', headers: {A: 'b'}, batch: 9}}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}

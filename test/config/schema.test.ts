@@ -189,6 +189,7 @@ describe('the published schema', () => {
         ...prefixed('listen', config.listen),
         ...prefixed('limits', config.limits),
         ...prefixed('audit', config.audit),
+        ...prefixed('audit.export', project.config('audit: {export: {to: ../a.jsonl}}').audit.export),
         ...prefixed('servers.*', server),
         ...prefixed('policies.*', policy),
         ...prefixed('principals.*', principal),

@@ -6,7 +6,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tryLock } from '../../state/process-mark.ts';
-import { readBatch } from './export-batch.ts';
+import { readExportBatch } from './export-batch.ts';
 import { cursorFile, type ExportCursor, readCursor, writeCursor } from './export-cursor.ts';
 import type { ExportTarget } from './export-target.ts';
 
@@ -112,7 +112,7 @@ export class AuditExport {
     let cursor = (this.#cursor ??= await readCursor(this.#file));
     const again = cursor.pending;
     const limits = { records, until: again?.places, signal, onChanged: (name: string) => this.#noteChanged(name) };
-    const batch = await readBatch(folder, cursor.places, limits);
+    const batch = await readExportBatch(folder, cursor.places, limits);
     if (batch === undefined) {
       // The files of a batch that was not acknowledged are gone: no one can deliver it any more.
       if (again !== undefined) this.#cursor = await this.#keep({ ...cursor, pending: undefined });
@@ -161,9 +161,7 @@ async function rest(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined);
 }
 
-/**
- * Returns whether every record of a chain file was exported, so that it may leave the folder. `state`: the state folder.
- */
+/** Returns whether every record of a chain file was exported, so that it may leave. `state`: the state folder. */
 export async function readExported(state: string, target: string): Promise<(name: string, bytes: number) => boolean> {
   const { places } = await readCursor(cursorFile(state, target));
   return (name, bytes) => Object.hasOwn(places, name) && (places[name]?.offset ?? 0) >= bytes;

@@ -1,7 +1,7 @@
 /**
  * Traces and metrics by the semantic conventions for MCP
- * (https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md), with spans of Tollgate's own under
- * `tollgate.*`. Arguments, results and texts of errors are in none of them.
+ * (https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md), with spans of Tollgate's own
+ * under `tollgate.*`. Arguments, results and texts of errors are in none of them.
  */
 import type { Attributes, Histogram, Meter, MeterProvider, Tracer, TracerProvider } from '@opentelemetry/api';
 import type { EndedCall } from '../../call/record.ts';
