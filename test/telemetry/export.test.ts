@@ -5,6 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
@@ -118,6 +119,51 @@ describe('an exporter', () => {
     }
     expect(receiver.bodies.some(({ body }) => body.includes('mcp.client.operation.duration'))).toBe(true);
   });
+});
+
+describe('an SDK that the operator has registered', () => {
+  const register = (provider: unknown): void => {
+    const key = Symbol.for('opentelemetry.js.api.1');
+    const world = globalThis as Record<symbol, unknown>;
+    world[key] = { version: '1.9.1', trace: provider };
+    onTestFinished(() => void delete world[key]);
+  };
+
+  it('gets the spans of a call, and does no harm if it fails' + verifies('AD-77', 'AD-78'), async () => {
+    const exporter = new InMemorySpanExporter();
+    register(new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] }));
+    const facade = await startTraced({});
+    const follow = async (one: RawFacade): Promise<string> => {
+      const session = one.open('me');
+      const request = { id: 1, method: 'tools/call', params: { value: { name: 'web_act' } } };
+      const trace = one.assembled.gateway.follow?.(session, request, '2025-11-25');
+      const args = { text: JSON.stringify({ raw: ANSWER }), value: { raw: ANSWER }, exact: true };
+      const reply = await one.assembled.gateway.perform(session, {
+        name: 'web_act',
+        args,
+        signal: session.closed,
+        trace,
+      });
+      trace?.answered('{}');
+      return reply.kind;
+    };
+    expect(await follow(facade)).toBe('result');
+    expect(exporter.getFinishedSpans().map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['tools/call web_act', 'tools/call act', 'tollgate.decide']),
+    );
+    const fail = (): never => {
+      throw new Error('broken');
+    };
+    const spans = [
+      fail,
+      () => undefined,
+      () => ({ spanContext: fail, setAttributes: fail, end: fail, updateName: fail, setStatus: fail }),
+    ];
+    for (const startSpan of spans) {
+      register({ getTracer: () => ({ startSpan }) });
+      expect(await follow(await startTraced({}))).toBe('result');
+    }
+  }, 60_000);
 });
 
 describe('a process', () => {

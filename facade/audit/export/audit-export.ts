@@ -65,15 +65,24 @@ export class AuditExport {
   /** Delivers the last records, for at most two seconds, and ends. Call it when the log is closed. Never rejects. */
   async close(): Promise<void> {
     this.#closing.abort();
-    const timer = setTimeout(() => this.#giveUp.abort(), CLOSE_MS);
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(() => {
+        this.#giveUp.abort();
+        resolve();
+      }, CLOSE_MS);
+    });
+    await Promise.race([this.#deliverRest(), late]);
+    clearTimeout(timer);
+    this.#lock?.close();
+  }
+
+  async #deliverRest(): Promise<void> {
+    await this.#ended;
     try {
-      await this.#ended;
       if (this.#lock !== undefined && this.#failure === undefined) while (await this.#deliverNext());
     } catch {
       // The next process delivers it.
-    } finally {
-      clearTimeout(timer);
-      this.#lock?.close();
     }
   }
 
