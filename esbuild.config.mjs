@@ -132,19 +132,21 @@ const packages = new Set(
     .flatMap((file) => /.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file) ?? []),
 );
 
-/** Returns the name, the licence and its text for one package. Not every package has the text in a file. */
+/** Returns the heading of one package, and the text of its licence. Not every package has the text in a file. */
 function licenceOf(folder) {
   const at = path.resolve(ROOT, folder);
   const { name, version, license, author } = JSON.parse(readFileSync(path.join(at, 'package.json'), 'utf8'));
   const file = readdirSync(at).find((entry) => /^licen[cs]e/i.test(entry));
   const text = file === undefined ? `By ${author?.name ?? author}` : readFileSync(path.join(at, file), 'utf8').trim();
-  return `${name} ${version} (${license})\n\n${text}\n`;
+  return { heading: `${name} ${version} (${license})`, text };
 }
+
+/** Packages with one text share it. */
+const headings = new Map();
+for (const { heading, text } of [...packages].map(licenceOf).sort((a, b) => (a.heading < b.heading ? -1 : 1)))
+  headings.set(text, [...(headings.get(text) ?? []), heading]);
 
 writeFileSync(
   path.join(ROOT, 'dist/code/LICENSES.txt'),
-  [...packages]
-    .map(licenceOf)
-    .sort()
-    .join(`\n${'-'.repeat(80)}\n\n`),
+  [...headings].map(([text, names]) => `${names.join('\n')}\n\n${text}\n`).join(`\n${'-'.repeat(80)}\n\n`),
 );

@@ -63,7 +63,6 @@ export async function perform(
     resolved = resolving instanceof Promise ? await resolving : resolving;
     const { table, exposed } = resolved;
     const bound = operation.bind(request.args, exposed.args); // 3 validate
-    trace?.enter('decide');
     const judging = decide(deps, { operation, policy, caller, exposed, bound, request, trace }); // 4 decide
     judged = judging instanceof Promise ? await judging : judging;
     const allowed = allowedCall(judged);
@@ -73,7 +72,6 @@ export async function perform(
     reserved = reserving instanceof Promise ? await reserving : reserving;
     await reserved.recorded;
     const { limits } = reserved;
-    trace?.enter('forward');
     forwarded = await forward(deps, { policy, caller, table, exposed, allowed, limits, request, trace }); // 6 forward
     const answer = serverAnswer(forwarded);
     const answered = { caller, table, allowed, answer, caps, limits, request, hidePaths };

@@ -113,6 +113,7 @@ export function decide(deps: DecideDependencies, call: DecisionRequest): Awaitab
     consent: undefined,
     bound: call.bound,
   };
+  call.trace?.enter('decide');
   try {
     const isAllowed = judgeOnce(deps, call, { facts, at: call.caller.startedAt });
     return isAllowed === true ? facts : judgeAgain(deps, call, { facts, isAllowed });

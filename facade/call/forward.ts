@@ -76,6 +76,7 @@ export async function forward(deps: ForwardDependencies, call: ForwardRequest): 
   let sentAt: number | undefined;
   let upstreamMs: number | undefined;
   let raw: ServerAnswer | undefined;
+  call.trace?.enter('forward');
   const channel = openServerChannel(deps, { caller, server: lowered.exposed.server, request: call.request });
   try {
     const readScope = readScopeOf(deps, call);

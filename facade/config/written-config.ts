@@ -300,12 +300,13 @@ export interface WrittenConfig {
         readonly key?: string;
       };
     };
-    /** Copies each record of the log to a file, or to a receiver by HTTP; write one of both. */
+    /** Copies each record of the log to a file, or to a receiver by HTTP. */
     readonly export?: {
-      /** A file outside the workspace that gets one record in each line. Its folder must exist. */
-      readonly file?: string;
-      /** Address that takes records by POST, one in each line: https, or http of this machine. */
-      readonly url?: string;
+      /**
+       * A file outside the workspace that gets one record in each line, in a folder that exists; or an address
+       * that gets them by POST: https, or http of this machine.
+       */
+      readonly to: string;
       /** HTTP headers that are sent to the address. Take secrets from the vault. */
       readonly headers?: {
         /** A value; quote numbers and true. */

@@ -4,12 +4,16 @@ import type { Config, SecretSource, ServerConfig } from '../config/config.ts';
 
 const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
 
-/** Returns the names of servers by the secret that they use, sorted by secret. */
-export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string, readonly string[]> {
+/** Returns the names of servers, and `audit.export`, by the secret that they use, sorted by secret. */
+export function secretUses({
+  servers,
+  audit,
+}: Pick<Config, 'servers' | 'audit'>): ReadonlyMap<string, readonly string[]> {
   const uses = new Map<string, string[]>();
-  for (const server of config.servers.values()) {
-    for (const secret of secretsOf(server)) uses.set(secret, [...(uses.get(secret) ?? []), server.name]);
-  }
+  const note = (secret: string, name: string): void => void uses.set(secret, [...(uses.get(secret) ?? []), name]);
+  for (const server of servers.values()) for (const secret of secretsOf(server)) note(secret, server.name);
+  const headers = Object.values(audit.export?.headers ?? {}).join('\n');
+  for (const secret of secretsIn(headers)) note(secret, 'audit.export');
   return new Map([...uses].sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 

@@ -1,4 +1,5 @@
 /** Tests that the log is copied to a file and to receivers that fail, without losing or repeating a record. */
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -26,7 +27,7 @@ import { verifies } from '../verifies.ts';
 
 const PRINCIPAL = { id: 'p', role: 'dev', profiles: [], origin: 'test' };
 /** More kills: TOLLGATE_EXPORT_KILLS=200. */
-const KILLS = Number(process.env.TOLLGATE_EXPORT_KILLS ?? 10);
+const KILLS = Number(process.env.TOLLGATE_EXPORT_KILLS ?? 6);
 
 interface Place {
   readonly folder: string;
@@ -174,6 +175,17 @@ describe('the export to a file', () => {
       expect(linesIn(readFileSync(at.file, 'utf8'))).toHaveLength(4);
     },
   );
+
+  it('refuses what is no regular file, and ends in time' + verifies('AD-72'), async () => {
+    const at = place();
+    await writeLog(at.folder, 3).close();
+    spawnSync('mkfifo', [at.file]);
+    for (const file of [at.file, path.dirname(at.file)]) {
+      const { running, said } = begin({ ...at, state: `${at.state}-${path.basename(file)}` }, settingsOf({ file }));
+      await until(() => expect(said[0]).toMatch(/no regular file|EISDIR/));
+      await running.close();
+    }
+  });
 
   it('waits and reports while the file cannot be written, and then delivers all' + verifies('AD-72'), async () => {
     const at = place();

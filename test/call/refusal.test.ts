@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { allowedCall, type DecisionRequest, decide } from '../../facade/call/decide.ts';
+import { allowedCall, type DecisionRequest, decide, type JudgedCall } from '../../facade/call/decide.ts';
 import { identify, openSession } from '../../facade/call/identify.ts';
 import { WorkspaceFiles } from '../../facade/call/lowering/workspace-files.ts';
 import type { EndedCall } from '../../facade/call/record.ts';
@@ -229,6 +229,7 @@ describe('Metrics', () => {
       kind: 'sent',
       exposed: { name: 'read' } as NonNullable<EndedCall['exposed']>,
       factsText: '{}',
+      judged: { lowered: { effect: { server: 'web', tool: 'read' } } } as unknown as JudgedCall,
       forwarded: { executed: 'yes', upstreamMs },
     });
     metrics.onEnd({ start, kind: 'refused', error: new TollgateError('UNKNOWN_TOOL') }, 0);
@@ -243,10 +244,12 @@ describe('Metrics', () => {
     });
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
-    expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="0.05"} 1');
-    expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="+Inf"} 2');
-    expect(text).toContain('tollgate_call_seconds_bucket{tool="read",le="5"} 1');
-    expect(text).toContain('tollgate_call_seconds_sum{tool="read"} 903.500000');
+    const labels = 'mcp_method_name="tools/call",gen_ai_tool_name="read",gen_ai_prompt_name="",error_type=""';
+    const client = `mcp_client_operation_duration_seconds_bucket{${labels},tollgate_server="web"`;
+    expect(text).toContain(`${client},le="0.05"} 1`);
+    expect(text).toContain(`${client},le="+Inf"} 2`);
+    expect(text).toContain(`mcp_server_operation_duration_seconds_bucket{${labels},le="5"} 1`);
+    expect(text).toContain(`mcp_server_operation_duration_seconds_sum{${labels}} 903.500000`);
     expect(text).toContain('tollgate_server_state{server="a\\"b",state="healthy"} 1');
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
     expect(text).toContain('tollgate_budget_unsettled 3');

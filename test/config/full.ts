@@ -44,6 +44,7 @@ servers:
     validateOutput: strict
     labels: [internal]
     uri: own
+    trace: baggage
     asks: [sampling]
     process: session
   own:
@@ -156,6 +157,7 @@ audit:
   keep: {age: 90d, size: 2GB, archive: ~/archive}
   signing: {key: ~/audit.pem, every: 3, within: 5s, witness: {command: [cat],
     key: witness.example+82bca4dd+BNdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea}}
+  export: {to: 'https://siem.example.com/in', headers: {A: 'b'}, batch: 9}
 approvals: {waitMs: 0, expireMs: 60000}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}

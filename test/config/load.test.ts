@@ -186,6 +186,7 @@ servers:
         semantics: [],
         labels: [],
         uri: 'prefixed',
+        trace: 'context',
         asks: [],
         process: 'shared',
         connectTimeoutMs: 10_000,

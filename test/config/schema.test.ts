@@ -194,6 +194,7 @@ describe('the published schema', () => {
         'audit.facts': config.audit.facts,
         'audit.signing.every': config.audit.signing.every,
         'audit.signing.within': `${config.audit.signing.withinMs / 1000}s`,
+        ...prefixed('audit.export', project.config('audit: {export: {to: ../a.jsonl}}').audit.export),
         ...prefixed('servers.*', server),
         ...prefixed('policies.*', policy),
         ...prefixed('principals.*', principal),

@@ -1,4 +1,5 @@
 /** Tests /metrics of a facade: the text format, every documented metric, and their values. */
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -6,6 +7,7 @@ import { createAccess } from '../../facade/cli/serving/client-access.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { server as entry } from '../cli/terminal.ts';
 import { initialize, request } from '../serve/fake-facade.ts';
+import { unpackProgram } from '../servers/system.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -21,6 +23,9 @@ profiles: {p: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.
 rules: [{id: all, outcome: allow, when: {}}]
 listen: {port: 0}
 `;
+
+/** Its package is unpacked, not installed: that would start a service. */
+const promtool = (): string => unpackProgram('promtool', 'prometheus');
 
 let ends: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -125,7 +130,9 @@ describe('/metrics', () => {
         request(1, 'tools/call', { name: 'chaos_big', arguments: { bytes: 100_000 } }),
         session,
       );
-      await facade.call(facade.open('boss'), 'chaos_crash', {});
+      const ended = facade.open('boss');
+      await facade.call(ended, 'chaos_crash', {});
+      await facade.assembled.gateway.closeSession(ended);
       await expect
         .poll(async () => parse(await page(TOKENS.boss)).get('tollgate_server_events_total')?.samples.size)
         .toBeGreaterThan(0);
@@ -173,10 +180,14 @@ describe('/metrics', () => {
       expect(values.get('tollgate_sessions{transport="stdio"}')).toBe(1);
       expect(values.get('tollgate_http_connections{}')).toBeGreaterThan(0);
       expect(values.get('tollgate_http_responses_total{status="200"}')).toBeGreaterThanOrEqual(2);
-      expect(values.get('tollgate_call_seconds_count{tool="chaos_big"}')).toBe(1);
-      expect(values.get('tollgate_call_seconds_sum{tool="chaos_big"}')).toBeGreaterThanOrEqual(
-        (values.get('tollgate_upstream_seconds_sum{tool="chaos_big"}') ?? Infinity) - 0.002,
-      );
+      const big = (side: 'server' | 'client', part: string): number => {
+        const [tool, server] = side === 'server' ? ['chaos_big', ''] : ['big', ',tollgate_server="chaos"'];
+        const labels = `mcp_method_name="tools/call",gen_ai_tool_name="${tool}",gen_ai_prompt_name="",error_type=""`;
+        return values.get(`mcp_${side}_operation_duration_seconds_${part}{${labels}${server}}`) ?? Number.NaN;
+      };
+      expect([big('server', 'count'), big('client', 'count')]).toEqual([1, 1]);
+      expect(big('server', 'sum')).toBeGreaterThanOrEqual(big('client', 'sum') - 0.002);
+      expect(values.get('tollgate_principal_calls_total{principal="boss",outcome="ok"}')).toBe(1);
       expect(values.get('tollgate_spilled_bytes_total{}')).toBeGreaterThan(60_000);
       expect([values.get('tollgate_spill_files{}'), values.get('tollgate_spill_bytes{}')]).toEqual([
         1,
@@ -187,18 +198,45 @@ describe('/metrics', () => {
         Math.abs((values.get('process_start_time_seconds{}') ?? 0) - (Date.now() / 1000 - process.uptime())),
       ).toBeLessThan(5);
       expect(values.get('process_cpu_seconds_total{}')).toBeLessThan(100_000);
-      expect(values.get('tollgate_event_loop_delay_seconds{quantile="1"}')).toBeGreaterThanOrEqual(
-        values.get('tollgate_event_loop_delay_seconds{quantile="0.5"}') ?? Infinity,
+      expect(values.get('tollgate_event_loop_delay_seconds{percentile="100"}')).toBeGreaterThanOrEqual(
+        values.get('tollgate_event_loop_delay_seconds{percentile="50"}') ?? Infinity,
       );
       expect(parse(await page(TOKENS.ann)).has('tollgate_sessions')).toBe(false);
       expect([...parse(await page(TOKENS.ann)).keys()]).toEqual([
         'tollgate_calls_total',
-        'tollgate_call_seconds',
-        'tollgate_upstream_seconds',
+        'mcp_server_operation_duration_seconds',
+        'mcp_client_operation_duration_seconds',
         'tollgate_server_state',
         'tollgate_context_bytes_total',
         'tollgate_context_tokens_total',
       ]);
+    },
+  );
+
+  it(
+    'passes promtool, with the buckets and units of the conventions, and the lists of a client' + verifies('AD-69'),
+    async () => {
+      const { ask, page, facade } = await start();
+      const { session } = await ask(TOKENS.ann, '/mcp', initialize());
+      await ask(TOKENS.ann, '/mcp', request(1, 'tools/list', {}), session);
+      for (const [name, args] of [
+        ['chaos_big', { bytes: 10 }],
+        ['no such tool "\\n', {}],
+      ] as const)
+        await ask(TOKENS.ann, '/mcp', request(2, 'tools/call', { name, arguments: args }), session);
+      await facade.assembled.gateway.closeSession(facade.open('boss'));
+      const text = await page(TOKENS.boss);
+      const { status, stdout, stderr } = spawnSync(promtool(), ['check', 'metrics'], { input: text, encoding: 'utf8' });
+      expect([stdout, stderr, status]).toEqual(['', '', 0]);
+      const bounds = [
+        ...text.matchAll(
+          /^mcp_server_operation_duration_seconds_bucket\{mcp_method_name="tools\/list".*le="([^"]+)"/gm,
+        ),
+      ];
+      expect(bounds.map(([, bound]) => bound).join(' ')).toBe('0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10 30 60 120 300 +Inf');
+      const own = await page(TOKENS.ann);
+      expect(own).toContain('mcp_method_name="tools/list"');
+      expect(own).not.toMatch(/principal|session/);
     },
   );
 
@@ -212,7 +250,7 @@ describe('/metrics', () => {
           return (
             parse(await page(TOKENS.boss))
               .get('tollgate_event_loop_delay_seconds')
-              ?.samples.get('tollgate_event_loop_delay_seconds{quantile="1"}') ?? 0
+              ?.samples.get('tollgate_event_loop_delay_seconds{percentile="100"}') ?? 0
           );
         },
         { timeout: 20_000 },

@@ -444,7 +444,7 @@ describe('metrics of another principal', () => {
     const page = async (token: string): Promise<string> => (await ask('GET', '/metrics', { token })).text;
     const ann = await page(TOKENS.ann);
     expect(ann).toContain('tollgate_calls_total{tool="web_page",origin="app-ann",outcome="ok"} 1');
-    expect(ann).toContain('tollgate_upstream_seconds_count{tool="web_page"} 1');
+    expect(ann).toMatch(/^mcp_client_operation_duration_seconds_count\{[^}]*,tollgate_server="web"\} 1$/m);
     expect(ann).toContain('tollgate_server_state{server="web"');
     expect(ann).not.toMatch(/ben|boss|files_put|vault|restarts|events_total|waiting|unsettled/);
     const boss = await page(TOKENS.boss);

@@ -1,6 +1,7 @@
 /** Finds the system programs that tests and the demo need, and installs them where it may. It throws without them. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, lchownSync, readdirSync } from 'node:fs';
+import { chmodSync, existsSync, lchownSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 /** Programs, each with its package on Debian and Ubuntu. */
@@ -43,6 +44,28 @@ export function installPrograms(
     throw new Error(
       `${left.join(', ')} could not be installed; install by hand: sudo apt-get install ${left.join(' ')}`,
     );
+}
+
+/**
+ * Returns the path of a program of a package that is unpacked in a folder for temporary files, and not installed,
+ * because its installation starts a service. Throws with the command to run if it cannot be had.
+ */
+export function unpackProgram(program: string, pack: string): string {
+  if (isThere(program)) return program;
+  const folder = path.join(tmpdir(), 'tollgate-programs');
+  const found = path.join(folder, 'usr', 'bin', program);
+  if (existsSync(found)) return found;
+  const own = mkdtempSync(path.join(tmpdir(), 'tollgate-unpack-'));
+  const unpack = `apt-get download -qq ${pack} && dpkg-deb --fsys-tarfile ${pack}_*.deb | tar -x ./usr/bin/${program}`;
+  const run = (command: string): boolean =>
+    spawnSync('sh', ['-c', command], { cwd: own, stdio: 'ignore' }).status === 0;
+  const done = run(unpack) || (run('apt-get update -qq') && run(unpack));
+  // Another test run may have unpacked it meanwhile.
+  if (done) mkdirSync(path.dirname(found), { recursive: true });
+  if (done) renameSync(path.join(own, 'usr', 'bin', program), found);
+  rmSync(own, { recursive: true, force: true });
+  if (!done) throw new Error(`${program} could not be unpacked; install by hand: sudo apt-get install ${pack}`);
+  return found;
 }
 
 function isThere(program: string): boolean {

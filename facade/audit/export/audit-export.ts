@@ -6,7 +6,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tryLock } from '../../state/process-mark.ts';
-import { readBatch } from './export-batch.ts';
+import { readExportBatch } from './export-batch.ts';
 import { cursorFile, type ExportCursor, readCursor, writeCursor } from './export-cursor.ts';
 import type { ExportTarget } from './export-target.ts';
 
@@ -65,15 +65,24 @@ export class AuditExport {
   /** Delivers the last records, for at most two seconds, and ends. Call it when the log is closed. Never rejects. */
   async close(): Promise<void> {
     this.#closing.abort();
-    const timer = setTimeout(() => this.#giveUp.abort(), CLOSE_MS);
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(() => {
+        this.#giveUp.abort();
+        resolve();
+      }, CLOSE_MS);
+    });
+    await Promise.race([this.#deliverRest(), late]);
+    clearTimeout(timer);
+    this.#lock?.close();
+  }
+
+  async #deliverRest(): Promise<void> {
+    await this.#ended;
     try {
-      await this.#ended;
       if (this.#lock !== undefined && this.#failure === undefined) while (await this.#deliverNext());
     } catch {
       // The next process delivers it.
-    } finally {
-      clearTimeout(timer);
-      this.#lock?.close();
     }
   }
 
@@ -112,7 +121,7 @@ export class AuditExport {
     let cursor = (this.#cursor ??= await readCursor(this.#file));
     const again = cursor.pending;
     const limits = { records, until: again?.places, signal, onChanged: (name: string) => this.#noteChanged(name) };
-    const batch = await readBatch(folder, cursor.places, limits);
+    const batch = await readExportBatch(folder, cursor.places, limits);
     if (batch === undefined) {
       // The files of a batch that was not acknowledged are gone: no one can deliver it any more.
       if (again !== undefined) this.#cursor = await this.#keep({ ...cursor, pending: undefined });
@@ -161,9 +170,7 @@ async function rest(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined);
 }
 
-/**
- * Returns whether every record of a chain file was exported, so that it may leave the folder. `state`: the state folder.
- */
+/** Returns whether every record of a chain file was exported, so that it may leave. `state`: the state folder. */
 export async function readExported(state: string, target: string): Promise<(name: string, bytes: number) => boolean> {
   const { places } = await readCursor(cursorFile(state, target));
   return (name, bytes) => Object.hasOwn(places, name) && (places[name]?.offset ?? 0) >= bytes;

@@ -20,7 +20,7 @@ const MAX_BATCH_BYTES = 1_048_576;
 export interface BatchLimits {
   readonly records: number;
   readonly until?: ExportPlaces | undefined;
-  /** Called with the name of a file that is not as it was when its records were exported. It is exported from its start. */
+  /** Called with the name of a file that was changed after its records were exported. It is exported again. */
   readonly onChanged: (name: string) => void;
 }
 
@@ -34,7 +34,7 @@ interface Gathering {
  * Returns the next batch; undefined if there is nothing new. Records of one chain stay in their order. Files that were
  * removed are forgotten. Throws what node:fs throws, and the reason of the signal.
  */
-export async function readBatch(
+export async function readExportBatch(
   folder: string,
   from: ExportPlaces,
   limits: BatchLimits & { readonly signal: AbortSignal },

@@ -1,6 +1,7 @@
 /** The targets of the export: a file, or a receiver by HTTP. */
 import { createHash } from 'node:crypto';
-import { open } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import type { ExportConfig } from '../../config/config.ts';
 import type { ExportBatch } from './export-batch.ts';
 import type { PendingBatch, TargetFile } from './export-cursor.ts';
@@ -45,7 +46,7 @@ export function exportTarget(
 function fileTarget(file: string): Delivery {
   return {
     before: async () => {
-      const handle = await open(file, 'a', 0o600);
+      const handle = await openFile(file);
       try {
         const { ino, size } = await handle.stat();
         return { ino, size };
@@ -54,7 +55,7 @@ function fileTarget(file: string): Delivery {
       }
     },
     deliver: async ({ bytes }, { before }) => {
-      const handle = await open(file, 'a+', 0o600);
+      const handle = await openFile(file);
       try {
         const { ino, size } = await handle.stat();
         const written = before !== undefined && before.ino === ino ? size - before.size : 0;
@@ -71,6 +72,15 @@ function fileTarget(file: string): Delivery {
       }
     },
   };
+}
+
+/** Opens a regular file. A pipe without a reader would hold the process up. */
+async function openFile(file: string): Promise<FileHandle> {
+  const { O_RDWR, O_CREAT, O_APPEND, O_NONBLOCK } = constants;
+  const handle = await open(file, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0o600);
+  if ((await handle.stat()).isFile()) return handle;
+  await handle.close();
+  throw new Error('the target is no regular file');
 }
 
 /** Sends batches by POST. A batch counts as delivered after an answer of 2xx. Redirects are not followed. */

@@ -129,25 +129,26 @@ export function buildExport(
   },
 ): ExportConfig | undefined {
   if (written === undefined) return undefined;
-  const { url, headers = {}, batch = DEFAULTS.audit.export.batch } = written;
-  const at = ['audit', 'export'];
-  if ((written.file === undefined) === (url === undefined))
-    report.refuse(at, 'it names no target, or two; write either file or url');
-  if (written.file !== undefined && Object.keys(headers).length > 0)
-    report.refuse([...at, 'headers'], 'a file gets no headers; remove them, or write url instead of file');
-  if (url !== undefined && !(URL.canParse(url) && isConfidential(url)))
+  const { to, headers = {}, batch = DEFAULTS.audit.export.batch } = written;
+  const at = ['audit', 'export', 'to'];
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(to)) {
+    if (!(URL.canParse(to) && isConfidential(to)))
+      report.refuse(
+        at,
+        'it is not an https address (http only for this machine) without user, so the log could be read on its way; ' +
+          'write for example https://siem.example.com/ingest, or the path of a file',
+      );
+    return { url: to, headers, batch };
+  }
+  const file = realPath(resolve(to));
+  if (hidden.some((folder) => isPathWithin(file, folder)))
     report.refuse(
-      [...at, 'url'],
-      'it is not an https address (http only for this machine) without user, so the log could be read on its way; ' +
-        'write for example https://siem.example.com/ingest',
-    );
-  const file = written.file === undefined ? undefined : realPath(resolve(written.file));
-  if (file !== undefined && hidden.some((folder) => isPathWithin(file, folder)))
-    report.refuse(
-      [...at, 'file'],
+      at,
       'it is in the workspace, where agents write, or in the folder of the log itself; name a file elsewhere',
     );
-  return { ...(file !== undefined && { file }), ...(url !== undefined && { url }), headers, batch };
+  if (Object.keys(headers).length > 0)
+    report.refuse(['audit', 'export', 'headers'], 'a file gets no headers; remove them, or write an address in `to`');
+  return { file, headers, batch };
 }
 
 /** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */

@@ -153,8 +153,8 @@ export class Metrics {
       );
     const { effect } = end.judged?.lowered ?? {};
     if (forwarded?.upstreamMs === undefined || effect === undefined) return;
-    const failed =
-      forwarded.answer === undefined ? codeOfFailure(forwarded.failure) : shaped?.isError ? 'tool_error' : '';
+    const { failure } = forwarded;
+    const failed = failure !== undefined ? codeOfFailure(failure) : shaped?.isError === true ? 'tool_error' : '';
     const { server, tool: target } = effect;
     this.#sent.add(principal.id, { method, target, error: failed, server }, forwarded.upstreamMs);
   }

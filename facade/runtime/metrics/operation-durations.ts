@@ -53,12 +53,13 @@ export class OperationDurations {
   }
 }
 
+/** Every series of a family has the same labels; an empty one counts as absent in Prometheus. */
 function labelsOf({ method, target, error, server }: OperationFacts): string {
   return labelled({
     mcp_method_name: method,
-    ...(target !== '' && { [method === 'prompts/get' ? 'gen_ai_prompt_name' : 'gen_ai_tool_name']: target }),
-    ...(method === 'tools/call' && { gen_ai_operation_name: 'execute_tool' }),
-    ...(error !== '' && { error_type: error }),
+    gen_ai_tool_name: method === 'tools/call' ? target : '',
+    gen_ai_prompt_name: method === 'prompts/get' ? target : '',
+    error_type: error,
     ...(server !== '' && { tollgate_server: server }),
   });
 }

@@ -8,17 +8,13 @@ import { metricFamily, singleMetric } from './prometheus-text.ts';
 const RESOLUTION_MS = 20;
 /** The reported delays are those of the last one to two windows, ms. */
 const WINDOW_MS = 60_000;
-const QUANTILES = [
-  ['0.5', 50],
-  ['0.99', 99],
-  ['1', 100],
-] as const;
+const PERCENTILES = [50, 99, 100] as const;
 
 /** Measures until `close`. */
 export class ProcessMetrics {
   readonly #delay: IntervalHistogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   readonly #timer: NodeJS.Timeout;
-  /** Seconds by quantile, of the window before. */
+  /** Seconds by percentile, of the window before. */
   #before: readonly number[] = [];
 
   constructor() {
@@ -49,8 +45,11 @@ export class ProcessMetrics {
       ),
       ...metricFamily(
         'tollgate_event_loop_delay_seconds',
-        ['gauge', 'How late timers fire, over the last one to two minutes; quantile 1 is the longest delay.'],
-        QUANTILES.map(([quantile], at) => [`quantile="${quantile}"`, Math.max(delays[at] ?? 0, this.#before[at] ?? 0)]),
+        ['gauge', 'How late timers fire, over the last one to two minutes; percentile 100 is the longest delay.'],
+        PERCENTILES.map((percentile, at) => [
+          `percentile="${percentile}"`,
+          Math.max(delays[at] ?? 0, this.#before[at] ?? 0),
+        ]),
       ),
       ...singleMetric(
         'process_cpu_seconds_total',
@@ -71,7 +70,7 @@ export class ProcessMetrics {
   }
 
   #delays(): readonly number[] {
-    return QUANTILES.map(([, percentile]) =>
+    return PERCENTILES.map((percentile) =>
       this.#delay.count === 0 ? 0 : Math.max(0, this.#delay.percentile(percentile) / 1e9 - RESOLUTION_MS / 1000),
     );
   }

@@ -10,6 +10,7 @@ import {
   trace as traceApi,
 } from '@opentelemetry/api';
 import { W3CTraceContextPropagator } from '@opentelemetry/core';
+import { STATELESS_REVISION } from '../../../adapters/rpc/connection.ts';
 import { isObject, type WireText } from '../../../adapters/rpc/wire-message.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { ServerConfig } from '../../config/config.ts';
@@ -95,6 +96,7 @@ export class RequestSpans implements RequestTrace {
   #facts: Attributes;
   #error: string | undefined;
   #isCall = false;
+  #isEnded = false;
   #client: { readonly span: Span | undefined; readonly at: Time; id?: number } | undefined;
 
   constructor(parts: SpanParts, { session, request, version, outer }: SpanRequest) {
@@ -181,14 +183,17 @@ export class RequestSpans implements RequestTrace {
     else if (isToolError) this.#error = 'tool_error';
     const target = this.#targetOf(end);
     this.#facts = { ...this.#facts, ...target };
-    if (target !== undefined) this.#span?.updateName(`${this.#method} ${Object.values(target)[0]}`);
-    this.#span?.setAttributes({ ...this.#facts, ...this.#decided(end) });
+    // The request of a call that goes on as a task, or was cancelled, has ended before.
+    const span = this.#isEnded ? undefined : this.#span;
+    if (target !== undefined) span?.updateName(`${this.#method} ${Object.values(target)[0]}`);
+    span?.setAttributes({ ...this.#facts, ...this.#decided(end) });
     this.#endStages(end);
     this.#endClient(end, server);
     if (this.#isInner) this.#end();
   }
 
   #end(): void {
+    this.#isEnded = true;
     const error = this.#error;
     const ended = this.#now();
     const facts = {
@@ -209,8 +214,10 @@ export class RequestSpans implements RequestTrace {
   /** Returns the attributes that only a span has. */
   #about({ id, params }: FollowedRequest): Attributes {
     const { name, uri } = params?.value ?? {};
+    const hasSession = !this.#isInner && this.#facts['mcp.protocol.version'] !== STATELESS_REVISION;
     return {
-      ...(!this.#isInner && { 'jsonrpc.request.id': this.#clean(String(id)), 'mcp.session.id': this.session.id }),
+      ...(!this.#isInner && { 'jsonrpc.request.id': this.#clean(String(id)) }),
+      ...(hasSession && { 'mcp.session.id': this.session.id }),
       ...(this.#method === 'tools/call' && typeof name === 'string' && { 'gen_ai.tool.name': this.#clean(name) }),
       ...(this.#method === 'prompts/get' && typeof name === 'string' && { 'gen_ai.prompt.name': this.#clean(name) }),
       ...(this.#method.startsWith('resources/') && typeof uri === 'string' && { 'mcp.resource.uri': this.#clean(uri) }),

@@ -1,7 +1,7 @@
 /**
  * Traces and metrics by the semantic conventions for MCP
- * (https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md), with spans of Tollgate's own under
- * `tollgate.*`. Arguments, results and texts of errors are in none of them.
+ * (https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md), with spans of Tollgate's own
+ * under `tollgate.*`. Arguments, results and texts of errors are in none of them.
  */
 import type { Attributes, Histogram, Meter, MeterProvider, Tracer, TracerProvider } from '@opentelemetry/api';
 import type { EndedCall } from '../../call/record.ts';
@@ -30,8 +30,42 @@ export const openTelemetry: TelemetryModule['openTelemetry'] = ({ otlp, env, war
     readonly trace?: TracerProvider;
     readonly metrics?: MeterProvider;
   };
-  return new Instruments({ traces: registered.trace, metrics: registered.metrics, ...common });
+  const { trace, metrics } = registered;
+  return new Instruments({
+    traces: trace && guarded(trace, warn),
+    metrics: metrics && guarded(metrics, warn),
+    ...common,
+  });
 };
+
+/** Returns an object of the operator's SDK whose methods, and those of what they return, never throw. */
+function guarded<T extends object>(target: T, warn: (line: string) => void): T {
+  return new Proxy(target, {
+    get: (from, key) => {
+      const value = Reflect.get(from, key) as unknown;
+      if (value !== undefined && typeof value !== 'function') return value;
+      return (...args: unknown[]): unknown => {
+        let result: unknown;
+        try {
+          if (value !== undefined) result = Reflect.apply(value, from, args);
+        } catch (thrown) {
+          warn(`the registered OpenTelemetry SDK failed in ${String(key)}: ${(thrown as Error).message}`);
+        }
+        if (!MAKERS.has(key)) return result;
+        return guarded(typeof result === 'object' && result !== null ? result : {}, warn);
+      };
+    },
+  });
+}
+
+/** Methods that return what is used later. */
+const MAKERS: ReadonlySet<unknown> = new Set([
+  'getTracer',
+  'getMeter',
+  'startSpan',
+  'createHistogram',
+  'createObservableCounter',
+]);
 
 interface InstrumentParts {
   readonly traces: TracerProvider | undefined;
