@@ -148,6 +148,9 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
 
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
 const MAX_ALTERNATIVES = 64;
+/** Terms that are compared with a pattern, and those that match it. With more, each record is compared. */
+const MAX_SCANNED = 200_000;
+const MAX_MATCHES = 1000;
 
 /** Returns the query of FTS5 for a condition; '' if no record meets it. It may find more than the condition. */
 function matchOf(index: AuditIndex, clause: Clause): string {
@@ -155,9 +158,11 @@ function matchOf(index: AuditIndex, clause: Clause): string {
     const token = `"${tokenOf(one.term)}"`;
     if (one.kind === 'exact') return [token];
     if (!isListed(one.term)) return [`${token} *`];
-    const begun = termsFrom(index, one.term, MAX_ALTERNATIVES + 1);
-    if (begun.length > MAX_ALTERNATIVES) return [`${token} *`];
-    return begun.filter((term) => one.kind === 'prefix' || hasParts(term, one)).map((term) => `"${tokenOf(term)}"`);
+    const isPattern = one.kind === 'pattern' && one.parts?.join('') !== '';
+    const begun = termsFrom(index, one.term, isPattern ? MAX_SCANNED : MAX_ALTERNATIVES + 1);
+    const meant = isPattern ? begun.filter((term) => hasParts(term, one)) : begun;
+    const isMuch = begun.length === MAX_SCANNED || meant.length > (isPattern ? MAX_MATCHES : MAX_ALTERNATIVES);
+    return isMuch ? [`${token} *`] : meant.map((term) => `"${tokenOf(term)}"`);
   });
   return queries.length === 0 ? '' : `(${queries.join(' OR ')})`;
 }
@@ -370,13 +375,13 @@ class Reading {
   /** Returns true if the record, or the intent of its call, meets the conditions. */
   #isMeant({ record }: IndexedRecord, clauses: readonly Clause[]): boolean {
     const { own, ofCall } = termsOf(record);
-    const terms = [...own, ...ofCall];
+    const terms = [...own, ...ofCall].flatMap((group) => group.terms);
     if (clauses.every((clause) => meets(terms, clause))) return true;
     if (record.type !== 'outcome') return false;
     const [row] = this.#index.rows<IndexRow>(INTENT, [intentQuery(String(record.id))]);
     const intent = row === undefined ? undefined : readRecord(this.#folder, row);
     if (intent === undefined) return false;
-    const more = [...terms, ...termsOf(intent.record).ofCall];
+    const more = [...terms, ...termsOf(intent.record).ofCall.flatMap((group) => group.terms)];
     return clauses.every((clause) => meets(more, clause));
   }
 
