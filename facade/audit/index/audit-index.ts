@@ -8,7 +8,7 @@ import { type Database, openDatabase, type SqlValue } from '../../state/database
 import { type AuditRecord, checkSeal, parseRecord } from '../audit-chain.ts';
 import { type ChainLine, type ChainPart, listParts, readLineAt, readLines } from '../chain-lines.ts';
 import { GZIP } from '../compressed-file.ts';
-import { type TermGroup, TOKENIZER, termOf, termsOf, tokenOf } from './record-terms.ts';
+import { TERM_TOKENIZER, type TermGroup, termOf, termsOf, tokenOf } from './record-terms.ts';
 
 /**
  * `record.n` is the time in ms times `SLOTS`, plus a number for records of one ms: its order is that of time, also in
@@ -26,7 +26,7 @@ const SCHEMA = {
       call INTEGER NOT NULL, ended INTEGER NOT NULL, principal INTEGER NOT NULL) STRICT;
     CREATE INDEX record_file ON record (file, offset);
     CREATE VIRTUAL TABLE terms USING fts5 (
-      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TOKENIZER}")`,
+      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TERM_TOKENIZER}")`,
 };
 
 /** Records of one ms that are in the order in which they were read. More of them move on to the next ms. */

@@ -5,7 +5,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { SqlValue } from '../../state/database.ts';
 import { parseRecord } from '../audit-chain.ts';
 import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-lines.ts';
-import { type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
+import { type Alternative, type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
   type AuditPage,
@@ -18,7 +18,7 @@ import {
   readRecord,
   rowAt,
 } from './audit-index.ts';
-import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf } from './record-terms.ts';
+import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf, WORD, wordsOf } from './record-terms.ts';
 import { type SessionTimeline, sessionTimeline } from './session-timeline.ts';
 
 /** How often and how fast, by one field. Times in ms; undefined if no record has one. */
@@ -149,7 +149,7 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
 const MAX_ALTERNATIVES = 64;
 /** Terms that are compared with a pattern, and those that match it. With more, each record is compared. */
-const MAX_SCANNED = 200_000;
+const MAX_SCANNED = 20_000;
 const MAX_MATCHES = 1000;
 
 /** Returns the query of FTS5 for a condition; '' if no record meets it. It may find more than the condition. */
@@ -162,9 +162,21 @@ function matchOf(index: AuditIndex, clause: Clause): string {
     const begun = termsFrom(index, one.term, isPattern ? MAX_SCANNED : MAX_ALTERNATIVES + 1);
     const meant = isPattern ? begun.filter((term) => hasParts(term, one)) : begun;
     const isMuch = begun.length === MAX_SCANNED || meant.length > (isPattern ? MAX_MATCHES : MAX_ALTERNATIVES);
-    return isMuch ? [`${token} *`] : meant.map((term) => `"${tokenOf(term)}"`);
+    if (!isMuch) return meant.map((term) => `"${tokenOf(term)}"`);
+    const words = wordsIn(one);
+    return [words.length === 0 ? `${token} *` : `(${words.join(' AND ')})`];
   });
   return queries.length === 0 ? '' : `(${queries.join(' OR ')})`;
+}
+
+/** Returns the tokens of the words that any value has which matches a pattern: words between its stars. */
+function wordsIn({ parts = [] }: Alternative): readonly string[] {
+  return parts.flatMap((part, at) => {
+    // The first word can continue one under the star before it, and the last word one under the star after it.
+    const begun = part.replace(/^[\p{L}\p{N}]+/u, '');
+    const whole = at === parts.length - 1 ? begun : begun.replace(/[\p{L}\p{N}]+$/u, '');
+    return wordsOf(whole).map((word) => `"${tokenOf(termOf(WORD, word))}"`);
+  });
 }
 
 /** Returns terms of the vocabulary that begin so. U+10FFFF follows every other character. */
@@ -295,21 +307,24 @@ class Reading {
     for (let seen = ends(); !signal.aborted; await pause(everyMs, signal)) {
       this.#index.update();
       const now = ends();
-      for (const [file, done] of now) {
+      const rows = [...now].flatMap(([file, done]) => {
         const from = seen.get(file) ?? 0;
-        if (done <= from) continue;
-        const rows = this.#index.rows<IndexRow>(
-          `SELECT ${ROW} FROM record JOIN file ON file.id = record.file
-           WHERE record.file = (SELECT id FROM file WHERE name = ?) AND offset >= ? ${last} ORDER BY offset`,
-          [file, from],
-        );
-        for (const row of rows) {
-          const found = readRecord(this.#folder, row);
-          if (found !== undefined && isWanted(found)) yield found;
-        }
-      }
+        return done <= from ? [] : this.#appended(file, from, last);
+      });
       seen = now;
+      for (const row of rows) {
+        const found = readRecord(this.#folder, row);
+        if (found !== undefined && isWanted(found)) yield found;
+      }
     }
+  }
+
+  #appended(file: string, from: number, last: string): readonly IndexRow[] {
+    return this.#index.rows<IndexRow>(
+      `SELECT ${ROW} FROM record JOIN file ON file.id = record.file
+       WHERE record.file = (SELECT id FROM file WHERE name = ?) AND offset >= ? ${last} ORDER BY offset`,
+      [file, from],
+    );
   }
 
   /**

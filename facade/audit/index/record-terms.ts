@@ -197,10 +197,10 @@ export function isListed(term: string): boolean {
   return !IDS.has(term.slice(0, term.indexOf('=')));
 }
 
-/** ASCII that the tokenizer of the index takes for a part of a token, see `TOKENIZER`. */
+/** ASCII that the tokenizer of the index takes for a part of a token, see `TERM_TOKENIZER`. */
 const KEPT = '-._/:=@~';
 /** The tokenizer of FTS5: bytes above ASCII are parts of tokens, and `KEPT`. */
-export const TOKENIZER = `ascii tokenchars '${KEPT}'`;
+export const TERM_TOKENIZER = `ascii tokenchars '${KEPT}'`;
 const ASCII_BASE = 0xe000;
 
 /** Returns a term as one token of FTS5: other ASCII becomes a private character (U+E000 and following). */

@@ -24,7 +24,7 @@ import {
   statsText,
   verdictText,
 } from './audit-view.ts';
-import { RECORDED_STATES, type RecordedCall, recordedCall } from './recorded-call.ts';
+import { RECORDED_STATES, type RecordedArguments, recordedCall } from './recorded-call.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -49,7 +49,7 @@ export function runAuditList(
         ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
         : reader.page(knownFilter(reader, options), { limit, ...(before !== undefined && { before }) });
     const found = [...records].reverse();
-    const older = next === undefined ? '' : ` Older ones: --before ${next}`;
+    const older = next === undefined ? '' : `\nOlder ones: --before ${next}`;
     printList(
       { io, options },
       {
@@ -57,7 +57,7 @@ export function runAuditList(
         columns: COLUMNS,
         rows: found.map(rowOf),
         empty: 'There is no such record. With --all, records that are not calls are shown too.',
-        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older && `\n${older.trim()}`}`,
+        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older}`,
       },
     );
     if (options.json === true && older !== '') io.stderr(`${older.trim()}\n`);
@@ -95,7 +95,7 @@ export function runAuditShow(
   });
 }
 
-function argsText(io: Io, recorded: RecordedCall): string {
+function argsText(io: Io, recorded: RecordedArguments): string {
   const text =
     recorded.state !== 'kept'
       ? RECORDED_STATES[recorded.state]
@@ -192,7 +192,7 @@ export interface LogPlaces {
 }
 
 /** A copy of the log gets no index on the disk. */
-export function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
+function placesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
   if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
