@@ -126,6 +126,7 @@ const NAMED_IDEAS = new Set([
   'resolve.ts',
   'rule-faults.ts',
   'run-expiry.ts',
+  'session-command.ts',
   'setup-undo.ts',
   'tool-description.ts',
   'witness.ts',

@@ -4,7 +4,7 @@ import { asTollgateError } from '../../catalogs/errors/error-table.ts';
 import { openAudit } from './audit-log.ts';
 import { archiveAudit } from './chain-archive.ts';
 import { createDigest, readAuditKey } from './key-files.ts';
-import { type ArchiveAnswer, type ArchiveTask, faultOf } from './retention.ts';
+import { type ArchiveAnswer, type ArchiveTask, archiveFault } from './retention.ts';
 
 const { folder, rotateBytes, state, to, before } = workerData as ArchiveTask;
 
@@ -22,7 +22,7 @@ async function archive(): Promise<ArchiveAnswer> {
     });
     return 'faults' in done ? { fault: 'The log was changed, and only an unchanged log is archived.' } : done;
   } catch (thrown) {
-    return asTollgateError(thrown).data.busy === true ? { busy: true } : faultOf(thrown);
+    return asTollgateError(thrown).data.busy === true ? { busy: true } : archiveFault(thrown);
   } finally {
     await log.close();
   }

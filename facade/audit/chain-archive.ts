@@ -1,5 +1,6 @@
 /**
- * Moves old chain files to an archive. Compressed copies are on the disk and under a manifest before anything is removed.
+ * Moves old chain files to an archive. Compressed copies are on the disk and under a manifest before anything is
+ * removed.
  * Files that a living process may write are not moved, and a broken log is refused.
  */
 import { randomUUID } from 'node:crypto';

@@ -51,7 +51,7 @@ export function startRetention(options: RetentionOptions): Retention {
       const task = thread === undefined ? dueTask(options) : undefined;
       if (task !== undefined) thread = runTask(task, options, () => (thread = undefined));
     } catch (cause) {
-      options.tell(faultOf(cause));
+      options.tell(archiveFault(cause));
     }
   };
   let timer = setTimeout(check, firstMs).unref();
@@ -73,14 +73,14 @@ function runTask(task: ArchiveTask, { tell }: RetentionOptions, onEnd: () => voi
     stderr: true,
   });
   thread.once('message', tell);
-  thread.once('error', (cause) => tell(faultOf(cause)));
+  thread.once('error', (cause) => tell(archiveFault(cause)));
   thread.once('exit', onEnd);
   thread.unref();
   return thread;
 }
 
 /** Returns the answer for a move that failed. Its message is public. */
-export function faultOf(cause: unknown): ArchiveAnswer {
+export function archiveFault(cause: unknown): ArchiveAnswer {
   const { code } = cause as NodeJS.ErrnoException;
   return { fault: code === undefined ? asTollgateError(cause).message : `The log could not be archived (${code}).` };
 }

@@ -95,8 +95,7 @@ export function placeState(
   else if (archive !== undefined && isExposed(archive))
     context.report.refuse(
       ['audit', 'keep', 'archive'],
-      'the archive of the audit log is in the workspace, or contains it: an agent could remove records; name a folder ' +
-        'outside it',
+      'the archive is in the workspace, or contains it: an agent could remove records; name a folder outside it',
     );
   return { state, auditFolder };
 }

@@ -254,7 +254,7 @@ describe('tollgate audit', () => {
     ).toEqual([1, 2, 3, 4, 5, 6]);
     const csv = await audit(['export', '--folder', folder, '--format', 'csv', '--type', 'decision']);
     const [head, row] = csv.out.split('\r\n');
-    const page = readFileSync(new URL('../../docs/audit.md', import.meta.url), 'utf8');
+    const page = readFileSync(new URL('../../docs/audit-records.md', import.meta.url), 'utf8');
     expect(page.replaceAll(/,\s+/g, ',')).toContain(`\`\`\`text\n${head}\n\`\`\``);
     expect(row).toContain(`"'=cmd|""x""!A1`);
     expect(row).toMatch(/,allow-read,,,allow-read tollgate\.yaml:12,,$/);

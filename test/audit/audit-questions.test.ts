@@ -8,6 +8,7 @@ import { type AuditFilter, readAuditFilter, readAuditTime } from '../../facade/a
 import { AUDIT_INDEX, type IndexedRecord } from '../../facade/audit/index/audit-index.ts';
 import { type AuditReader, openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { openAuditSearch } from '../../facade/audit/index/audit-search.ts';
+import { measureAudit } from '../bench/audit-size.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, newest, outcome, writeDeadChain } from './sample-log.ts';
@@ -245,6 +246,14 @@ describe('an index that lies', () => {
     expect(ids(reader.all({ session: 's2' }))).toEqual(['d3', 'd4', 'd5']);
     reader.close();
     expect(told.join()).toContain('cannot be used');
+  });
+});
+
+describe('the benchmark of the log', () => {
+  it('measures the index and the questions; the index is not larger than the log' + verifies('AD-17'), () => {
+    const { size, perSecond, filteredMs, textMs } = measureAudit(4000, () => undefined);
+    expect(size).toBeLessThan(1.2);
+    for (const figure of [perSecond, filteredMs, textMs]) expect(figure).toBeGreaterThan(0);
   });
 });
 

@@ -65,7 +65,7 @@ describe('a call that is explained', () => {
       const file = path.join(folder, name);
       const key = readKeyFile(path.join(project.folder, 'state'), RECORDING_KEY);
       const lines = readFileSync(file, 'utf8').trimEnd().split('\n');
-      // Whoever holds the key of recordings can write one, but not the digest in the chain.
+      // The key of recordings is enough to write one, but not to change the digest in the chain.
       const forged = lines.flatMap((line) => {
         const opened = openRecording(line, key);
         if (typeof opened === 'string' || opened.recording.id === ids['c.txt']) return [];

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { cpus, loadavg, totalmem } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { AUDIT_PART } from './audit-size.ts';
 import { callsPart } from './calls.ts';
 import { ROOT } from './client.ts';
 import { CODE_PART } from './code.ts';
@@ -29,6 +30,7 @@ export const PARTS: readonly Part[] = [
   SPAWN_PART,
   EGRESS_PART,
   CODE_PART,
+  AUDIT_PART,
 ];
 const NAMES = PARTS.map(({ name }) => name);
 

@@ -134,6 +134,7 @@ describe('docs/configuration.md', () => {
         'docs/catalogs.md',
         'docs/wire.md',
         'docs/audit.md',
+        'docs/audit-records.md',
         'README.md',
       ].flatMap((page) => codeIn(proseOf(page))),
     ];
@@ -312,7 +313,7 @@ describe('docs/cli.md', () => {
   });
 });
 
-describe('docs/audit.md', () => {
+describe('docs/audit-records.md', () => {
   it('has every type of record', () => {
     const sources = ['audit-entry.ts', 'audit-chain.ts']
       .map((name) => readFileSync(path.join(ROOT, 'facade', 'audit', name), 'utf8'))
@@ -320,7 +321,7 @@ describe('docs/audit.md', () => {
     const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) =>
       [...(found[1] ?? '').matchAll(/'(\w+)'/g)].map(([, type]) => type),
     );
-    const named = rowsOf(sectionOf('docs/audit.md', '## What is written')).flatMap(([name]) => codeIn(name ?? ''));
+    const named = rowsOf(sectionOf('docs/audit-records.md', '## What is written')).flatMap(([name]) => codeIn(name ?? ''));
     expect(named.sort()).toEqual(types.sort());
   });
 
@@ -332,7 +333,7 @@ describe('docs/audit.md', () => {
       .map(([text]) => text)
       .join('\n');
     const fields = new Set([...parts.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name ?? ''));
-    const named = rowsOf(sectionOf('docs/audit.md', '## Fields')).flatMap(([name]) => codeIn(name ?? ''));
+    const named = rowsOf(sectionOf('docs/audit-records.md', '## Fields')).flatMap(([name]) => codeIn(name ?? ''));
     expect([...fields].filter((name) => !named.includes(name))).toEqual([]);
   });
 });

@@ -160,8 +160,7 @@ function idClause(piece: string): Clause {
 }
 
 /** Returns true if a set of terms meets a condition. */
-export function meets(terms: Iterable<string>, clause: Clause): boolean {
-  const all = [...terms];
+export function meets(all: readonly string[], clause: Clause): boolean {
   return clause.some((one) =>
     one.kind === 'exact'
       ? all.includes(one.term)

@@ -4,12 +4,11 @@
  */
 import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { LRUCache } from 'lru-cache';
 import { type Database, openDatabase, type SqlValue } from '../../state/database.ts';
 import { type AuditRecord, checkSeal, parseRecord } from '../audit-chain.ts';
 import { type ChainLine, type ChainPart, listParts, readLineAt, readLines } from '../chain-lines.ts';
 import { GZIP } from '../compressed-file.ts';
-import { isListed, TOKENIZER, termOf, termsOf, tokenOf } from './record-terms.ts';
+import { TERM_TOKENIZER, type TermGroup, termOf, termsOf, tokenOf } from './record-terms.ts';
 
 /**
  * `record.n` is the time in ms times `SLOTS`, plus a number for records of one ms: its order is that of time, also in
@@ -27,7 +26,7 @@ const SCHEMA = {
       call INTEGER NOT NULL, ended INTEGER NOT NULL, principal INTEGER NOT NULL) STRICT;
     CREATE INDEX record_file ON record (file, offset);
     CREATE VIRTUAL TABLE terms USING fts5 (
-      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TOKENIZER}")`,
+      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TERM_TOKENIZER}")`,
 };
 
 /** Records of one ms that are in the order in which they were read. More of them move on to the next ms. */
@@ -239,7 +238,7 @@ const MAX_PASSES = 3;
 function createUpdate(database: Database, { folder, tell }: IndexPlaces): Update {
   const known = database.all<IndexedFile>('SELECT id, name, inode, done FROM file');
   const forget = createForget(database);
-  const take = createTake(database, { folder, forget });
+  let take = createTake(database, { folder, forget });
   const told = new Set<string>();
   /** A file that cannot be read is left out, and said to be. */
   const takeReadable = (part: ChainPart, room: number): Taken => {
@@ -266,14 +265,21 @@ function createUpdate(database: Database, { folder, tell }: IndexPlaces): Update
       const behind = findBehind();
       if (behind.length === 0) return;
       for (let at = 0; at < behind.length; ) {
-        database.transact(() => {
+        const indexBatch = (): void => {
           for (let room = BATCH_BYTES, part = behind[at]; room > 0 && part !== undefined; part = behind[at]) {
             const { bytes, isWhole } = takeReadable(part, room);
             onProgress?.(bytes);
             room -= bytes + FILE_BYTES;
             if (isWhole) at += 1;
           }
-        });
+        };
+        try {
+          database.transact(indexBatch);
+        } catch (thrown) {
+          // What was taken for stored was rolled back.
+          take = createTake(database, { folder, forget });
+          throw thrown;
+        }
       }
     }
   };
@@ -384,8 +390,8 @@ interface NewRow {
   isLast: boolean;
   readonly at: { readonly file: number; readonly offset: number; readonly length: number };
   readonly record: AuditRecord;
-  readonly terms: readonly string[];
-  readonly ofCall: ReadonlySet<string>;
+  readonly terms: readonly TermGroup[];
+  readonly ofCall: readonly TermGroup[];
 }
 
 /** The types of the last record of a call, besides an intent that has no outcome. */
@@ -398,7 +404,9 @@ const MAX_KNOWN = 200_000;
 /** Writes rows in the order of time, because FTS5 starts a new segment for each row that is out of order. */
 class RowWriter {
   readonly #folder: string;
-  readonly #open = new LRUCache<string, NewRow>({ max: MAX_OPEN });
+  readonly #open = new Map<string, NewRow>();
+  /** Groups whose terms are stored. */
+  readonly #stored = new Set<TermGroup>();
   readonly #known = new Map<string, number>();
   #rows: NewRow[] = [];
   #lastMs = 0;
@@ -437,12 +445,15 @@ class RowWriter {
       terms: [...own, ...shared],
       ofCall,
     };
-    if (record.type === 'intent' && typeof id === 'string') this.#open.set(id, row);
+    if (record.type === 'intent' && typeof id === 'string') {
+      if (this.#open.size >= MAX_OPEN) this.#open.clear();
+      this.#open.set(id, row);
+    }
     this.#rows.push(row);
   }
 
   /** Marks the intent of an outcome as answered, and returns what it says of the call. */
-  #takeIntent(id: string): Iterable<string> {
+  #takeIntent(id: string): readonly TermGroup[] {
     const open = this.#open.get(id);
     this.#open.delete(id);
     if (open !== undefined) {
@@ -482,10 +493,20 @@ class RowWriter {
       const end = (Math.floor(row.n / SLOTS) + 1) * SLOTS;
       row.n = (this.#topOf(row.n, end)?.n ?? row.n) + 1;
     }
-    for (const term of terms) if (isListed(term)) this.#idOf(term);
-    this.#list(row.n, terms.map(tokenOf).join(' '));
+    let tokens = '';
+    for (const group of terms) {
+      tokens += `${group.tokens} `;
+      if (group.isListed && !this.#stored.has(group)) this.#storeTerms(group);
+    }
+    this.#list(row.n, tokens);
     row.isWritten = true;
     return row.n;
+  }
+
+  #storeTerms(group: TermGroup): void {
+    for (const term of group.terms) this.#idOf(term);
+    if (this.#stored.size >= MAX_KNOWN) this.#stored.clear();
+    this.#stored.add(group);
   }
 
   /** What `stats` counts by. */

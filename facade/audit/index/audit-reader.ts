@@ -5,7 +5,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { SqlValue } from '../../state/database.ts';
 import { parseRecord } from '../audit-chain.ts';
 import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-lines.ts';
-import { type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
+import { type Alternative, type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
   type AuditPage,
@@ -19,7 +19,7 @@ import {
   rowAt,
 } from './audit-index.ts';
 import { type LogOverview, type OverviewSpan, overviewOf, type RuleHits, ruleHitsOf } from './log-overview.ts';
-import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf } from './record-terms.ts';
+import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf, WORD, wordsOf } from './record-terms.ts';
 import { type SessionTimeline, sessionTimeline } from './session-timeline.ts';
 
 /** How often and how fast, by one field. Times in ms; undefined if no record has one. */
@@ -166,6 +166,9 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
 
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
 const MAX_ALTERNATIVES = 64;
+/** Terms that are compared with a pattern, and those that match it. With more, each record is compared. */
+const MAX_SCANNED = 20_000;
+const MAX_MATCHES = 1000;
 
 /** Returns the query of FTS5 for a condition; '' if no record meets it. It may find more than the condition. */
 function matchOf(index: AuditIndex, clause: Clause): string {
@@ -173,11 +176,25 @@ function matchOf(index: AuditIndex, clause: Clause): string {
     const token = `"${tokenOf(one.term)}"`;
     if (one.kind === 'exact') return [token];
     if (!isListed(one.term)) return [`${token} *`];
-    const begun = termsFrom(index, one.term, MAX_ALTERNATIVES + 1);
-    if (begun.length > MAX_ALTERNATIVES) return [`${token} *`];
-    return begun.filter((term) => one.kind === 'prefix' || hasParts(term, one)).map((term) => `"${tokenOf(term)}"`);
+    const isPattern = one.kind === 'pattern' && one.parts?.join('') !== '';
+    const begun = termsFrom(index, one.term, isPattern ? MAX_SCANNED : MAX_ALTERNATIVES + 1);
+    const meant = isPattern ? begun.filter((term) => hasParts(term, one)) : begun;
+    const isMuch = begun.length === MAX_SCANNED || meant.length > (isPattern ? MAX_MATCHES : MAX_ALTERNATIVES);
+    if (!isMuch) return meant.map((term) => `"${tokenOf(term)}"`);
+    const words = wordsIn(one);
+    return [words.length === 0 ? `${token} *` : `(${words.join(' AND ')})`];
   });
   return queries.length === 0 ? '' : `(${queries.join(' OR ')})`;
+}
+
+/** Returns the tokens of the words that any value has which matches a pattern: words between its stars. */
+function wordsIn({ parts = [] }: Alternative): readonly string[] {
+  return parts.flatMap((part, at) => {
+    // The first word can continue one under the star before it, and the last word one under the star after it.
+    const begun = part.replace(/^[\p{L}\p{N}]+/u, '');
+    const whole = at === parts.length - 1 ? begun : begun.replace(/[\p{L}\p{N}]+$/u, '');
+    return wordsOf(whole).map((word) => `"${tokenOf(termOf(WORD, word))}"`);
+  });
 }
 
 /** Returns terms of the vocabulary that begin so. U+10FFFF follows every other character. */
@@ -315,21 +332,24 @@ class Reading {
     for (let seen = ends(); !signal.aborted; await pause(everyMs, signal)) {
       this.#index.update();
       const now = ends();
-      for (const [file, done] of now) {
+      const rows = [...now].flatMap(([file, done]) => {
         const from = seen.get(file) ?? 0;
-        if (done <= from) continue;
-        const rows = this.#index.rows<IndexRow>(
-          `SELECT ${ROW} FROM record JOIN file ON file.id = record.file
-           WHERE record.file = (SELECT id FROM file WHERE name = ?) AND offset >= ? ${last} ORDER BY offset`,
-          [file, from],
-        );
-        for (const row of rows) {
-          const found = readRecord(this.#folder, row);
-          if (found !== undefined && isWanted(found)) yield found;
-        }
-      }
+        return done <= from ? [] : this.#appended(file, from, last);
+      });
       seen = now;
+      for (const row of rows) {
+        const found = readRecord(this.#folder, row);
+        if (found !== undefined && isWanted(found)) yield found;
+      }
     }
+  }
+
+  #appended(file: string, from: number, last: string): readonly IndexRow[] {
+    return this.#index.rows<IndexRow>(
+      `SELECT ${ROW} FROM record JOIN file ON file.id = record.file
+       WHERE record.file = (SELECT id FROM file WHERE name = ?) AND offset >= ? ${last} ORDER BY offset`,
+      [file, from],
+    );
   }
 
   /**
@@ -395,13 +415,13 @@ class Reading {
   /** Returns true if the record, or the intent of its call, meets the conditions. */
   #isMeant({ record }: IndexedRecord, clauses: readonly Clause[]): boolean {
     const { own, ofCall } = termsOf(record);
-    const terms = [...own, ...ofCall];
+    const terms = [...own, ...ofCall].flatMap((group) => group.terms);
     if (clauses.every((clause) => meets(terms, clause))) return true;
     if (record.type !== 'outcome') return false;
     const [row] = this.#index.rows<IndexRow>(INTENT, [intentQuery(String(record.id))]);
     const intent = row === undefined ? undefined : readRecord(this.#folder, row);
     if (intent === undefined) return false;
-    const more = [...terms, ...termsOf(intent.record).ofCall];
+    const more = [...terms, ...termsOf(intent.record).ofCall.flatMap((group) => group.terms)];
     return clauses.every((clause) => meets(more, clause));
   }
 

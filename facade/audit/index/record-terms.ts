@@ -2,7 +2,6 @@
  * The terms by which a record is found: `key=value` for each filter, and `word=…` for each word of its texts. The index
  * stores them, and every row that the index names is compared with those of the record on the disk.
  */
-import { LRUCache } from 'lru-cache';
 import type { AuditRecord } from '../audit-chain.ts';
 
 /** The filters that compare one field of a record. Each is an option of `tollgate audit list`. */
@@ -41,8 +40,17 @@ export const HASH_DIGITS = 16;
 
 /** The terms of one record. A call has some only in its first record: `ofCall` holds for its last record too. */
 export interface RecordTerms {
-  readonly own: ReadonlySet<string>;
-  readonly ofCall: ReadonlySet<string>;
+  readonly own: readonly TermGroup[];
+  readonly ofCall: readonly TermGroup[];
+}
+
+/** The terms of one value. Records with this value share it, so that it is made and stored once. */
+export interface TermGroup {
+  readonly terms: readonly string[];
+  /** The terms as tokens of FTS5. */
+  readonly tokens: string;
+  /** Its terms are of the vocabulary. */
+  readonly isListed: boolean;
 }
 
 /** A record of which nothing is known: any program can have written it. */
@@ -54,8 +62,8 @@ export function termsOf(record: AuditRecord): RecordTerms {
   return { own: ownTerms(fields), ofCall: termsOfCall(fields) };
 }
 
-function ownTerms(fields: Fields): ReadonlySet<string> {
-  const own = new Set<string>();
+function ownTerms(fields: Fields): readonly TermGroup[] {
+  const own: TermGroup[] = [];
   const { principal, type, server, tool, id } = fields;
   if (isFields(principal)) {
     addValue(own, 'principal', principal.id);
@@ -76,8 +84,9 @@ function ownTerms(fields: Fields): ReadonlySet<string> {
 }
 
 /** What only the first record of a call says. */
-function termsOfCall({ obligations, facts }: Fields): ReadonlySet<string> {
-  const ofCall = new Set<string>();
+function termsOfCall({ obligations, facts }: Fields): readonly TermGroup[] {
+  if (obligations === undefined && facts === undefined) return NONE;
+  const ofCall: TermGroup[] = [];
   const add = (from: unknown, keys: readonly (readonly [string, string])[]): void => {
     if (!isFields(from)) return;
     for (const [key, list] of keys) for (const value of items(from[list])) addValue(ofCall, key, value);
@@ -137,26 +146,36 @@ export function termOf(key: string, value: string): string {
 
 /** Characters of a value that count. */
 const MAX_VALUE = 300;
-/** The terms of values that many records share. */
-const CACHED = new LRUCache<string, readonly string[]>({ max: 20_000 });
+/** The groups of values that many records share. */
+const SHARED = new Map<string, TermGroup>();
+const MAX_SHARED = 50_000;
+const NONE: readonly TermGroup[] = [];
 
-function addValue(terms: Set<string>, key: string, value: unknown): void {
+function addValue(groups: TermGroup[], key: string, value: unknown): void {
   if (typeof value !== 'string' || value === '') return;
-  if (IDS.has(key)) {
-    terms.add(termOf(key, value));
-    return;
-  }
-  const cacheKey = `${key}=${value}`;
-  let found = CACHED.get(cacheKey);
-  if (found === undefined) {
-    found = [termOf(key, value), ...wordsOf(value).map((word) => termOf(WORD, word))];
-    if (value.length <= MAX_VALUE) CACHED.set(cacheKey, found);
-  }
-  for (const term of found) terms.add(term);
+  if (IDS.has(key)) groups.push(groupOf([termOf(key, value)], false));
+  else groups.push(shared(`${key}=${value}`, () => [termOf(key, value), ...wordTerms(value)]));
 }
 
-function addWords(terms: Set<string>, value: unknown): void {
-  if (typeof value === 'string') for (const word of wordsOf(value)) terms.add(termOf(WORD, word));
+function addWords(groups: TermGroup[], value: unknown): void {
+  if (typeof value === 'string' && value !== '') groups.push(shared(value, () => wordTerms(value)));
+}
+
+function shared(name: string, make: () => readonly string[]): TermGroup {
+  const known = SHARED.get(name);
+  if (known !== undefined) return known;
+  const group = groupOf(make(), true);
+  if (SHARED.size >= MAX_SHARED) SHARED.clear();
+  if (name.length <= MAX_TEXT) SHARED.set(name, group);
+  return group;
+}
+
+function groupOf(terms: readonly string[], isListed: boolean): TermGroup {
+  return { terms, tokens: terms.map(tokenOf).join(' '), isListed };
+}
+
+function wordTerms(value: string): readonly string[] {
+  return wordsOf(value).map((word) => termOf(WORD, word));
 }
 
 /** Characters of a text whose words count, and characters of a word. */
@@ -178,10 +197,10 @@ export function isListed(term: string): boolean {
   return !IDS.has(term.slice(0, term.indexOf('=')));
 }
 
-/** ASCII that the tokenizer of the index takes for a part of a token, see `TOKENIZER`. */
+/** ASCII that the tokenizer of the index takes for a part of a token, see `TERM_TOKENIZER`. */
 const KEPT = '-._/:=@~';
 /** The tokenizer of FTS5: bytes above ASCII are parts of tokens, and `KEPT`. */
-export const TOKENIZER = `ascii tokenchars '${KEPT}'`;
+export const TERM_TOKENIZER = `ascii tokenchars '${KEPT}'`;
 const ASCII_BASE = 0xe000;
 
 /** Returns a term as one token of FTS5: other ASCII becomes a private character (U+E000 and following). */

@@ -11,7 +11,7 @@ import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, MAX_COLUMNS, paint, plural, printable, printList, wrapWords } from '../print.ts';
 import { COLUMNS, csvHead, csvLine, followHead, followRow, fullText, rowOf, statsText } from './audit-view.ts';
-import { RECORDED_STATES, type RecordedCall, recordedCall } from './recorded-call.ts';
+import { RECORDED_STATES, type RecordedArguments, recordedCall } from './recorded-call.ts';
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
@@ -36,7 +36,7 @@ export function runAuditList(
         ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
         : reader.page(knownFilter(reader, options), { limit, ...(before !== undefined && { before }) });
     const found = [...records].reverse();
-    const older = next === undefined ? '' : ` Older ones: --before ${next}`;
+    const older = next === undefined ? '' : `\nOlder ones: --before ${next}`;
     printList(
       { io, options },
       {
@@ -44,7 +44,7 @@ export function runAuditList(
         columns: COLUMNS,
         rows: found.map(rowOf),
         empty: 'There is no such record. With --all, records that are not calls are shown too.',
-        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older && `\n${older.trim()}`}`,
+        summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older}`,
       },
     );
     if (options.json === true && older !== '') io.stderr(`${older.trim()}\n`);
@@ -82,7 +82,7 @@ export function runAuditShow(
   });
 }
 
-function argsText(io: Io, recorded: RecordedCall): string {
+function argsText(io: Io, recorded: RecordedArguments): string {
   const text =
     recorded.state !== 'kept'
       ? RECORDED_STATES[recorded.state]

@@ -14,7 +14,7 @@ import { json, MAX_COLUMNS, paint, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { warnOfChanges, withReader } from './audit-command.ts';
 import { factsOf, rowOf } from './audit-view.ts';
-import { RECORDED_STATES, type RecordedCall, recordedCall } from './recorded-call.ts';
+import { RECORDED_STATES, type RecordedArguments, recordedCall } from './recorded-call.ts';
 
 /** Lines of the server log, and calls inside of the call, that are shown. */
 const MAX_LINES = 20;
@@ -24,7 +24,7 @@ const LOG_MS = 1000;
 /** What is known of a call. */
 interface KnownCall {
   readonly records: readonly IndexedRecord[];
-  readonly recorded: RecordedCall;
+  readonly recorded: RecordedArguments;
   /** By the present policy; absent if the arguments are not there. */
   readonly why?: Explanation;
   readonly approvals: readonly IndexedRecord[];

@@ -7,19 +7,19 @@ import { createConceal } from '../../audit/recording/recording-redaction.ts';
 import type { Config } from '../../config/config.ts';
 
 /** What became of the recording of a call. Only one that is `kept` is what the log says it is. */
-export type RecordedCall =
+export type RecordedArguments =
   | { readonly state: 'kept'; readonly recording: Recording; readonly args: unknown }
   | { readonly state: 'none' | 'deleted' | 'changed' };
 
 /** Says what a state means, for people. */
-export const RECORDED_STATES: Readonly<Record<Exclude<RecordedCall['state'], 'kept'>, string>> = {
+export const RECORDED_STATES: Readonly<Record<Exclude<RecordedArguments['state'], 'kept'>, string>> = {
   none: 'not recorded: audit.facts was not full',
   deleted: 'deleted: the log has the digest of a recording that is no longer there, or was lost with its process',
   changed: 'CHANGED: the recording is not what the log has the digest of, so it is not shown',
 };
 
-/** Returns the recorded arguments of a call, by its records. Throws STATE_FAILED if the key of recordings is missing. */
-export function recordedCall(config: Config, found: readonly IndexedRecord[]): RecordedCall {
+/** Returns the recorded arguments of a call. Throws STATE_FAILED if the key of recordings is missing. */
+export function recordedCall(config: Config, found: readonly IndexedRecord[]): RecordedArguments {
   const record = found.map((one) => one.record as { readonly id?: string; readonly recorded?: unknown });
   const recorded = record.find((one) => typeof one.recorded === 'string');
   if (recorded === undefined) return { state: 'none' };
