@@ -35,6 +35,7 @@ import type { CodeConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
+import { ownPlaces } from './config/work-folders.ts';
 import type { ConsentProbe } from './consent/servers/consent-probe.ts';
 import { consentSummary } from './consent/servers/consent-summary.ts';
 import { KillSwitch } from './consent/switch/kill-switch.ts';
@@ -280,13 +281,7 @@ function launchHost(
       return current().folder;
     },
     get hidden() {
-      return [
-        current().state,
-        current().acceptedFolder,
-        current().audit.folder,
-        ...hiddenFrom(current().controlFiles),
-        ...socketFolders(current()),
-      ];
+      return [...ownPlaces(current()), ...hiddenFrom(current().controlFiles), ...socketFolders(current())];
     },
     get fixed() {
       return realPlaces(current().controlFiles);
@@ -361,15 +356,12 @@ function shellFor(
     const {
       workspace,
       bash: { sandbox },
-      state,
-      acceptedFolder,
-      audit,
       controlFiles,
     } = current();
     return {
       workspace,
       sandbox,
-      hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())],
+      hidden: [...ownPlaces(current()), ...socketFolders(current())],
       fixed: realPlaces(controlFiles),
       openEgress: (confinement) =>
         egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),

@@ -88,6 +88,15 @@ export function placeState(
   return { state, auditFolder };
 }
 
+/** Returns the files and folders of Tollgate itself that no agent may read: state, accepted copy, log and its key. */
+export function ownPlaces({
+  state,
+  acceptedFolder,
+  audit: { folder, signing },
+}: Pick<Config, 'state' | 'acceptedFolder' | 'audit'>): readonly string[] {
+  return [state, acceptedFolder, folder, ...(signing.key === undefined ? [] : [signing.key])];
+}
+
 /** Returns the written state folder, or the default one; absolute and real. */
 export function stateFolder(
   written: string | undefined,
