@@ -38,7 +38,7 @@ import type { CodeConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
-import { auditFolders } from './config/settings/sections.ts';
+import { ownPlaces } from './config/work-folders.ts';
 import type { ConsentProbe } from './consent/servers/consent-probe.ts';
 import { consentSummary } from './consent/servers/consent-summary.ts';
 import { KillSwitch } from './consent/switch/kill-switch.ts';
@@ -299,13 +299,7 @@ function launchHost(
       return current().folder;
     },
     get hidden() {
-      return [
-        current().state,
-        current().acceptedFolder,
-        ...auditFolders(current().audit),
-        ...hiddenFrom(current().controlFiles),
-        ...socketFolders(current()),
-      ];
+      return [...ownPlaces(current()), ...hiddenFrom(current().controlFiles), ...socketFolders(current())];
     },
     get fixed() {
       return realPlaces(current().controlFiles);
@@ -380,15 +374,12 @@ function shellFor(
     const {
       workspace,
       bash: { sandbox },
-      state,
-      acceptedFolder,
-      audit,
       controlFiles,
     } = current();
     return {
       workspace,
       sandbox,
-      hidden: [state, acceptedFolder, ...auditFolders(audit), ...socketFolders(current())],
+      hidden: [...ownPlaces(current()), ...socketFolders(current())],
       fixed: realPlaces(controlFiles),
       openEgress: (confinement) =>
         egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),

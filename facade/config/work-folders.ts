@@ -7,6 +7,7 @@ import type { Config } from './config.ts';
 import type { ProblemReport } from './config-problems.ts';
 import { realPath } from './reading/text-files.ts';
 import { toSlug } from './servers/server-names.ts';
+import { auditFolders } from './settings/sections.ts';
 import type { WrittenConfig } from './written-config.ts';
 
 /** The environment in which a file is loaded. */
@@ -98,6 +99,16 @@ export function placeState(
       'the archive is in the workspace, or contains it: an agent could remove records; name a folder outside it',
     );
   return { state, auditFolder };
+}
+
+/** Returns the files and folders of Tollgate itself that no agent may read: state, accepted copy, log and its key. */
+export function ownPlaces({
+  state,
+  acceptedFolder,
+  audit,
+}: Pick<Config, 'state' | 'acceptedFolder' | 'audit'>): readonly string[] {
+  const { signing } = audit;
+  return [state, acceptedFolder, ...auditFolders(audit), ...(signing.key === undefined ? [] : [signing.key])];
 }
 
 /** Returns the written state folder, or the default one; absolute and real. */

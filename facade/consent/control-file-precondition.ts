@@ -7,6 +7,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Effect } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
+import { ownPlaces } from '../config/work-folders.ts';
 import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from './preconditions.ts';
 
 /** Id of the reason for a refusal, the same as of the rule for such files in the workspace (policy-parts.ts). */
@@ -23,7 +24,7 @@ export function controlFilePrecondition(
   config: Pick<Config, 'controlFiles' | 'workspace' | 'state' | 'acceptedFolder' | 'audit'>,
 ): Precondition {
   const control = config.controlFiles.filter((file) => !isPathWithin(file, config.workspace));
-  const state = [config.state, config.acceptedFolder, config.audit.folder];
+  const state = ownPlaces(config);
   const judge = ({ verb, paths }: Pick<Effect, 'verb' | 'paths'>): void => {
     if (paths.length === 0) return;
     const outside = paths.filter(({ inside, path: file }) => !inside && path.isAbsolute(file));

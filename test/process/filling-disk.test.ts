@@ -46,10 +46,11 @@ describe('the facade when no file may grow beyond 96 kB', () => {
     expect(ends[0]).toBe('ok');
     child.process.stdin.end();
     await child.ended;
-    // The end of the session could not be recorded either, and stderr says so.
-    expect(child.err).toContain('The audit log cannot be written (EFBIG)');
-    const verdict = dataOf<{ ok: boolean; faults: unknown[] }>((await cli(project, ['audit', 'verify', '--json'])).out);
+    const verdict = dataOf<{ chains: { state: string }[] }>((await cli(project, ['audit', 'verify', '--json'])).out);
     expect(verdict).toMatchObject({ ok: true, faults: [] });
+    // The short records of the end may still fit. If not, stderr says so.
+    const isClosed = verdict.chains[0]?.state === 'closed';
+    expect(child.err.includes('The audit log cannot be written (EFBIG)')).toBe(!isClosed);
     const unknown = dataOf<unknown[]>((await cli(project, ['audit', 'list', '--unknown', '--json'])).out);
     expect(unknown).toHaveLength(ends.filter((end) => end === 'OUTCOME_UNRECORDED').length);
   });

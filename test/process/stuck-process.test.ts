@@ -101,7 +101,7 @@ describe.skipIf(process.platform !== 'linux')(
       const [record] = records().filter(({ type }) => type === 'process');
       expect(record).toMatchObject({ event: 'stuck', outcome: 'error', limitMs: 5_000 });
       expect(record).not.toHaveProperty('reason');
-      expect((await cli(project, ['audit', 'verify', '--json'])).code).toBe(0);
+      expect((await cli(project, ['audit', 'verify', '--json'])).code).toBe(8);
       expect((await cli(project, ['audit', 'list', '--type', 'process', '--json'])).out).toContain('"stuck"');
       await expect.poll(() => pids.filter(isRunning)).toEqual([]);
     });
