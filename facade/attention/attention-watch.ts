@@ -39,6 +39,7 @@ export class AttentionWatch {
   #timer: NodeJS.Timeout | undefined;
   #reported = '';
   #basis = '';
+  #lastFault = '';
   #computedAt = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | undefined;
 
@@ -63,15 +64,23 @@ export class AttentionWatch {
       const { state } = this.#parts;
       const now = performance.now();
       await state.refresh();
-      await this.#report();
+      // On a full disk it cannot be written, and hosts still hear of the list.
+      await this.#report().catch(this.#fault);
       const basis = `${state.stamp()} ${state.stops.stamp()}`;
       if (basis === this.#basis && now - this.#computedAt < LONGEST_MS) return;
       [this.#basis, this.#computedAt] = [basis, now];
       await this.#compare();
     } catch (thrown) {
-      this.#parts.onFault(thrown);
+      this.#fault(thrown);
     }
   }
+
+  /** Reports each fault once in a row, because the next look meets it again. */
+  readonly #fault = (thrown: unknown): void => {
+    const message = String(thrown);
+    if (message !== this.#lastFault) this.#parts.onFault(thrown);
+    this.#lastFault = message;
+  };
 
   /** Stops, and withdraws the report of this process. Never throws. */
   async close(): Promise<void> {

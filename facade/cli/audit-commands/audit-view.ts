@@ -76,7 +76,7 @@ function eventText(found: IndexedRecord): string {
     approval: type,
     grant: type,
     upgrade: field(found, 'id'),
-    switch: 'switched',
+    switch: event === 'on' || event === 'off' ? 'switched' : '',
   };
   const subject = subjects[type] ?? '';
   const words = type === 'server' ? event : event.replaceAll('-', ' ');
