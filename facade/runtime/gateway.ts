@@ -347,7 +347,7 @@ export class Gateway implements Facade, InnerFacade {
     const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
     const sessions = { stdio: 0, http: 0 };
     for (const { transport } of this.#sessions) sessions[transport] += 1;
-    const { metrics, budgets, spills, telemetry } = this.#shared;
+    const { metrics, budgets, spills, telemetry, exportAudit } = this.#shared;
     return metrics.text(
       {
         health: Object.fromEntries(entries),
@@ -355,6 +355,7 @@ export class Gateway implements Facade, InnerFacade {
         sessions,
         spills: spills.kept,
         dropped: telemetry?.dropped,
+        exported: exportAudit.state,
       },
       principal.owner === true ? undefined : principal.id,
     );

@@ -1,6 +1,7 @@
 /** Counts calls and server events for Prometheus (HB-06). No client can increase the number of label values. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { Principal } from '../../../policies/port.ts';
+import type { AuditExportState } from '../../audit/export/audit-export.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';
@@ -59,6 +60,8 @@ export interface MetricReadings {
   readonly spills: { readonly files: number; readonly bytes: number };
   /** Spans and batches of metrics that were not exported. Absent if nothing is exported. */
   readonly dropped?: number | undefined;
+  /** How the export of the audit log goes, if this process exports it. */
+  readonly exported?: AuditExportState | undefined;
 }
 
 /** The counters of the process. A call of an unknown tool counts as `unknown`, so callers cannot add series. */
@@ -202,8 +205,9 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, sessions, spills, dropped }: MetricReadings): readonly string[] {
+  #processLines({ health, unsettled, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
     return [
+      ...exportLines(exported),
       ...metricFamily(
         'tollgate_principal_calls_total',
         ['counter', 'Calls by principal and outcome code.'],
@@ -268,6 +272,22 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
+
+function exportLines({ records, failure }: Partial<AuditExportState> = {}): readonly string[] {
+  if (records === undefined) return [];
+  return [
+    ...singleMetric(
+      'tollgate_audit_exported_total',
+      ['counter', 'Records of the audit log that the target has acknowledged.'],
+      records,
+    ),
+    ...singleMetric(
+      'tollgate_audit_export_failing',
+      ['gauge', '1 while the audit log cannot be exported.'],
+      failure === undefined ? 0 : 1,
+    ),
+  ];
 }
 
 /** Returns the lines of what models were shown, and of what they would have been shown without Tollgate. */

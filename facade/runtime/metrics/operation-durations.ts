@@ -25,14 +25,25 @@ export class OperationDurations {
   /** By principal, then by facts. */
   readonly #series = new Map<string, Map<string, Series>>();
 
+  /** The series that was last found. Calls of one tool often follow each other. */
+  #last: { readonly principal: string; readonly facts: OperationFacts; readonly series: Series } | undefined;
+
   add(principal: string, facts: OperationFacts, ms: number): void {
+    const last = this.#last;
+    const isSame = last !== undefined && last.principal === principal && areEqual(last.facts, facts);
+    const series = isSame ? last.series : this.#find(principal, facts);
+    // A clock may be set back.
+    observe(series.durations, Math.max(0, ms) / 1000);
+  }
+
+  #find(principal: string, facts: OperationFacts): Series {
     let own = this.#series.get(principal);
     if (own === undefined) this.#series.set(principal, (own = new Map()));
     const key = `${facts.method} ${facts.error} ${facts.server} ${facts.target}`;
     let series = own.get(key);
     if (series === undefined) own.set(key, (series = { labels: labelsOf(facts), durations: emptyHistogram() }));
-    // A clock may be set back.
-    observe(series.durations, Math.max(0, ms) / 1000);
+    this.#last = { principal, facts, series };
+    return series;
   }
 
   /** Returns the histograms by their labels: those of one principal, or the sums of all. */
@@ -51,6 +62,15 @@ export class OperationDurations {
     }
     return sums;
   }
+}
+
+function areEqual(one: OperationFacts, other: OperationFacts): boolean {
+  return (
+    one.target === other.target &&
+    one.method === other.method &&
+    one.error === other.error &&
+    one.server === other.server
+  );
 }
 
 /** Every series of a family has the same labels; an empty one counts as absent in Prometheus. */
