@@ -88,6 +88,30 @@ describe('tollgate audit', () => {
     expect((await audit(['list', '--folder', folder, '--unknown'])).out).toMatch(/ call-3( |\n)/);
   });
 
+  it('list says which value no record has, and what was probably meant' + verifies('AD-04'), async () => {
+    const { folder } = log();
+    const found = await audit(['list', '--folder', folder, '--principal', 'alcie']);
+    expect([found.code, found.out]).toEqual([0, '']);
+    expect(found.err).toMatch(/^No record has the principal "alcie"; did you mean "alice"\?\nThere is no such record/);
+    const page = await audit(['list', '--folder', folder, '--limit', '1', '--json']);
+    const cursor = /--before (\w+)\n$/.exec(page.err)?.[1] ?? '';
+    expect(JSON.parse((await audit(['list', '--folder', folder, '--before', cursor, '--json'])).out)).toHaveLength(2);
+  });
+
+  it('session and reindex print what they found, also as JSON' + verifies('AD-07', 'AD-18'), async () => {
+    const { folder } = log();
+    const { code, out } = await audit(['session', 's1', '--folder', folder]);
+    expect([code, out]).toEqual([
+      0,
+      expect.stringMatching(/^session s1 · alice \(dev\) · 2026-01-01 · \d events\n\nTIME/),
+    ]);
+    expect(JSON.parse((await audit(['session', 's1', '--folder', folder, '--json'])).out)).toMatchObject({
+      session: 's1',
+    });
+    expect((await audit(['session', 'zz', '--folder', folder])).code).toBe(1);
+    expect((await audit(['reindex', '--folder', folder])).out).toMatch(/^indexed 1 chain in 1 file, 0\.0 MB\n$/);
+  });
+
   it('list shows who did what, and show finds each record by the id in the list' + verifies('CY-03'), async () => {
     const folder = temporaryFolder();
     writeDeadChain(folder, [

@@ -167,7 +167,7 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
 /** Terms that stand for a beginning. With more of them, FTS5 looks up the beginning itself, which takes longer. */
 const MAX_ALTERNATIVES = 64;
 /** Terms that are compared with a pattern, and those that match it. With more, each record is compared. */
-const MAX_SCANNED = 20_000;
+const MAX_SCANNED = 4000;
 const MAX_MATCHES = 1000;
 
 /** Returns the query of FTS5 for a condition; '' if no record meets it. It may find more than the condition. */

@@ -34,7 +34,7 @@ export function runAuditList(
     const { records, next } =
       unknown === true
         ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
-        : reader.page(knownFilter(reader, options), { limit, ...(before !== undefined && { before }) });
+        : reader.page(knownFilter(reader, options, io), { limit, ...(before !== undefined && { before }) });
     const found = [...records].reverse();
     const older = next === undefined ? '' : `\nOlder ones: --before ${next}`;
     printList(
@@ -115,7 +115,7 @@ export function runAuditTail(options: Filtered & { readonly limit: number }, io:
 /** Prints counts and times. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditStats(options: Filtered, io: Io): Promise<number> {
   return withReader(options, io, (reader) => {
-    const found = reader.stats(knownFilter(reader, options));
+    const found = reader.stats(knownFilter(reader, options, io));
     io.stdout(options.json === true ? json(found) : statsText(io, found));
     return EXIT.ok;
   });
@@ -126,7 +126,7 @@ export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 
   return withReader(options, io, (reader) => {
     const isCsv = options.format === 'csv';
     if (isCsv) io.stdout(csvHead());
-    for (const found of reader.all(knownFilter(reader, { ...options, all: true })))
+    for (const found of reader.all(knownFilter(reader, { ...options, all: true }, io)))
       io.stdout(isCsv ? csvLine(found) : `${found.line}\n`);
     return EXIT.ok;
   });
@@ -197,14 +197,16 @@ export function filterOf(options: FilterOptions): AuditFilter {
 /** Fields whose values are known to the index. A mistyped one must not look like a log without such records. */
 const KNOWN = ['principal', 'server', 'tool', 'rule', 'label', 'budget', 'program', 'host'] as const;
 
-/** Returns the filter, if its values occur in the log. Throws USAGE. */
-export function knownFilter(reader: AuditReader, options: FilterOptions): AuditFilter {
+/** Returns the filter, and says which of its values do not occur in the log. Throws USAGE. */
+function knownFilter(reader: AuditReader, options: FilterOptions, io: Io): AuditFilter {
   const filter = filterOf(options);
   for (const key of KNOWN) {
     const value = filter[key];
     if (value === undefined || value.includes('*') || reader.values(key, value).includes(value)) continue;
     const known = reader.values(key, '');
-    if (known.length > 0) throw usage(`No record has the ${key} ${quote(value)}; ${didYouMean(value, known)}`);
+    if (known.length === 0) continue;
+    const told = `No record has the ${key} ${quote(value)}; ${didYouMean(value, known)}`;
+    io.stderr(`${wrapWords(printable(told), MAX_COLUMNS, '  ')}\n`);
   }
   return filter;
 }
