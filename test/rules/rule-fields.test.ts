@@ -23,30 +23,33 @@ import { FIELDS } from './rule-field-cases.ts';
 
 const OUTCOMES = ['deny', 'ask', 'allow'] as const;
 
+/** A policy of one rule. `config`: its data. */
+interface OneRule {
+  readonly name: string;
+  readonly config: object;
+}
+
 interface Case {
   readonly name: string;
-  readonly rule: unknown;
   readonly call: CallOf;
   readonly reason: string;
-  readonly data: object;
+  readonly rule: OneRule;
   readonly input: string;
 }
 
-function dataOf(rule: unknown): { data: object; zones: readonly string[] } {
+function configOf(rule: unknown): { config: object; zones: readonly string[] } {
   const { list, index, problems, zones } = compileRules([documentOf([rule])], WORKSPACE);
   if (problems.length > 0) throw new Error(JSON.stringify(problems));
   return {
     zones,
-    data: {
-      config: {
-        version: 1,
-        ...compileSettings(settings()),
-        rules: { list, index },
-        modes: {},
-        mode: 'enforce',
-        places: {},
-        rego: {},
-      },
+    config: {
+      version: 1,
+      ...compileSettings(settings()),
+      rules: { list, index },
+      modes: {},
+      mode: 'enforce',
+      places: {},
+      rego: {},
     },
   };
 }
@@ -55,14 +58,13 @@ function dataOf(rule: unknown): { data: object; zones: readonly string[] } {
 const CASES: readonly Case[] = FIELDS.flatMap(
   ({ name, when, fires = [], rests = [], strict = [], outcomes = OUTCOMES }) =>
     OUTCOMES.filter((outcome) => outcomes.includes(outcome)).flatMap((outcome) => {
-      const rule = { id: 'it', outcome, when };
-      const { data, zones } = dataOf(rule);
+      const { config, zones } = configOf({ id: 'it', outcome, when });
+      const rule = { name: `${name}, ${outcome}`, config };
       const one = (call: CallOf, fired: boolean): Case => ({
-        name: `${name}, ${outcome}`,
-        rule,
+        name: rule.name,
         call,
         reason: fired ? `${outcome} it` : 'deny default-deny',
-        data,
+        rule,
         input: callInputText(callOf(call), { project: true, zones }),
       });
       return [
@@ -72,6 +74,9 @@ const CASES: readonly Case[] = FIELDS.flatMap(
       ];
     }),
 );
+
+/** The rules of the cases, each once. A list depends on the rule alone. */
+const RULES: readonly OneRule[] = [...new Set(CASES.map(({ rule }) => rule))];
 
 interface Answer {
   readonly outcome: string;
@@ -91,25 +96,34 @@ const LIST = listInputText(
 );
 
 const { wasm: LIBRARY } = readLibrary();
-/** The result of the shipped WebAssembly for each case, computed once for all tests. */
-const said = new Map<Case, { readonly call: Answer; readonly list: unknown }>();
+/** What the shipped WebAssembly decides with one rule: each of its cases, and the list. */
+interface Decided {
+  readonly calls: ReadonlyMap<Case, Answer>;
+  readonly list: unknown;
+}
+/** Computed once for all tests. */
+const said = new Map<OneRule, Decided>();
 
-function inWasm(one: Case): { readonly call: Answer; readonly list: unknown } {
-  const before = said.get(one);
+function inWasm(rule: OneRule): Decided {
+  const before = said.get(rule);
   if (before !== undefined) return before;
-  const wasm = new WasmPolicy(LIBRARY, JSON.stringify(one.data), { entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list] });
-  const answers = {
-    call: wasm.evaluate(ENTRYPOINTS.call, one.input) as unknown as Answer,
+  const entrypoints = [ENTRYPOINTS.call, ENTRYPOINTS.list];
+  const wasm = new WasmPolicy(LIBRARY, JSON.stringify({ config: rule.config }), { entrypoints });
+  const mine = CASES.filter((one) => one.rule === rule);
+  const decided = {
+    calls: new Map(mine.map((one) => [one, wasm.evaluate(ENTRYPOINTS.call, one.input) as unknown as Answer])),
     list: wasm.evaluate(ENTRYPOINTS.list, LIST),
   };
-  said.set(one, answers);
-  return answers;
+  said.set(rule, decided);
+  return decided;
 }
+
+const callInWasm = (one: Case): Answer => inWasm(one.rule).calls.get(one) as Answer;
 
 describe('every field of a rule', () => {
   it.each(FIELDS.map(({ name }) => name))('%s', (name) => {
     const mine = CASES.filter((one) => one.name.startsWith(`${name}, `));
-    expect(mine.map((one) => [one.name, one.call, saidBy(inWasm(one).call)])).toEqual(
+    expect(mine.map((one) => [one.name, one.call, saidBy(callInWasm(one))])).toEqual(
       mine.map((one) => [one.name, one.call, one.reason]),
     );
   });
@@ -156,17 +170,18 @@ describe('parity', () => {
   beforeAll(async () => {
     const opa = await findOpa();
     const folder = scratch();
+    const cases = CASES.map(({ rule, input }) => `{"rule":${RULES.indexOf(rule)},"input":${input}}`);
     writeFileSync(
       path.join(folder, 'data.json'),
-      `{"list":${LIST},"cases":[${CASES.map(({ data, input }) => `{"config":${JSON.stringify((data as { config: unknown }).config)},"input":${input}}`).join(',')}]}`,
+      `{"list":${LIST},"rules":${JSON.stringify(RULES.map(({ config }) => config))},"cases":[${cases.join(',')}]}`,
     );
     writeFileSync(
       path.join(folder, 'parity.rego'),
       `package parity
 
-answers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]
+answers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as data.rules[case.rule]]
 
-lists := [answer | some case in data.cases; answer := data.tollgate.list.decisions with input as data.list with data.config as case.config]
+lists := [answer | some config in data.rules; answer := data.tollgate.list.decisions with input as data.list with data.config as config]
 `,
     );
     const run = await runOpa(
@@ -193,12 +208,13 @@ lists := [answer | some case in data.cases; answer := data.tollgate.list.decisio
     () => {
       expect(answers).toHaveLength(CASES.length);
       for (const [number, one] of CASES.entries())
-        expect([one.name, one.call, inWasm(one).call]).toEqual([one.name, one.call, answers[number]]);
+        expect([one.name, one.call, callInWasm(one)]).toEqual([one.name, one.call, answers[number]]);
     },
   );
 
   it('opa and the shipped WebAssembly decide every list equally', () => {
-    for (const [number, one] of CASES.entries())
-      expect([one.name, inWasm(one).list]).toEqual([one.name, lists[number]]);
+    expect(lists).toHaveLength(RULES.length);
+    for (const [number, rule] of RULES.entries())
+      expect([rule.name, inWasm(rule).list]).toEqual([rule.name, lists[number]]);
   });
 });

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { slowness, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, type Reply } from '../process/child.ts';
@@ -64,7 +64,7 @@ function expectShortTurns(what: string): void {
   if (process.env.TOLLGATE_FIGURES !== undefined)
     process.stdout.write(`${what}: longest turn ${ms} ms of processor time\n`);
   expect(ms).toBeGreaterThan(0);
-  expect(ms).toBeLessThan(LIMIT_MS * slowness());
+  expect(ms).toBeLessThan(limitNow(ms, LIMIT_MS));
 }
 
 beforeEach(async () => {

@@ -42,13 +42,16 @@ export function upgradePrecondition(
   }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] },
 ): Precondition {
   const hosts = hostServers(config);
-  const named = namesOf();
   const onServer = capabilitiesOffered(config, entriesOf);
   const addedTo = (principal: Principal): ReadonlyMap<string, Upgrade> => upgradesOf(upgrades.list(), principal);
   const hosted = [...TOOL_CAPABILITIES.values()].filter(({ host }) => host);
   const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
   const usedBy = (effect: PreconditionCall['effect'], args: PreconditionCall['args']): readonly Capability[] => {
-    const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
+    const [byServer, byName, offered] = [
+      ofServer(effect.server),
+      capabilitiesNamed(effect.tool),
+      onServer(effect.server),
+    ];
     if (byServer.length + byName.length + offered.length === 0) return NONE;
     const use = {
       tool: effect.tool,
@@ -64,7 +67,7 @@ export function upgradePrecondition(
       revision: [...added.keys()].sort().join(),
       hides: ({ server, tool, primitive }) =>
         config.servers.has(server) &&
-        (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
+        (ofServer(server).some(isMissing) || (primitive === undefined && capabilitiesNamed(tool).some(isMissing))),
       mayStart: (server) => !ofServer(server).some(isMissing),
     };
   };
@@ -146,17 +149,17 @@ function refusal({ name, title }: Capability): TollgateError {
   });
 }
 
-/** Returns the capabilities of a tool by its name. The answers are cached, because a list asks for thousands. */
-function namesOf(): (tool: string) => readonly Capability[] {
-  const known = new LRUCache<string, readonly Capability[]>({ max: 20_000 });
-  return (tool) => {
-    let found = known.get(tool);
-    if (found === undefined) {
-      found = [...TOOL_CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
-      known.set(tool, found);
-    }
-    return found;
-  };
+/** The capabilities of tools by name, for all configurations: names alone decide, and a list asks for thousands. */
+const capabilitiesByName = new LRUCache<string, readonly Capability[]>({ max: 20_000 });
+
+/** Returns the capabilities of a tool by its name. */
+function capabilitiesNamed(tool: string): readonly Capability[] {
+  let found = capabilitiesByName.get(tool);
+  if (found === undefined) {
+    found = [...TOOL_CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
+    capabilitiesByName.set(tool, found);
+  }
+  return found;
 }
 
 /** The capabilities that open folders of other workspaces. */
