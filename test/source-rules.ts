@@ -118,6 +118,7 @@ const NAMED_IDEAS = new Set([
   'origin-check.ts',
   'pinned-arguments.ts',
   'policy-check-command.ts',
+  'policy-rules-command.ts',
   'prompts-server.ts',
   'process-log.ts',
   'protected-resource.ts',

@@ -321,7 +321,9 @@ describe('docs/audit-records.md', () => {
     const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) =>
       [...(found[1] ?? '').matchAll(/'(\w+)'/g)].map(([, type]) => type),
     );
-    const named = rowsOf(sectionOf('docs/audit-records.md', '## What is written')).flatMap(([name]) => codeIn(name ?? ''));
+    const named = rowsOf(sectionOf('docs/audit-records.md', '## What is written')).flatMap(([name]) =>
+      codeIn(name ?? ''),
+    );
     expect(named.sort()).toEqual(types.sort());
   });
 

@@ -3,7 +3,7 @@ import type { AuditIndex } from './audit-index.ts';
 import { rowAt } from './audit-index.ts';
 import { termOf, tokenOf } from './record-terms.ts';
 
-/** Outcomes, in the order of a chart. `unknown`: no end is recorded, because the call still runs or its process died. */
+/** Outcomes, in the order of a chart. `unknown`: no end is recorded. The call still runs, or its process was killed. */
 const OUTCOMES = ['allow', 'ask', 'deny', 'error', 'unknown'] as const;
 
 /** How often a tool was called, how many calls had no result, and how long they took, ms. */
