@@ -111,9 +111,9 @@ function verdictOf(
   parts: readonly ChainPart[],
 ): AuditVerdict {
   const moved = new Set(folders.flatMap(({ manifest }) => manifest.moved ?? []));
-  const files = { present: new Set(parts.map(({ name }) => name)), moved, broken: read.broken };
-  const { proof, faults: unsigned } = check.finish(files);
   const isArchive = (folders[0]?.manifest.held.length ?? 0) > 0;
+  const files = { present: new Set(parts.map(({ name }) => name)), moved, broken: read.broken, isArchive };
+  const { proof, faults: unsigned } = check.finish(files);
   const faults = [
     ...faultsOf(folders),
     ...lostStarts(starts, parts),

@@ -118,6 +118,11 @@ describe('tollgate audit verify', () => {
     expect(await one.audit('archive', '--before', '2026-01-20T00:00:00Z', '--to', to)).toMatchObject({ code: 0 });
     await one.audit('verify', '--seal');
     expect(existsSync(join(one.folder, `${DEAD_CHAIN}.jsonl`))).toBe(false);
+    // Records of these chains name the tree, which is not in the archive.
+    expect(await one.audit('archive', '--before', new Date().toISOString(), '--to', to)).toMatchObject({ code: 0 });
+    const state = join(one.folder, '..');
+    expect(await one.audit('verify', '--folder', to, '--key', join(state, 'audit.key'))).toMatchObject({ code: 8 });
+    await one.audit('verify', '--seal');
     const unread = await one.audit('verify');
     expect(unread.out.replaceAll(/\s+/g, ' ')).toMatch(/\d+ signed records in archives not read; name them/);
     expect(unread.code).toBe(8);

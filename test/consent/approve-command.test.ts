@@ -149,7 +149,7 @@ describe('approve without a terminal', () => {
       }
       expect(await records()).toEqual([]);
       // Nothing was appended, so no chain was begun.
-      expect((await cli(project, ['audit', 'verify'])).out).toBe('no record to verify\n');
+      expect((await cli(project, ['audit', 'verify'])).out).toBe('no record to verify\nnothing is signed\n');
     },
   );
 

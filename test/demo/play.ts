@@ -222,7 +222,7 @@ class Teller {
       of('outcome', 'decision', 'budget') === this.#calls,
     );
     this.#check('each call that ran had its intent before it', of('intent') === of('outcome'));
-    this.#say(this.#cli(['audit', 'verify']).trimEnd().replace(/^/gm, '  '));
+    this.#say(this.#cli(['audit', 'verify', '--seal']).trimEnd().replace(/^/gm, '  '));
   }
 
   end(): number {
