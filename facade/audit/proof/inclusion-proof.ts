@@ -143,9 +143,11 @@ export class RecordProver {
     return starts;
   }
 
-  /** Nodes between the stored levels are computed from those below, so each is kept for the next records. */
+  /**
+   * Nodes between the stored levels are computed from those below, and the right edge of the tree is in every path, so
+   * each is kept for the next records.
+   */
   #node(tree: AuditTree, level: number, index: number): Buffer {
-    if (level === 0) return tree.node(0, index);
     const name = `${level} ${index}`;
     const known = this.#nodes.get(name);
     if (known !== undefined) return known;
