@@ -17,7 +17,7 @@ export interface IncidentParts {
   /** The archive: a new file in a folder that exists. */
   readonly file: string;
   /** The prover of the log, after its last sealing. */
-  readonly prover: RecordProver;
+  readonly prover: Pick<RecordProver, 'head' | 'prove'>;
   /**
    * Returns the documents besides the records and their proofs, by name, and what is missing in them, one sentence
    * each.
@@ -72,7 +72,7 @@ export async function writeIncident(parts: IncidentParts): Promise<IncidentRepor
       ...['records.jsonl', 'proofs.json'].map((name) => ({ name: `${INSIDE}/${name}`, file: join(scratch, name) })),
     ];
     isWritten = true;
-    await writeArchive(file, members, Math.floor(Date.parse(parts.scope.until) / 1000));
+    await writeArchive(file, members, Math.floor(Date.now() / 1000));
     return report;
   } catch (thrown) {
     // A file that was there before is not ours.
@@ -104,7 +104,8 @@ async function stage(parts: IncidentParts, facts: IncidentFacts, scratch: string
       else if (notProven.length < MAX_NAMED) notProven.push(records);
       if (records % STEP !== 0) continue;
       await setImmediate();
-      if (!onProgress(records)) throw new TollgateError('CANCELLED', { detail: 'No bundle was written.' });
+      if (!onProgress(records))
+        throw new TollgateError('CANCELLED', { detail: 'No bundle was written.', next: 'Run the command again.' });
     }
     proofs.write('\n]}\n');
     return { records, proven, notProven };

@@ -48,8 +48,8 @@ export function ownFilter({ since, until, principal, session }: IncidentScope): 
 
 /**
  * Yields the records of an incident, each once, the oldest first: those of the calls and sessions, then those around
- * them merged by time. Approvals that the calls used and that were given at another time follow at the end, as far as
- * `facts` has their ids. The caller passes each record to `facts`.
+ * them merged by time. Other approvals that the calls used follow at the end, whenever they were given, as far as `facts`
+ * has their ids. The caller passes each record to `facts`.
  */
 export function* incidentRecords(
   reader: AuditReader,
@@ -58,35 +58,31 @@ export function* incidentRecords(
 ): Generator<IncidentRecord> {
   const own = ownFilter(scope);
   const { since, until, principal, session } = scope;
-  if (principal === undefined && session === undefined) {
-    for (const found of reader.all(own)) yield { found, isOwn: true };
-  } else {
-    const clauses = clausesOf(own);
-    const isOwn = ({ record }: IndexedRecord): boolean => {
-      const { own: terms, ofCall } = termsOf(record);
-      const all = [...terms, ...ofCall].flatMap((group) => group.terms);
-      return clauses.every((clause) => meets(all, clause));
-    };
-    const around = [
-      ...AROUND.map((type): AuditFilter => ({ type, since, until })),
-      // Approvals name no session. Those of its principal are taken.
-      ...(session === undefined
-        ? []
-        : principalsOf(reader, session).flatMap((id) =>
-            DECIDED.map((type): AuditFilter => ({ type, principal: id, since, until })),
-          )),
-    ];
-    yield* merged([
-      mapped(reader.all(own), (found) => ({ found, isOwn: true })),
-      ...around.map((filter) =>
-        mapped(reader.all(filter), (found) => (isOwn(found) ? undefined : { found, isOwn: false })),
-      ),
-    ]);
-  }
+  const isWhole = principal === undefined && session === undefined;
+  const principals = session === undefined ? [] : principalsOf(reader, session);
+  const clauses = clausesOf(own);
+  const isOwn = ({ record }: IndexedRecord): boolean => {
+    const terms = termsOf(record).own.flatMap((group) => group.terms);
+    return clauses.every((clause) => meets(terms, clause));
+  };
+  // Approvals name no session. Those of its principal are taken.
+  const ofPrincipals = principals.flatMap((id) =>
+    DECIDED.map((type): AuditFilter => ({ type, principal: id, since, until })),
+  );
+  const around = isWhole ? [] : [...AROUND.map((type): AuditFilter => ({ type, since, until })), ...ofPrincipals];
+  yield* merged([
+    mapped(reader.all(own), (found) => ({ found, isOwn: true })),
+    ...around.map((filter) =>
+      mapped(reader.all(filter), (found) => (isOwn(found) ? undefined : { found, isOwn: false })),
+    ),
+  ]);
+  const isThere = (found: IndexedRecord): boolean => {
+    const { ts, principal: who } = found.record as AuditRecord & Fields;
+    return ts >= since && ts < until && (isOwn(found) || principals.includes(String(who?.id)));
+  };
   for (const approval of facts.consents)
     for (const type of DECIDED)
-      for (const found of reader.all({ type, approval }))
-        if (found.record.ts < since || found.record.ts >= until) yield { found, isOwn: false };
+      for (const found of reader.all({ type, approval })) if (!isThere(found)) yield { found, isOwn: false };
 }
 
 function* mapped(

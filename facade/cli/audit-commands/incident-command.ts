@@ -1,5 +1,4 @@
 /** Runs `tollgate incident`: one archive with the records of an incident, their proofs, and what explains them. */
-import type { KeyObject } from 'node:crypto';
 import { lstatSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -84,9 +83,8 @@ const QUIET_MS = 1000;
 
 async function write({ options, io, wiring, reader, places, scope, file }: Writing): Promise<IncidentReport> {
   const config = requireConfig(places);
-  const key = await signed(places, io);
+  const prover = await signedProver(places, io);
   const redaction = await readRedaction(config, io);
-  const prover = new RecordProver(places.folder, key);
   const began = Date.now();
   let [isStopped, isShown] = [false, false];
   void io.stopped.then(() => (isStopped = true));
@@ -95,7 +93,7 @@ async function write({ options, io, wiring, reader, places, scope, file }: Writi
       reader,
       scope,
       file,
-      prover,
+      prover: prover ?? NO_PROVER,
       redact: (text) => redaction.redactor.redact(text).value,
       documents: (facts) =>
         incidentDocuments(
@@ -114,26 +112,30 @@ async function write({ options, io, wiring, reader, places, scope, file }: Writi
     throw asUsage(thrown, file);
   } finally {
     if (isShown) io.stderr('\r');
-    prover.close();
+    prover?.close();
   }
 }
 
+/** A log whose tree cannot be read proves nothing. */
+const NO_PROVER: Pick<RecordProver, 'head' | 'prove'> = { head: { v: 1 }, prove: () => null };
+
 /**
- * Signs what is not signed yet, and returns the key of the log if it can be read. After an incident a bundle without
+ * Signs what is not signed yet, and returns the prover of the log if its tree can be read. After an incident a bundle without
  * proofs is better than none, so a failure is only reported.
  */
-async function signed(places: LogPlaces, io: Io): Promise<KeyObject | undefined> {
-  const attempt = async <T>(work: () => Promise<T>): Promise<T | undefined> => {
+async function signedProver(places: LogPlaces, io: Io): Promise<RecordProver | undefined> {
+  const attempt = async <T>(what: string, work: () => Promise<T> | T): Promise<T | undefined> => {
     try {
       return await work();
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;
-      io.stderr(`${wrapWords(printable(`Nothing more was signed: ${thrown.message}`), MAX_COLUMNS, '  ')}\n`);
+      io.stderr(`${wrapWords(printable(`${what}: ${thrown.message}`), MAX_COLUMNS, '  ')}\n`);
       return undefined;
     }
   };
-  await attempt(() => sealNow(places, io));
-  return attempt(() => logKey(places, io));
+  await attempt('Nothing more was signed', () => sealNow(places, io));
+  const key = await attempt('The key of the log cannot be read', () => logKey(places, io));
+  return attempt('Nothing is proven', () => new RecordProver(places.folder, key));
 }
 
 /** Returns undefined if there is no such session. Throws USAGE. */
