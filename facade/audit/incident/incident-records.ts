@@ -47,9 +47,9 @@ export function ownFilter({ since, until, principal, session }: IncidentScope): 
 }
 
 /**
- * Yields the records of an incident, each once, the oldest first: those of the calls and sessions, then those around
- * them merged by time. Other approvals that the calls used follow at the end, whenever they were given, as far as `facts`
- * has their ids. The caller passes each record to `facts`.
+ * Yields the records of an incident, each once, the oldest first: those of the calls and sessions, and those around
+ * them. Other approvals that the calls used follow at the end, whenever they were given, as far as `facts` has their
+ * ids. The caller passes each record to `facts`.
  */
 export function* incidentRecords(
   reader: AuditReader,
@@ -82,7 +82,7 @@ export function* incidentRecords(
   };
   for (const approval of facts.consents)
     for (const type of DECIDED)
-      for (const found of reader.all({ type, approval })) if (!isThere(found)) yield { found, isOwn: false };
+      yield* mapped(reader.all({ type, approval }), (found) => (isThere(found) ? undefined : { found, isOwn: false }));
 }
 
 function* mapped(

@@ -15,7 +15,7 @@ import { json, MAX_COLUMNS, plural, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { existingFolder, type LogPlaces, usage, withReader } from './audit-command.ts';
 import { logKey, requireConfig, sealNow } from './audit-proof-command.ts';
-import { incidentDocuments, readRedaction } from './incident-documents.ts';
+import { incidentDocuments, readKnownSecrets } from './incident-documents.ts';
 
 /** Options of `incident`. */
 export interface IncidentOptions extends CommonOptions {
@@ -84,7 +84,7 @@ const QUIET_MS = 1000;
 async function write({ options, io, wiring, reader, places, scope, file }: Writing): Promise<IncidentReport> {
   const config = requireConfig(places);
   const prover = await signedProver(places, io);
-  const redaction = await readRedaction(config, io);
+  const secrets = await readKnownSecrets(config, io);
   const began = Date.now();
   let [isStopped, isShown] = [false, false];
   void io.stopped.then(() => (isStopped = true));
@@ -94,10 +94,10 @@ async function write({ options, io, wiring, reader, places, scope, file }: Writi
       scope,
       file,
       prover: prover ?? NO_PROVER,
-      redact: (text) => redaction.redactor.redact(text).value,
+      redact: (text) => secrets.redactor.redact(text).value,
       documents: (facts) =>
         incidentDocuments(
-          { config, scope, redaction, check: wiring.check, ...(options.opa !== undefined && { opa: options.opa }) },
+          { config, scope, secrets, check: wiring.check, ...(options.opa !== undefined && { opa: options.opa }) },
           facts,
         ),
       onProgress: (records) => {
@@ -120,8 +120,8 @@ async function write({ options, io, wiring, reader, places, scope, file }: Writi
 const NO_PROVER: Pick<RecordProver, 'head' | 'prove'> = { head: { v: 1 }, prove: () => null };
 
 /**
- * Signs what is not signed yet, and returns the prover of the log if its tree can be read. After an incident a bundle without
- * proofs is better than none, so a failure is only reported.
+ * Signs what is not signed yet, and returns the prover of the log if its tree can be read. A failure is only reported:
+ * after an incident, a bundle without proofs is better than none.
  */
 async function signedProver(places: LogPlaces, io: Io): Promise<RecordProver | undefined> {
   const attempt = async <T>(what: string, work: () => Promise<T> | T): Promise<T | undefined> => {

@@ -20,14 +20,14 @@ import { withState } from '../command-state.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
 import type { Wiring } from '../wiring.ts';
 
-/** Removes secrets. `unread`: the names of secrets whose values could not be read, so that they cannot be found. */
-export interface Redaction {
+/** Finds secrets in texts. `unread`: the names of those whose values could not be read, so that they cannot be found. */
+export interface KnownSecrets {
   readonly redactor: Redactor;
   readonly unread: readonly string[];
 }
 
 /** Registers every secret that the configuration or the vault has. */
-export async function readRedaction(config: Config, io: Io): Promise<Redaction> {
+export async function readKnownSecrets(config: Config, io: Io): Promise<KnownSecrets> {
   const redactor = new Redactor();
   for (const secret of config.secrets) redactor.register(secret);
   const places = openPlacesFor(config, io);
@@ -46,7 +46,7 @@ export async function readRedaction(config: Config, io: Io): Promise<Redaction> 
 export interface DocumentSources extends Pick<Wiring, 'check'> {
   readonly config: Config;
   readonly scope: IncidentScope;
-  readonly redaction: Redaction;
+  readonly secrets: KnownSecrets;
   readonly opa?: string;
 }
 
@@ -71,7 +71,7 @@ export async function incidentDocuments(
     ? undefined
     : await attempt('The state', () => withState(config.state, (opened) => readStored(sources, facts, opened)));
   if (state === undefined) missing.push('There are no stored approvals and consents.');
-  const { unread } = sources.redaction;
+  const { unread } = sources.secrets;
   if (unread.length > 0)
     missing.push(`The texts of rules, because these secrets could not be read and searched for: ${unread.join(', ')}.`);
   return {
@@ -97,12 +97,12 @@ export async function incidentDocuments(
 const MAX_RULES = 1024 * 1024;
 
 /** The files of rules, with their texts if all secrets can be found in them. Folders and bundles are only named. */
-function ruleFiles({ config, redaction }: DocumentSources): readonly unknown[] {
+function ruleFiles({ config, secrets }: DocumentSources): readonly unknown[] {
   const conceal = createConceal(config);
-  const clean = (text: string): string => redaction.redactor.redact(conceal(text)).value;
+  const clean = (text: string): string => secrets.redactor.redact(conceal(text)).value;
   const named = (file: string): string =>
     isPathWithin(file, config.folder) ? path.relative(config.folder, file) : path.basename(file);
-  const isHidden = redaction.unread.length > 0;
+  const isHidden = secrets.unread.length > 0;
   const { file, value } = config.ruleDocument;
   // The other settings of this file are no rules.
   const own = clean(JSON.stringify(value.rules));
@@ -125,12 +125,12 @@ interface StoredFacts {
 }
 
 async function readStored(
-  { config, scope, redaction }: DocumentSources,
+  { config, scope, secrets }: DocumentSources,
   facts: IncidentFacts,
   state: State,
 ): Promise<StoredFacts> {
   const conceal = createConceal(config);
-  const clean = (text: string): string => redaction.redactor.redact(conceal(text)).value;
+  const clean = (text: string): string => secrets.redactor.redact(conceal(text)).value;
   const requests = await new ApprovalStore(state).list();
   const approvals = requests.flatMap(({ item }) => (isMeant(item, scope, facts) ? [approvalOf(item, clean)] : []));
   const key = findKeyFile(config.state, 'audit.key');
