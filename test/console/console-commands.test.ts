@@ -45,8 +45,8 @@ describe('a command of the console', () => {
         .filter((word) => word.startsWith('--'));
       expect(used.map((word) => word.split('=')[0]).filter((option) => !known.includes(option ?? ''))).toEqual([]);
       // Without it, the command would act for the user of the machine, who may be no principal.
-    expect(used.some((word) => word.startsWith('--as='))).toBe(known.includes('--as'));
-    expect(command.registeredArguments.length).toBeGreaterThanOrEqual(Object.keys(found.arguments ?? {}).length);
+      expect(used.some((word) => word.startsWith('--as='))).toBe(known.includes('--as'));
+      expect(command.registeredArguments.length).toBeGreaterThanOrEqual(Object.keys(found.arguments ?? {}).length);
     },
   );
 

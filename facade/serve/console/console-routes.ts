@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { type CommandAnswerData, type ConsoleCommands, commandWords } from './console-commands.ts';
@@ -65,10 +66,7 @@ async function* whatChanges(read: () => Promise<object>, gone: AbortSignal): Asy
     const text = JSON.stringify(value);
     if (text !== before) yield value;
     before = text;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, NOW_MS);
-      gone.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
-    });
+    await pause(NOW_MS, undefined, { signal: gone }).catch(() => undefined);
   }
 }
 
