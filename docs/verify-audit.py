@@ -166,7 +166,7 @@ def read_bundle(path):
     if os.path.isdir(path):
         return [open(os.path.join(path, name), "rb").read() for name in names]
     with tarfile.open(path) as bundle:
-        found = {os.path.basename(one.name): one for one in bundle if one.isfile() and one.size < 1 << 30}
+        found = {os.path.basename(one.name): one for one in bundle if one.isfile() and one.size < 1 << 32}
         return [bundle.extractfile(found[name]).read() for name in names]
 
 def main():

@@ -3,7 +3,7 @@ import { Argument, Command, CommanderError, Option } from 'commander';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { VERSION } from '../serve/version.ts';
 import { APPROVALS, BUDGETS, GRANTS, LABELS, PLAN, UPGRADES } from './approval-commands/approval-commands.ts';
-import { AUDIT, EXPLAIN, STATS } from './audit-commands/audit-commands.ts';
+import { AUDIT, EXPLAIN, INCIDENT, STATS } from './audit-commands/audit-commands.ts';
 import { EXPORT, IMPORT } from './client-files/client-commands.ts';
 import { type CommandDefinition, defineCommand } from './command-definition.ts';
 import { EXIT, type Io } from './command-io.ts';
@@ -86,7 +86,7 @@ const COMMANDS: Readonly<Record<string, readonly CommandDefinition[]>> = {
     RESUME,
   ],
   'Maintain:': [POLICY, SECRET, LOGIN, LOGOUT, KNOWLEDGE_COMMANDS, STATE],
-  'Look back:': [SHOW_STATUS, CONSOLE, AUDIT, EXPLAIN, STATS],
+  'Look back:': [SHOW_STATUS, CONSOLE, AUDIT, EXPLAIN, INCIDENT, STATS],
   'Commands:': [COMPLETION, PRINT_VERSION],
 };
 

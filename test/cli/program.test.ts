@@ -50,6 +50,7 @@ const COMMANDS = [
   'console',
   'audit',
   'explain',
+  'incident',
   'stats',
   'completion',
   'version',

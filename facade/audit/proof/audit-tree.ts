@@ -17,6 +17,11 @@ const BEGIN_MS = 200;
 const TILE_LEVELS = 8;
 const TILE_WIDTH = 2 ** TILE_LEVELS;
 
+/** Returns true for a level whose hashes are stored, so that `node` computes nothing. */
+export function isStored(level: number): boolean {
+  return level % TILE_LEVELS === 0;
+}
+
 const SCHEMA = {
   version: 1,
   sql: `

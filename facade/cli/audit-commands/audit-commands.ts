@@ -1,4 +1,4 @@
-/** Declares `tollgate audit` and its commands, and `tollgate stats`, for the admin. */
+/** Declares `tollgate audit` and its commands, `explain`, `incident` and `stats`, for the admin. */
 import { Option } from 'commander';
 import { type CommandDefinition, collectValues, readCount } from '../command-definition.ts';
 
@@ -148,6 +148,24 @@ export const EXPLAIN: CommandDefinition = {
   about: 'show all that is known of a call: records, arguments, rules, output, server log',
   shared: ['config', 'json', 'opa'],
   load: async () => (await import('./explain-command.ts')).runExplain,
+};
+
+/** `incident`. */
+export const INCIDENT: CommandDefinition = {
+  usage: 'incident',
+  about: 'write an archive of what happened, which others can verify without Tollgate',
+  shared: ['config', 'json', 'opa'],
+  options: [
+    new Option('--since <time>', 'ISO time, today, yesterday, or 30m, 2h, 7d ago; optional with --session'),
+    new Option('--until <time>', 'the same; default: now'),
+    new Option('--principal <id>', 'only calls of this principal; * stands for any text'),
+    new Option('--session <id>', 'only this session; the beginning of its id is enough'),
+    new Option('--out <file>', 'the new file; default: incident-TIME.tar.gz in the current folder'),
+  ],
+  examples: `Examples:
+  $ tollgate incident --since 2h
+  $ tollgate incident --since yesterday --principal 'agent-*' --out bundle.tar.gz`,
+  load: async () => (await import('./incident-command.ts')).runIncident,
 };
 
 /** `stats`. */

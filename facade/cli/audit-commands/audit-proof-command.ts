@@ -144,7 +144,7 @@ const KEY_IN_STATE =
   'The private key is in the state folder: it proves nothing against someone who can read this folder.';
 
 /** Signs what is not signed yet. Throws USAGE for a copy of the log, STATE_FAILED, AUDIT_FAILED. */
-async function sealNow(places: LogPlaces, io: Io): Promise<void> {
+export async function sealNow(places: LogPlaces, io: Io): Promise<void> {
   const config = requireConfig(places);
   const key = await signingKey(keyPlaces(config, io));
   await recordBeginning(config);
@@ -168,7 +168,8 @@ async function recordBeginning({ audit }: Config): Promise<void> {
   }
 }
 
-function requireConfig({ config }: LogPlaces): Config {
+/** Returns the configuration. Throws USAGE for a copy of the log. */
+export function requireConfig({ config }: LogPlaces): Config {
   if (config !== undefined) return config;
   throw new TollgateError('USAGE', {
     detail: 'A copy of the log cannot be signed.',
@@ -182,7 +183,7 @@ function keyPlaces(config: Config, io: Io): Parameters<typeof findSigningKey>[0]
 }
 
 /** The key of the log; undefined for a copy, or while there is none. */
-async function logKey({ config }: LogPlaces, io: Io): Promise<KeyObject | undefined> {
+export async function logKey({ config }: LogPlaces, io: Io): Promise<KeyObject | undefined> {
   return config === undefined ? undefined : findSigningKey(keyPlaces(config, io));
 }
 
