@@ -112,7 +112,7 @@ describe('the console in a browser', () => {
   });
 
   it.each(PAGES)(
-    'shows %s, with nothing that axe finds serious, wide and narrow' + verifies('AD-84'),
+    'shows %s, with nothing that axe finds serious, wide and narrow' + verifies('AD-84', 'DC-06'),
     async (to, text) => {
       await page.setViewportSize({ width: 1200, height: 800 });
       await visit(to, text);
@@ -163,7 +163,7 @@ describe('the console in a browser', () => {
     expect(await page.locator('tbody tr').count()).toBeLessThan(80);
   });
 
-  it('shows what a call touched, its rules, and its session' + verifies('AD-85'), async () => {
+  it('shows what a call touched, its rules, and its session' + verifies('AD-85', 'DC-04'), async () => {
     await visit('/calls?path=notes.txt', 'read');
     await page.locator('tbody a').first().click();
     await page.getByRole('heading', { name: 'What it touched' }).waitFor();
