@@ -85,7 +85,7 @@ export function ApprovalsPage(): JSX.Element {
               label="Calls that need approval"
               rows={approvals}
               keyOf={({ id }) => id}
-              href={({ id }) => `/approvals/${id}`}
+              href={({ id }) => `/approvals/${encodeURIComponent(id)}`}
               empty="No call waits for approval."
               columns={[
                 { name: 'Call', cell: ({ server, tool }) => <Foreign text={`${server}.${tool}`} /> },
@@ -185,8 +185,8 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
           Principal: <Foreign text={`${asked.principal.id}, from ${asked.principal.origin}`} />,
           Asked: <Time iso={asked.asked} />,
           Expires: <Time iso={asked.expires} />,
-          Session: <a href={`/sessions/${asked.session}`}>{asked.session}</a>,
-          'The call': <a href={`/calls/${asked.call}`}>{asked.call}</a>,
+          Session: <a href={`/sessions/${encodeURIComponent(asked.session)}`}>{asked.session}</a>,
+          'The call': <a href={`/calls/${encodeURIComponent(asked.call)}`}>{asked.call}</a>,
           Binding: <code>{asked.binding}</code>,
           Secrets: asked.concealed > 0 ? `${asked.concealed} are sent and shown as ***` : undefined,
         }}

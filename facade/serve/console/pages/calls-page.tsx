@@ -174,7 +174,11 @@ function Found({ query }: { readonly query: string }): JSX.Element {
           rows={records}
           keyOf={({ hash }) => hash}
           href={({ id, session, hash }) =>
-            id !== undefined ? `/calls/${id}` : session !== undefined ? `/sessions/${session}` : `/calls/${hash}`
+            id !== undefined
+              ? `/calls/${encodeURIComponent(id)}`
+              : session !== undefined
+                ? `/sessions/${encodeURIComponent(session)}`
+                : `/calls/${encodeURIComponent(hash)}`
           }
           onEnd={() => !isBusy && next !== undefined && load(next)}
           empty="No record has all of this."
@@ -299,12 +303,12 @@ function OneCall({ data }: { readonly data: CallExplanation }): JSX.Element {
       )}
       {approvals.length > 0 && (
         <Section title="Approvals">
-          <Timeline entries={approvals} hrefOf={({ id }) => `/approvals/${id ?? ''}`} />
+          <Timeline entries={approvals} hrefOf={({ id }) => `/approvals/${encodeURIComponent(id ?? '')}`} />
         </Section>
       )}
       {inside.length > 0 && (
         <Section title="Calls that it made">
-          <Timeline entries={inside} hrefOf={({ id }) => `/calls/${id ?? ''}`} />
+          <Timeline entries={inside} hrefOf={({ id }) => `/calls/${encodeURIComponent(id ?? '')}`} />
         </Section>
       )}
       {log.length > 0 && (
@@ -327,13 +331,13 @@ function CallFacts({ call }: { readonly call: CallRecord }): JSX.Element {
       facts={{
         When: <Time iso={call.ts} />,
         Tool: <Foreign text={call.exposed ?? ''} />,
-        Server: server !== undefined && <a href={`/servers/${server}`}>{server}</a>,
+        Server: server !== undefined && <a href={`/servers/${encodeURIComponent(server)}`}>{server}</a>,
         Principal: (
           <a href={`/calls?principal=${encodeURIComponent(principalOf(call))}`}>
             <Foreign text={principalOf(call)} />
           </a>
         ),
-        Session: session !== undefined && <a href={`/sessions/${session}`}>{session}</a>,
+        Session: session !== undefined && <a href={`/sessions/${encodeURIComponent(session)}`}>{session}</a>,
         Outcome: <Badge word={call.outcome ?? ''} />,
         Code: call.code,
         Time: ms === undefined ? undefined : `${ms} ms`,
@@ -408,5 +412,5 @@ export function SessionPage(): JSX.Element {
 }
 
 function linkOf(type: string, id: string): string {
-  return type === 'approval' ? `/approvals/${id}` : `/calls/${id}`;
+  return type === 'approval' ? `/approvals/${encodeURIComponent(id)}` : `/calls/${encodeURIComponent(id)}`;
 }

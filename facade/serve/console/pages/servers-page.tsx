@@ -57,14 +57,15 @@ export function ServersPage(): JSX.Element {
           <>
             {requests.map(({ server, principal }) => (
               <p key={`${server} ${principal}`}>
-                An agent of <Foreign text={principal} /> asks for <a href={`/servers/${server}`}>{server}</a>.
+                An agent of <Foreign text={principal} /> asks for{' '}
+                <a href={`/servers/${encodeURIComponent(server)}`}>{server}</a>.
               </p>
             ))}
             <VirtualTable
               label="Servers"
               rows={servers}
               keyOf={({ name }) => name}
-              href={({ name }) => `/servers/${name}`}
+              href={({ name }) => `/servers/${encodeURIComponent(name)}`}
               empty="There are no servers."
               columns={[
                 { name: 'Server', cell: ({ name }) => name },
