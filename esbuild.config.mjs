@@ -10,7 +10,10 @@ import { CODED_SCHEMAS, codeFile } from './dist/catalogs/validation/schema-code.
 
 const ROOT = import.meta.dirname;
 
-/** `require` of the code of a schema, by a path that esbuild can see. The build has written it into dist/. */
+/**
+ * `require` of the code of a schema, by a path that esbuild can see. The build has written it into dist/, and the package
+ * does not have these files.
+ */
 const requireCode = CODED_SCHEMAS.map((schema) => path.join(ROOT, 'dist', codeFile(schema)))
   .map((file) => `file.endsWith(${JSON.stringify(path.relative(ROOT, file))}) ? require(${JSON.stringify(file)}) : `)
   .join('');
@@ -27,7 +30,7 @@ const keepPlaces = {
       const contents = readFileSync(file, 'utf8')
         .replace(/^const require = createRequire\(import\.meta\.url\);$/m, '')
         .replaceAll('createRequire(import.meta.url)', 'require')
-        .replaceAll('require(file)', `(${requireCode}undefined)`)
+        .replaceAll('existsSync(file) && (require(file)', `((${requireCode}(() => false))`)
         .replaceAll('import.meta.url', `DIST_URL(${JSON.stringify(place)})`)
         .replaceAll('import.meta.dirname', `DIST_PATH(${JSON.stringify(path.dirname(place))})`);
       return { contents, loader: 'ts' };

@@ -10,7 +10,7 @@
 
 Exit code 0: everything is proven. 3: something was changed or is missing. 8: something is not signed.
 """
-import argparse, base64, hashlib, json, os, re, shutil, sqlite3, subprocess, sys, tarfile, tempfile
+import argparse, base64, gzip, hashlib, json, os, re, shutil, sqlite3, subprocess, sys, tarfile, tempfile, zlib
 
 class Fault(Exception):
     """Something was changed, or is missing."""
@@ -125,12 +125,13 @@ def verify_log(folder, key, kept, archives):
     for leaf, count, file, offset, end in spans:
         if leaf >= size:
             break
-        places = [os.path.join(place, file) for place in [folder, *archives]]
+        # Files of an archive are compressed.
+        places = [os.path.join(place, name) for place in [folder, *archives] for name in (file, file + ".gz")]
         found = [place for place in places if os.path.basename(file) == file and os.path.exists(place)]
         if leaf != grown:
             raise Fault("the places of records contradict each other")
         if found:
-            with open(found[0], "rb") as data:
+            with (gzip.open if found[0].endswith(".gz") else open)(found[0], "rb") as data:
                 data.seek(offset)
                 lines = data.read(end - offset).split(b"\n")
             if len(lines) != count + 1 or lines[-1] != b"":
@@ -187,9 +188,11 @@ def main():
     records, proofs = read_bundle(options.place)
     return verify_proof(json.loads(proofs), records.split(b"\n")[:-1], options.key)
 
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
+
 if __name__ == "__main__":
     try:
         sys.exit(8 if main() > 0 else 0)
-    except (Fault, OSError, ValueError, KeyError, TypeError, AttributeError, sqlite3.Error, tarfile.TarError) as fault:
+    except (Fault, *UNREADABLE, sqlite3.Error, tarfile.TarError, zlib.error) as fault:
         print(f"NOT PROVEN: {fault}", file=sys.stderr)
         sys.exit(3)

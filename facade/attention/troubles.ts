@@ -25,6 +25,8 @@ const [RULES, HITS] = ['rule-set', 'rule-hit'];
 const QUIET_MS = 10_000;
 /** A trouble that did not happen again for so long is over, ms. A refused reload ends with the next accepted one. */
 const OVER_MS = 3_600_000;
+/** How long a rule that decided a call is only known in this process, ms. A killed process loses it. */
+const WRITE_MS = 5_000;
 /** How long rules must have been in force before one without a call is reported, ms. */
 const UNUSED_MS = 7 * 86_400_000;
 
@@ -37,6 +39,8 @@ export class Troubles {
   readonly #notedAt = new Map<TroubleKind, number>();
   /** The rules of which this process knows that a call was decided by them. */
   readonly #hit = new Set<string>();
+  #unwritten: string[] = [];
+  #timer: NodeJS.Timeout | undefined;
 
   constructor(state: Writes, now: () => number) {
     this.#state = state;
@@ -48,7 +52,7 @@ export class Troubles {
     const now = this.#now();
     if (now - (this.#notedAt.get(kind) ?? -Infinity) < QUIET_MS) return;
     this.#notedAt.set(kind, now);
-    this.#quietly(() => {
+    void this.#quietly(() => {
       const before = read(kind, this.#state.get(SPACE, kind));
       const goesOn = before !== undefined && now - before.last < OVER_MS;
       const noted = { since: goesOn ? before.since : now, last: now, count: goesOn ? before.count + 1 : 1, code };
@@ -59,12 +63,14 @@ export class Troubles {
   /** Notes that a trouble is over. Never throws. */
   clear(kind: TroubleKind): void {
     this.#notedAt.delete(kind);
-    this.#quietly(() => (this.#state.get(SPACE, kind) === undefined ? undefined : this.#state.remove(SPACE, kind)));
+    void this.#quietly(() =>
+      this.#state.get(SPACE, kind) === undefined ? undefined : this.#state.remove(SPACE, kind),
+    );
   }
 
   /** Notes which rules are in force. Those that were in force before keep their time. Never throws. */
   noteRules(ids: readonly string[]): void {
-    this.#quietly(() => {
+    void this.#quietly(() => {
       const before = readRules(this.#state.get(RULES, ''));
       const now = this.#now();
       const rules = Object.fromEntries(ids.map((id) => [id, before.get(id) ?? now]));
@@ -73,18 +79,38 @@ export class Troubles {
     });
   }
 
-  /** Notes that a rule was among those that decided a call. Never throws. */
+  /**
+   * Notes that a rule was among those that decided a call. It is written later: the calls after a write wait until they
+   * have read the state again. Never throws.
+   */
   noteHit(rule: string): void {
     if (this.#hit.has(rule)) return;
     this.#hit.add(rule);
-    this.#quietly(() =>
-      this.#state.get(HITS, rule) === undefined ? this.#state.put(HITS, rule, String(this.#now())) : undefined,
+    this.#unwritten.push(rule);
+    this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();
+  }
+
+  /** Writes which rules have decided a call. Never rejects. */
+  async flush(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const rules = this.#unwritten;
+    this.#unwritten = [];
+    await Promise.all(
+      rules.map((rule) =>
+        this.#quietly(() =>
+          this.#state.get(HITS, rule) === undefined ? this.#state.put(HITS, rule, String(this.#now())) : undefined,
+        ),
+      ),
     );
   }
 
-  #quietly(work: () => Awaitable<void> | undefined): void {
-    // What cannot be written is seen elsewhere: every call that needs the state reports its failure.
-    void (async () => work())().catch(() => undefined);
+  async #quietly(work: () => Awaitable<void> | undefined): Promise<void> {
+    try {
+      await work();
+    } catch {
+      // What cannot be written is seen elsewhere: every call that needs the state reports its failure.
+    }
   }
 }
 

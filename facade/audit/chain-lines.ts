@@ -62,7 +62,7 @@ export function namesIn(folder: string): string[] {
 /** Reads the lines from a byte offset to the current size of the file. */
 export function* readLines(path: string, from = 0): Generator<ChainLine> {
   if (path.endsWith(GZIP)) {
-    yield* linesIn(readCompressed(path) ?? Buffer.alloc(0));
+    yield* compressedLines(path);
     return;
   }
   const fd = openSync(path, 'r');
@@ -87,6 +87,17 @@ export function* readLines(path: string, from = 0): Generator<ChainLine> {
   } finally {
     closeSync(fd);
   }
+}
+
+/** A file that cannot be decompressed has one line, which is not whole. */
+function* compressedLines(path: string): Generator<ChainLine> {
+  let content: Buffer | undefined;
+  try {
+    content = readCompressed(path) ?? Buffer.alloc(0);
+  } catch {
+    yield { offset: 0, bytes: Buffer.alloc(0), whole: false };
+  }
+  if (content !== undefined) yield* linesIn(content);
 }
 
 function* linesIn(bytes: Buffer): Generator<ChainLine> {

@@ -146,6 +146,7 @@ export async function closeSharedServices({
   sealing,
   state,
   tally,
+  troubles,
   context,
   budgets,
   telemetry,
@@ -160,6 +161,7 @@ export async function closeSharedServices({
       .finally(() => sealing.finish())
       .finally(() => exportAudit.close())
       .finally(() => tally.flush())
+      .finally(() => troubles.flush())
       .finally(() => context.close())
       .finally(() => budgets.close())
       .finally(() => state.close())

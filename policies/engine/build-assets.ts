@@ -11,7 +11,7 @@ import { CODED_SCHEMAS, codeFile, makeSchemaCode } from '../../catalogs/validati
 const FOLDERS = ['facade', 'policies', 'adapters', 'catalogs', 'test/demo', 'test/bench'] as const;
 
 /** Files that only the source tree needs: TypeScript, tests of the Rego library, notes. */
-const SOURCE_ONLY = [/\.ts$/, /_test\.rego$/, /\.md$/, /^\./, /\.tsbuildinfo$/];
+const SOURCE_ONLY = [/\.tsx?$/, /_test\.rego$/, /\.md$/, /^\./, /\.tsbuildinfo$/];
 
 /**
  * Copies the data files of the source folders from `root` to `target` under the same relative paths. Returns these

@@ -1,6 +1,15 @@
 /** Tests the commands that prove the log, and that Python with openssl verifies what they write. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import path, { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openAudit } from '../../facade/audit/audit-log.ts';
@@ -130,8 +139,14 @@ describe('tollgate audit verify', () => {
     const key = (await one.audit('key')).out.trim();
     expect(python(one.folder, '--key', key)).toMatchObject({ code: 8, said: expect.stringContaining('were not read') });
     expect(python(one.folder, '--key', key, '--archive', to)).toMatchObject({ code: 0 });
-    rmSync(join(one.folder, `${NEWER}.jsonl`), { force: true });
-    rmSync(join(to, `${NEWER}.jsonl`), { force: true });
+    const archived = join(to, `${NEWER}.jsonl.gz`);
+    truncateSync(archived, statSync(archived).size >> 1);
+    expect(python(one.folder, '--key', key, '--archive', to)).toMatchObject({
+      code: 3,
+      said: expect.stringMatching(/^NOT PROVEN: /m),
+    });
+    expect(await one.audit('verify', '--archive', to)).toMatchObject({ code: 3 });
+    rmSync(archived);
     expect(await one.audit('verify', '--archive', to)).toMatchObject({ code: 3 });
     one.project.remove();
   });

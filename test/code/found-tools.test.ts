@@ -13,7 +13,14 @@ import { verifies } from '../verifies.ts';
 const NAMES = ['alpha', 'beta', 'gamma', 'delta'];
 const ECHO = { raw: '{"content":[{"type":"text","text":"ran"}]}' };
 const answers = Object.fromEntries(NAMES.map((name) => [name, ECHO]));
-const FIXED = ['list_mcp_servers', 'mcp_server_info', 'manage_mcp', 'propose_server', 'find_tools'];
+const FIXED = [
+  'list_mcp_servers',
+  'mcp_server_info',
+  'manage_mcp',
+  'propose_server',
+  'attention_summary',
+  'find_tools',
+];
 const expose = { primitives: { read: 'workspace' }, tools: ['one.*', 'tollgate.*'] };
 const profile = (more: object): object => ({ servers: ['one', 'tollgate'], expose: { ...expose, ...more } });
 

@@ -5,10 +5,11 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { giveAway, installSystem } from '../servers/system.ts';
 
-const ROOT = path.join(import.meta.dirname, '..', '..');
-const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
+/** The built program, whether the sources or the built module run. */
+const MAIN = path.join(PROGRAM, 'facade', 'main.js');
 
 /** The answer of one request. */
 export interface ConsoleAnswer {

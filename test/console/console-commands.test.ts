@@ -1,5 +1,7 @@
 /** Tests that the page can run the commands of the table alone, with the parameters that they take. */
+import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
+import { buildProgram } from '../../facade/cli/program.ts';
 import {
   CONSOLE_COMMANDS,
   type ConsoleCommandName,
@@ -7,11 +9,50 @@ import {
 } from '../../facade/serve/console/console-commands.ts';
 import { verifies } from '../verifies.ts';
 
+/** Returns the command of the terminal that words name. */
+function commandOf(words: readonly string[]): Command {
+  let found = buildProgram({ stdout: () => undefined, stderr: () => undefined } as never, {} as never, () => undefined);
+  for (const word of words) {
+    const next = found.commands.find((one) => one.name() === word);
+    if (next === undefined) break;
+    found = next;
+  }
+  return found;
+}
+
+const SAMPLES = { name: 'a', id: 'a1', hash: 'a'.repeat(64), time: '2h', count: '3', text: 'a', word: 'a' } as const;
+
 describe('a command of the console', () => {
+  it.each(Object.entries(CONSOLE_COMMANDS))(
+    'is one of the terminal, with its options: %s' + verifies('AD-82'),
+    (name, definition) => {
+      const found = definition as {
+        readonly words: readonly string[];
+        readonly options?: Readonly<Record<string, keyof typeof SAMPLES>>;
+        readonly arguments?: Readonly<Record<string, keyof typeof SAMPLES>>;
+      };
+      const given = { ...found.options, ...found.arguments };
+      const parameters = Object.entries(given).map(([key, kind]) => [key.replace('?', ''), SAMPLES[kind]] as const);
+      const words = commandWords(name, Object.fromEntries(parameters), 'admin');
+      const command = commandOf(words);
+      const named = words
+        .filter((word) => !word.startsWith('-'))
+        .slice(0, found.words.filter((word) => !word.startsWith('-')).length);
+      expect(named.at(-1)).toBe(command.name());
+      const known = command.options.map((option) => option.long);
+      const used = words
+        .slice(0, words.includes('--') ? words.indexOf('--') : undefined)
+        .filter((word) => word.startsWith('--'));
+      expect(used.map((word) => word.split('=')[0]).filter((option) => !known.includes(option ?? ''))).toEqual([]);
+      // Without it, the command would act for the user of the machine, who may be no principal.
+      expect(used.some((word) => word.startsWith('--as='))).toBe(known.includes('--as'));
+      expect(command.registeredArguments.length).toBeGreaterThanOrEqual(Object.keys(found.arguments ?? {}).length);
+    },
+  );
+
   it('becomes words of the command line, with the owner and after `--`' + verifies('AD-82'), () => {
     expect(commandWords('suspend', { principal: 'agent', for: '2h' }, 'admin')).toEqual([
       'suspend',
-      '--as=admin',
       '--for=2h',
       '--json',
       '--',

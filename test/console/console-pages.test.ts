@@ -22,7 +22,7 @@ principals:
 profiles:
   default: {servers: [evil]}
 servers:
-  evil: {command: ${process.execPath}, args: [${SERVER}${more}], isolation: direct}
+  evil: {command: ${process.execPath}, args: [${SERVER}${more}], isolation: direct, semantics: {markup: read}}
 policies: [rules.yaml]
 expose: {primitives: workspace, tools: [evil.*]}
 budgets:
@@ -112,7 +112,7 @@ describe('the console in a browser', () => {
   });
 
   it.each(PAGES)(
-    'shows %s, with nothing that axe finds serious, wide and narrow' + verifies('AD-84'),
+    'shows %s, with nothing that axe finds serious, wide and narrow' + verifies('AD-84', 'DC-06'),
     async (to, text) => {
       await page.setViewportSize({ width: 1200, height: 800 });
       await visit(to, text);
@@ -134,6 +134,7 @@ describe('the console in a browser', () => {
       expect(await serious()).toEqual([]);
       await page.emulateMedia({ colorScheme: 'light' });
       await page.setViewportSize({ width: 1200, height: 800 });
+      expect(await page.getByRole('alert').allInnerTexts()).toEqual([]);
       expect(await attacked()).toBe(false);
       expect(violations).toEqual([]);
     },
@@ -147,8 +148,8 @@ describe('the console in a browser', () => {
     await page.keyboard.press('/');
     await page.locator('input[type=search]:focus').waitFor();
     await page.keyboard.type('notes');
-    await page.locator('tbody tr', { hasText: 'read' }).waitFor();
-    expect(new URL(page.url()).searchParams.get('text')).toBe('notes');
+    await expect.poll(() => new URL(page.url()).searchParams.get('text')).toBe('notes');
+    await page.locator('tbody tr', { hasText: 'read' }).first().waitFor();
     await page.getByRole('region', { name: 'Calls' }).focus();
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: /^Call / }).waitFor();
@@ -162,7 +163,7 @@ describe('the console in a browser', () => {
     expect(await page.locator('tbody tr').count()).toBeLessThan(80);
   });
 
-  it('shows what a call touched, its rules, and its session' + verifies('AD-85'), async () => {
+  it('shows what a call touched, its rules, and its session' + verifies('AD-85', 'DC-04'), async () => {
     await visit('/calls?path=notes.txt', 'read');
     await page.locator('tbody a').first().click();
     await page.getByRole('heading', { name: 'What it touched' }).waitFor();

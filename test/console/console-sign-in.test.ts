@@ -52,6 +52,7 @@ describe('a session', () => {
     const { signIn, pass } = atClock();
     const idle = signIn.signIn(signIn.newCode());
     pass(HOUR + 1);
+    expect(signIn.goesOn(idle?.cookie)).toBe(false);
     expect(signIn.isSignedIn(idle?.cookie, idle?.page)).toBe(false);
     const busy = signIn.signIn(signIn.newCode());
     for (let hour = 0; hour < 12; hour += 1) {
@@ -61,7 +62,9 @@ describe('a session', () => {
     pass(HOUR - 1);
     expect(signIn.isSignedIn(busy?.cookie, busy?.page)).toBe(false);
     const left = signIn.signIn(signIn.newCode());
+    expect(signIn.goesOn(left?.cookie)).toBe(true);
     signIn.signOut(left?.cookie);
+    expect(signIn.goesOn(left?.cookie)).toBe(false);
     expect(signIn.isSignedIn(left?.cookie, left?.page)).toBe(false);
   });
 

@@ -90,7 +90,7 @@ describe('the sequence of README.md' + verifies('FH-67'), () => {
     for (const [command, { code, shown: text }] of shown)
       expect([command, code, text]).toEqual([command, ENDS[command] ?? 0, text]);
     expect(shown.get('tollgate check')?.shown).toContain(path.relative(project.home, configFolder()));
-    expect(shown.get('tollgate audit verify')?.shown).toContain('each record follows the one before it');
+    expect(shown.get('tollgate audit verify --seal')?.shown).toContain('each record follows the one before it');
   });
 
   it('leaves no way around Tollgate: not in the client, and not for an agent that tries', async () => {

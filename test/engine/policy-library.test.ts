@@ -32,6 +32,7 @@ const ROOT = packageRoot();
 const SOURCES_OF: readonly (readonly [RegExp, string])[] = [
   [/$/, ''],
   [/\.(d\.ts|js)$/, '.ts'],
+  [/\.(d\.ts|js)$/, '.tsx'],
   [/\.check\.cjs$/, '.json'],
   // The bundles.
   [/^(code|\.compiled)\/.*$/, 'esbuild.config.mjs'],
@@ -182,6 +183,7 @@ describe('assets', () => {
       'policies/lib/a.rego',
       'policies/lib/a_test.rego',
       'policies/a.ts',
+      'facade/page.tsx',
       'policies/lib/policy.wasm',
       'catalogs/x/y.yaml',
       'catalogs/notes.md',

@@ -105,7 +105,7 @@ describe('tollgate init at a terminal', () => {
       code: EXIT.ok,
       asked: 1,
       text: expect.stringMatching(
-        /Keep the configuration in\s.*\.config\/tollgate\/[^]*where no agent can\s+write it\?/,
+        /Keep the configuration in\s.*\.config\/tollgate\/[^]*where\s+no\s+agent\s+can\s+write\s+it\?/,
       ) as string,
     });
     expect([outside().length, existsSync(project.file)]).toEqual([1, false]);

@@ -36,8 +36,8 @@ export function readmeText(report: IncidentReport, documents: readonly string[])
     `  python3 verify-audit.py ${file} --key KEY`,
     '',
     'verify-audit.py is in docs/ of Tollgate. It needs Python 3.8 and openssl 3. Get KEY from the owner of the log in',
-    'another way than this file (tollgate audit key). Without --key, the key in this bundle is used: then you know only',
-    'that the bundle fits that key.',
+    'another way than this file (tollgate audit key). Without --key, the key in this bundle is used: then you only',
+    'know that the bundle fits that key.',
     '',
     `${proven} of ${plural(records, 'record')} proven.`,
     ...(proven === records

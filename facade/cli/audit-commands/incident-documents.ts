@@ -20,7 +20,7 @@ import { withState } from '../command-state.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
 import type { Wiring } from '../wiring.ts';
 
-/** Finds secrets in texts. `unread`: the names of those whose values could not be read, so that they cannot be found. */
+/** Finds secrets in texts. `unread`: the names of those that could not be read, so that they cannot be found. */
 export interface KnownSecrets {
   readonly redactor: Redactor;
   readonly unread: readonly string[];

@@ -184,7 +184,7 @@ class ConsoleFront {
     response.once('close', () => gone.abort());
     const answer = route({ query: searchParams, body, gone: gone.signal });
     if (answer instanceof Promise) return respondJson(response, await answer);
-    return sendLines(response, answer);
+    return sendLines(response, answer, () => this.#options.signIn.goesOn(cookie));
   }
 
   /** Every path that is not a file is a state of the page. */
@@ -279,14 +279,20 @@ function refuse(response: ServerResponse, { code, message, next }: TollgateError
   discardBody(response.req);
 }
 
-/** Sends JSON lines. A browser that does not read stops the source, and does not fill the memory. */
-async function sendLines(response: ServerResponse, lines: AsyncIterable<object>): Promise<void> {
+/**
+ * Sends JSON lines until the session ends. A browser that does not read stops the source, and does not fill the memory.
+ */
+async function sendLines(
+  response: ServerResponse,
+  lines: AsyncIterable<object>,
+  mayHear: () => boolean,
+): Promise<void> {
   response.writeHead(200, { 'content-type': 'application/x-ndjson' });
   response.flushHeaders();
   const beat = setInterval(() => response.write('\n'), BEAT_MS).unref();
   try {
     for await (const line of lines) {
-      if (response.destroyed) return;
+      if (response.destroyed || !mayHear()) return;
       if (!response.write(`${JSON.stringify(line)}\n`))
         await new Promise<void>((resolve) => {
           response.once('drain', resolve).once('close', resolve);

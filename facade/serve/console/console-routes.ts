@@ -1,10 +1,12 @@
 /** What the page of the console can ask: the log, the present state, drafts of the policy, and commands. */
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
+import { replaceFile } from '../../config/reading/file-replacement.ts';
 import { type CommandAnswerData, type ConsoleCommands, commandWords } from './console-commands.ts';
 import type { ConsoleRequest, ConsoleRoutes } from './console-listener.ts';
 
@@ -65,10 +67,7 @@ async function* whatChanges(read: () => Promise<object>, gone: AbortSignal): Asy
     const text = JSON.stringify(value);
     if (text !== before) yield value;
     before = text;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, NOW_MS);
-      gone.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
-    });
+    await pause(NOW_MS, undefined, { signal: gone }).catch(() => undefined);
   }
 }
 
@@ -141,9 +140,7 @@ class PolicyDrafts {
     if (checked.exit !== 0) throw refused('The checker finds errors in the draft, so it was not saved.', 'Correct it.');
     if (digestOf(readText(file)) !== digest)
       throw refused('The file has changed since you opened it, so nothing was saved.', 'Open it again.');
-    const next = `${file}.${process.pid}.new`;
-    writeFileSync(next, String(text), { mode: statSync(file).mode, flag: 'wx' });
-    renameSync(next, file);
+    replaceFile(file, String(text));
     const messages = 'Saved. If an agent can write to this file, accept the change: tollgate reload';
     return { command: `$EDITOR ${String(source)}`, exit: 0, messages };
   }

@@ -78,16 +78,24 @@ export class ConsoleSignIn {
    * this host, so another server on this machine can learn it. The token of the page stays in the page's origin.
    */
   isSignedIn(cookie: string | undefined, page: string | undefined): boolean {
-    const session = cookie === undefined ? undefined : this.#sessions.get(cookie);
-    if (session === undefined || page === undefined) return false;
-    const now = this.#now();
-    if (now - session.used > IDLE_MS || now - session.began > MAX_MS) {
-      this.#sessions.delete(session.cookie);
-      return false;
-    }
-    if (!isEqual(page, this.#pageToken(session.cookie))) return false;
-    session.used = now;
+    const session = this.#valid(cookie);
+    if (session === undefined || page === undefined || !isEqual(page, this.#pageToken(session.cookie))) return false;
+    session.used = this.#now();
     return true;
+  }
+
+  /** Returns whether a session still goes on, without counting as a request of it: for a stream that it opened. */
+  goesOn(cookie: string | undefined): boolean {
+    return this.#valid(cookie) !== undefined;
+  }
+
+  #valid(cookie: string | undefined): ConsoleSession | undefined {
+    const session = cookie === undefined ? undefined : this.#sessions.get(cookie);
+    if (session === undefined) return undefined;
+    const now = this.#now();
+    if (now - session.used <= IDLE_MS && now - session.began <= MAX_MS) return session;
+    this.#sessions.delete(session.cookie);
+    return undefined;
   }
 
   /** Ends a session. */

@@ -85,7 +85,7 @@ export function ApprovalsPage(): JSX.Element {
               label="Calls that need approval"
               rows={approvals}
               keyOf={({ id }) => id}
-              href={({ id }) => `/approvals/${id}`}
+              href={({ id }) => `/approvals/${encodeURIComponent(id)}`}
               empty="No call waits for approval."
               columns={[
                 { name: 'Call', cell: ({ server, tool }) => <Foreign text={`${server}.${tool}`} /> },
@@ -175,9 +175,7 @@ export function ApprovalPage(): JSX.Element {
 }
 
 function Request({ asked, reload }: { readonly asked: Asked; readonly reload: () => void }): JSX.Element {
-  const before = useLoaded(`${asked.id} before`, (signal) =>
-    request<{ readonly arguments?: string; readonly at?: string }>(`approved-before?id=${asked.id}`, undefined, signal),
-  );
+  const before = useLoaded(`${asked.id} before`, (signal) => approvedBefore(asked, signal));
   return (
     <>
       <Facts
@@ -187,8 +185,8 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
           Principal: <Foreign text={`${asked.principal.id}, from ${asked.principal.origin}`} />,
           Asked: <Time iso={asked.asked} />,
           Expires: <Time iso={asked.expires} />,
-          Session: <a href={`/sessions/${asked.session}`}>{asked.session}</a>,
-          'The call': <a href={`/calls/${asked.call}`}>{asked.call}</a>,
+          Session: <a href={`/sessions/${encodeURIComponent(asked.session)}`}>{asked.session}</a>,
+          'The call': <a href={`/calls/${encodeURIComponent(asked.call)}`}>{asked.call}</a>,
           Binding: <code>{asked.binding}</code>,
           Secrets: asked.concealed > 0 ? `${asked.concealed} are sent and shown as ***` : undefined,
         }}
@@ -206,11 +204,13 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
       <Section title="What would be sent, byte for byte">
         <Json value={asked.arguments} />
       </Section>
-      {before.data?.arguments !== undefined && (
-        <Section title="Compared with what was approved before">
-          <Difference before={pretty(before.data.arguments)} after={pretty(asked.arguments)} />
-        </Section>
-      )}
+      <Section title="Compared with what was approved before">
+        {before.data?.args === undefined ? (
+          <p class="quiet">{before.data?.why ?? 'Looking …'}</p>
+        ) : (
+          <Difference before={JSON.stringify(before.data.args, null, 2)} after={pretty(asked.arguments)} />
+        )}
+      </Section>
       {asked.coderun !== undefined && (
         <Section title="The code that asks">
           <Preformatted>{visible(asked.coderun.code ?? '')}</Preformatted>
@@ -229,6 +229,25 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
       )}
     </>
   );
+}
+
+/** The arguments of the last call of this tool that an approval covered, or why they are not known. */
+async function approvedBefore(
+  { server, tool, call }: Asked,
+  signal: AbortSignal,
+): Promise<{ readonly args?: unknown; readonly why?: string }> {
+  const query = new URLSearchParams({ tool: `${server}.${tool}`, outcome: 'allow' }).toString();
+  const { records } = await request<{ readonly records: readonly { id?: string; consent?: string }[] }>(
+    `records?${query}`,
+    undefined,
+    signal,
+  );
+  const earlier = records.find(({ id, consent }) => consent !== undefined && id !== call);
+  if (earlier?.id === undefined) return { why: 'None of the last calls of this tool was approved by a person.' };
+  const { data } = await runCommand<{ readonly args?: unknown }>('recorded', { id: earlier.id }, [0, 1, 3]);
+  return data?.args === undefined
+    ? { why: 'The arguments of the earlier call are not recorded. Set audit.facts: full to compare them.' }
+    : { args: data.args };
 }
 
 function pretty(text: string): string {

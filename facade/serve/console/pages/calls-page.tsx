@@ -3,7 +3,19 @@ import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useLocation, useRoute } from 'preact-iso/router';
 import { commandData, request, useLoaded } from './console-client.tsx';
-import { Badge, bytesText, Facts, Foreign, Json, Problem, Section, Shown, Time } from './page-parts.tsx';
+import {
+  Badge,
+  bytesText,
+  Facts,
+  Foreign,
+  Json,
+  Preformatted,
+  Problem,
+  Section,
+  Shown,
+  Time,
+  visible,
+} from './page-parts.tsx';
 import { VirtualTable } from './virtual-table.tsx';
 
 /** A record of the log; its fields are those of docs/audit.md. */
@@ -22,8 +34,10 @@ interface CallRecord {
   readonly ms?: number;
   readonly session?: string;
   readonly reasons?: readonly { readonly id: string; readonly file?: string; readonly line?: number }[];
-  readonly sizes?: { readonly sent?: number };
-  readonly facts?: Readonly<Record<string, readonly string[]>>;
+  readonly sizes?: Readonly<Record<string, number>>;
+  readonly obligations?: { readonly budgets?: readonly string[] };
+  readonly consent?: string;
+  readonly facts?: Readonly<Record<string, readonly string[] | boolean>>;
 }
 
 interface RecordPage {
@@ -46,7 +60,7 @@ const FILTERS = [
   'approval',
   'label',
   'path',
-  'command',
+  'program',
   'host',
   'type',
   'since',
@@ -160,7 +174,11 @@ function Found({ query }: { readonly query: string }): JSX.Element {
           rows={records}
           keyOf={({ hash }) => hash}
           href={({ id, session, hash }) =>
-            id !== undefined ? `/calls/${id}` : session !== undefined ? `/sessions/${session}` : `/calls/${hash}`
+            id !== undefined
+              ? `/calls/${encodeURIComponent(id)}`
+              : session !== undefined
+                ? `/sessions/${encodeURIComponent(session)}`
+                : `/calls/${encodeURIComponent(hash)}`
           }
           onEnd={() => !isBusy && next !== undefined && load(next)}
           empty="No record has all of this."
@@ -201,15 +219,30 @@ function Found({ query }: { readonly query: string }): JSX.Element {
 }
 
 /** The answer of `tollgate explain`. */
-interface Explanation {
+interface CallExplanation {
   readonly records: readonly CallRecord[];
-  readonly [part: string]: unknown;
+  readonly recorded: string;
+  readonly args?: unknown;
+  readonly why?: {
+    readonly rules: unknown;
+    readonly flips: readonly { readonly outcome: string; readonly changes: readonly { readonly text: string }[] }[];
+  };
+  readonly approvals: readonly CallRecord[];
+  readonly inside: readonly CallRecord[];
+  readonly log: readonly string[];
 }
+
+/** What is shown in the place of recorded arguments. */
+const NOT_RECORDED: Readonly<Record<string, string>> = {
+  none: 'They are not recorded. Set audit.facts: full to keep them, encrypted.',
+  deleted: 'The log has the digest of a recording that is no longer there.',
+  changed: 'CHANGED: the recording is not what the log has the digest of, so it is not shown.',
+};
 
 /** The page at `/calls/ID`. */
 export function CallPage(): JSX.Element {
   const { id = '' } = useRoute().params;
-  const loaded = useLoaded(id, () => commandData<Explanation>('explain', { id }));
+  const loaded = useLoaded(id, () => commandData<CallExplanation>('explain', { id }));
   return (
     <>
       <h1>
@@ -220,41 +253,31 @@ export function CallPage(): JSX.Element {
   );
 }
 
-function OneCall({ data }: { readonly data: Explanation }): JSX.Element {
-  const { records, ...parts } = data;
-  const merged = Object.assign({}, ...records) as CallRecord;
+function OneCall({ data }: { readonly data: CallExplanation }): JSX.Element {
+  const { records, recorded, args, why, approvals, inside, log } = data;
+  const call = Object.assign({}, ...records) as CallRecord;
   return (
     <>
-      <Facts
-        facts={{
-          When: <Time iso={merged.ts} />,
-          Tool: <Foreign text={merged.exposed ?? ''} />,
-          Server: merged.server !== undefined && <a href={`/servers/${merged.server}`}>{merged.server}</a>,
-          Principal: (
-            <a href={`/calls?principal=${encodeURIComponent(principalOf(merged))}`}>
-              <Foreign text={principalOf(merged)} />
-            </a>
-          ),
-          Session: merged.session !== undefined && <a href={`/sessions/${merged.session}`}>{merged.session}</a>,
-          Outcome: <Badge word={merged.outcome ?? ''} />,
-          Code: merged.code,
-          Time: merged.ms === undefined ? undefined : `${merged.ms} ms`,
-          Sent: merged.sizes?.sent === undefined ? undefined : bytesText(merged.sizes.sent),
-        }}
-      />
-      {merged.facts !== undefined && (
+      <CallFacts call={call} />
+      {call.facts !== undefined && (
         <Section title="What it touched">
           <Facts
             facts={Object.fromEntries(
-              Object.entries(merged.facts).map(([kind, names]) => [kind, <Foreign text={names.join('\n')} />]),
+              Object.entries(call.facts).map(([kind, names]) => [
+                kind,
+                <Foreign key={kind} text={Array.isArray(names) ? names.join('\n') : String(names)} />,
+              ]),
             )}
           />
         </Section>
       )}
+      <Section title="Arguments">
+        {recorded === 'kept' ? <Json value={args} /> : <p class="quiet">{NOT_RECORDED[recorded] ?? recorded}</p>}
+      </Section>
       <Section title="Rules that fired">
-        {(merged.reasons ?? []).length === 0 && <p class="quiet">None is recorded.</p>}
+        {(call.reasons ?? []).length === 0 && <p class="quiet">None is recorded.</p>}
         <ul>
-          {(merged.reasons ?? []).map(({ id, file, line }) => (
+          {(call.reasons ?? []).map(({ id, file, line }) => (
             <li key={id}>
               <a href={`/calls?rule=${encodeURIComponent(id)}`}>{id}</a>{' '}
               {file !== undefined && (
@@ -264,31 +287,111 @@ function OneCall({ data }: { readonly data: Explanation }): JSX.Element {
           ))}
         </ul>
       </Section>
-      {Object.entries(parts)
-        .filter(([, value]) => value !== null && value !== undefined)
-        .map(([name, value]) => (
-          <Section key={name} title={titleOf(name)}>
-            <Json value={value} />
-          </Section>
-        ))}
-      <Section title="Records">
+      {why !== undefined && (
+        <Section title="What would change it, by the present policy">
+          {why.flips.length === 0 && <p class="quiet">No small change of the call would.</p>}
+          {why.flips.map(({ outcome, changes }, at) => (
+            <div key={at}>
+              <Badge word={outcome} /> if <Foreign text={changes.map(({ text }) => text).join(', and ')} />
+            </div>
+          ))}
+          <details>
+            <summary>Every rule that matched or came near</summary>
+            <Json value={why.rules} />
+          </details>
+        </Section>
+      )}
+      {approvals.length > 0 && (
+        <Section title="Approvals">
+          <Timeline entries={approvals} hrefOf={({ id }) => `/approvals/${encodeURIComponent(id ?? '')}`} />
+        </Section>
+      )}
+      {inside.length > 0 && (
+        <Section title="Calls that it made">
+          <Timeline entries={inside} hrefOf={({ id }) => `/calls/${encodeURIComponent(id ?? '')}`} />
+        </Section>
+      )}
+      {log.length > 0 && (
+        <Section title="What its server wrote at that time">
+          <Preformatted>{log.map(visible).join('\n')}</Preformatted>
+        </Section>
+      )}
+      <details>
+        <summary>Records, as they are in the log</summary>
         <Json value={records} />
-      </Section>
+      </details>
     </>
   );
 }
 
-/** Returns the name of a member as a heading: `wouldChange` becomes `Would change`. */
-function titleOf(name: string): string {
-  const words = name.replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase();
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+function CallFacts({ call }: { readonly call: CallRecord }): JSX.Element {
+  const { server, session, sizes = {}, obligations, ms } = call;
+  return (
+    <Facts
+      facts={{
+        When: <Time iso={call.ts} />,
+        Tool: <Foreign text={call.exposed ?? ''} />,
+        Server: server !== undefined && <a href={`/servers/${encodeURIComponent(server)}`}>{server}</a>,
+        Principal: (
+          <a href={`/calls?principal=${encodeURIComponent(principalOf(call))}`}>
+            <Foreign text={principalOf(call)} />
+          </a>
+        ),
+        Session: session !== undefined && <a href={`/sessions/${encodeURIComponent(session)}`}>{session}</a>,
+        Outcome: <Badge word={call.outcome ?? ''} />,
+        Code: call.code,
+        Time: ms === undefined ? undefined : `${ms} ms`,
+        Budgets: obligations?.budgets?.join(', '),
+        Output: Object.entries(sizes)
+          .map(([name, bytes]) => `${name} ${bytesText(bytes)}`)
+          .join(', '),
+      }}
+    />
+  );
+}
+
+/** Records in order, each with its time and what it is. */
+function Timeline({
+  entries,
+  hrefOf,
+}: {
+  readonly entries: readonly CallRecord[];
+  readonly hrefOf: (entry: CallRecord) => string | undefined;
+}): JSX.Element {
+  return (
+    <ol class="timeline">
+      {entries.map((entry) => {
+        const words = [entry.type, entry.server, entry.event].filter(Boolean).join(' ');
+        const href = hrefOf(entry);
+        const name = <Foreign text={entry.exposed ?? words} />;
+        const more = [
+          entry.code,
+          ...(entry.reasons ?? []).map(({ id }) => id),
+          ...Object.values(entry.facts ?? {}).flat(),
+        ];
+        return (
+          <li key={entry.hash}>
+            <Time iso={entry.ts} /> <Badge word={entry.outcome ?? entry.type} />{' '}
+            {href === undefined ? name : <a href={href}>{name}</a>}{' '}
+            <span class="quiet">
+              <Foreign text={more.filter(Boolean).join(' ')} />
+            </span>
+          </li>
+        );
+      })}
+    </ol>
+  );
 }
 
 /** The page at `/sessions/ID`: everything that happened in a session, in order. */
 export function SessionPage(): JSX.Element {
   const { id = '' } = useRoute().params;
   const loaded = useLoaded(id, (signal) =>
-    request<{ readonly entries: readonly CallRecord[] }>(`session?id=${encodeURIComponent(id)}`, undefined, signal),
+    request<{ readonly entries: readonly CallRecord[]; readonly isCut: boolean; readonly isClockBack: boolean }>(
+      `session?id=${encodeURIComponent(id)}`,
+      undefined,
+      signal,
+    ),
   );
   return (
     <>
@@ -296,34 +399,18 @@ export function SessionPage(): JSX.Element {
         Session <code>{id}</code>
       </h1>
       <Shown loaded={loaded}>
-        {({ entries }) => (
-          <ol class="timeline">
-            {entries.map((entry) => (
-              <li key={entry.hash}>
-                <Time iso={entry.ts} /> <Badge word={entry.outcome ?? entry.type} />{' '}
-                {entry.id === undefined ? (
-                  <Foreign text={[entry.type, entry.server, entry.event].filter(Boolean).join(' ')} />
-                ) : (
-                  <a href={`/calls/${entry.id}`}>
-                    <Foreign text={entry.exposed ?? [entry.type, entry.event].filter(Boolean).join(' ')} />
-                  </a>
-                )}{' '}
-                <span class="quiet">
-                  <Foreign
-                    text={[
-                      entry.code,
-                      ...(entry.reasons ?? []).map((reason) => reason.id),
-                      ...Object.values(entry.facts ?? {}).flat(),
-                    ]
-                      .filter(Boolean)
-                      .join(' ')}
-                  />
-                </span>
-              </li>
-            ))}
-          </ol>
+        {({ entries, isCut, isClockBack }) => (
+          <>
+            {isCut && <p class="quiet">Only the newest events are shown.</p>}
+            {isClockBack && <p class="quiet">The clock of the machine went back meanwhile.</p>}
+            <Timeline entries={entries} hrefOf={({ id, type }) => (id === undefined ? undefined : linkOf(type, id))} />
+          </>
         )}
       </Shown>
     </>
   );
+}
+
+function linkOf(type: string, id: string): string {
+  return type === 'approval' ? `/approvals/${encodeURIComponent(id)}` : `/calls/${encodeURIComponent(id)}`;
 }

@@ -83,7 +83,7 @@ export function NowPage(): JSX.Element {
             label="Running calls"
             rows={now.running}
             keyOf={({ id }) => id}
-            href={({ id }) => `/calls/${id}`}
+            href={({ id }) => `/calls/${encodeURIComponent(id)}`}
             empty="No call runs."
             columns={[
               { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} /> },
@@ -97,7 +97,7 @@ export function NowPage(): JSX.Element {
             label="Servers"
             rows={now.servers}
             keyOf={({ name }) => name}
-            href={({ name }) => `/servers/${name}`}
+            href={({ name }) => `/servers/${encodeURIComponent(name)}`}
             empty="There are no servers."
             columns={[
               { name: 'Server', cell: ({ name }) => <Foreign text={name} /> },

@@ -156,15 +156,13 @@ export function Act({
     setBusy(true);
     setError(undefined);
     act(new FormData(event.currentTarget as HTMLFormElement))
-      .then((answer) => {
-        setResult(answer);
-        done();
-      })
+      .then(setResult)
       .catch(setError)
       .finally(() => setBusy(false));
   };
-  const close = (): void => {
-    dialog.current?.close();
+  // The page is read again only now, so that the words of the dialog stay while it is open.
+  const onClose = (): void => {
+    if (result !== undefined) done();
     setResult(undefined);
     setError(undefined);
   };
@@ -173,7 +171,7 @@ export function Act({
       <button type="button" class={isDanger ? 'danger' : ''} onClick={() => dialog.current?.showModal()}>
         {label}
       </button>
-      <dialog ref={dialog} aria-label={title} onClose={close}>
+      <dialog ref={dialog} aria-label={title} onClose={onClose}>
         <form onSubmit={run}>
           <h2>{title}</h2>
           {children}
@@ -184,7 +182,7 @@ export function Act({
             </p>
           )}
           <div class="buttons">
-            <button type="button" onClick={close}>
+            <button type="button" onClick={() => dialog.current?.close()}>
               {result === undefined ? 'Cancel' : 'Close'}
             </button>
             {result === undefined && (

@@ -102,9 +102,7 @@ function Editor({
     request<Source>(`source?name=${encodeURIComponent(source)}`, undefined, signal),
   );
   return (
-    <Shown loaded={loaded}>
-      {(data) => <Draft key={data.digest} data={data} line={line} reload={loaded.reload} close={close} />}
-    </Shown>
+    <Shown loaded={loaded}>{(data) => <Draft data={data} line={line} reload={loaded.reload} close={close} />}</Shown>
   );
 }
 

@@ -57,14 +57,15 @@ export function ServersPage(): JSX.Element {
           <>
             {requests.map(({ server, principal }) => (
               <p key={`${server} ${principal}`}>
-                An agent of <Foreign text={principal} /> asks for <a href={`/servers/${server}`}>{server}</a>.
+                An agent of <Foreign text={principal} /> asks for{' '}
+                <a href={`/servers/${encodeURIComponent(server)}`}>{server}</a>.
               </p>
             ))}
             <VirtualTable
               label="Servers"
               rows={servers}
               keyOf={({ name }) => name}
-              href={({ name }) => `/servers/${name}`}
+              href={({ name }) => `/servers/${encodeURIComponent(name)}`}
               empty="There are no servers."
               columns={[
                 { name: 'Server', cell: ({ name }) => name },
@@ -180,7 +181,11 @@ interface ToolReview {
   readonly name: string;
   readonly state?: string;
   readonly semantics?: unknown;
-  readonly changes?: unknown;
+  readonly changes?: readonly {
+    readonly field: string;
+    readonly old: readonly string[];
+    readonly new: readonly string[];
+  }[];
   readonly definition: unknown;
 }
 
@@ -276,25 +281,16 @@ function Review({ name, done }: { readonly name: string; readonly done: () => vo
   );
 }
 
-/** The texts of a definition that changed, before and after. */
-function Changes({ changes }: { readonly changes: unknown }): JSX.Element | null {
-  if (!Array.isArray(changes) || changes.length === 0) return null;
+/** The fields of a definition that changed, before and after. */
+function Changes({ changes = [] }: { readonly changes: ToolReview['changes'] }): JSX.Element {
   return (
     <>
-      {changes.map((change: { readonly before?: unknown; readonly after?: unknown; readonly path?: unknown }, at) =>
-        typeof change === 'object' && change !== null && ('before' in change || 'after' in change) ? (
-          <div key={at}>
-            <h3>{visible(textOf(change.path))}</h3>
-            <Difference before={textOf(change.before)} after={textOf(change.after)} />
-          </div>
-        ) : (
-          <Json key={at} value={change} />
-        ),
-      )}
+      {changes.map(({ field, old, new: now }) => (
+        <div key={field}>
+          <h3>{visible(field)}</h3>
+          <Difference before={old.join('\n')} after={now.join('\n')} />
+        </div>
+      ))}
     </>
   );
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : value === undefined ? '' : JSON.stringify(value, null, 2);
 }
