@@ -164,7 +164,7 @@ export const INCIDENT: CommandDefinition = {
   ],
   examples: `Examples:
   $ tollgate incident --since 2h
-  $ tollgate incident --since yesterday --principal 'agent-*' --out bundle.tar.gz`,
+  $ tollgate incident --since yesterday --principal 'agent-*'`,
   load: async () => (await import('./incident-command.ts')).runIncident,
 };
 
