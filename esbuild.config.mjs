@@ -11,8 +11,8 @@ import { CODED_SCHEMAS, codeFile } from './dist/catalogs/validation/schema-code.
 const ROOT = import.meta.dirname;
 
 /**
- * `require` of the code of a schema, by a path that esbuild can see. The build has written it into dist/, and the package
- * does not have these files.
+ * `require` of the code of a schema, by a path that esbuild can see. The build has written it into dist/. The
+ * package does not have it a second time.
  */
 const requireCode = CODED_SCHEMAS.map((schema) => path.join(ROOT, 'dist', codeFile(schema)))
   .map((file) => `file.endsWith(${JSON.stringify(path.relative(ROOT, file))}) ? require(${JSON.stringify(file)}) : `)

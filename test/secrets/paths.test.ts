@@ -14,6 +14,10 @@ import { verifies } from '../verifies.ts';
 const VALUES = ['plain-word-of-the-environment', 'key-word-of-the-environment'];
 const ENV = `env: {PLAIN: ${VALUES[0]}, API_KEY: ${VALUES[1]}}`;
 
+/** A path that a call names itself. The record of this call names it, as docs/audit.md says, and nothing else does. */
+const ASKED = '/etc/nonexistent-file';
+const withoutAskedPath = (log: string): string => log.replaceAll(`"facts":{"paths":["${ASKED}"]}`, '');
+
 describe('a run in which everything fails', () => {
   const project = new Project();
   /** Paths outside the workspace. A text may name the workspace to those who work in it, but no path around it. */
@@ -46,7 +50,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     const calls: readonly (readonly [string, unknown])[] = [
       ['read', { path: 'missing.txt' }],
       ['read', { path: '../../state/state.db' }],
-      ['read', { path: '/etc/nonexistent-file' }],
+      ['read', { path: ASKED }],
       ['read', { path: 'locked' }],
       ['read', { action: 'search', path: 'nowhere', pattern: 'x' }],
       ['write', { path: 'locked', content: 'x' }],
@@ -77,7 +81,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     const audit = path.join(project.home, 'state', 'audit');
     for (const name of existsSync(audit) ? readdirSync(audit) : [])
       if (statSync(path.join(audit, name)).isFile())
-        told.set(`audit ${name}`, readFileSync(path.join(audit, name), 'utf8'));
+        told.set(`audit ${name}`, withoutAskedPath(readFileSync(path.join(audit, name), 'utf8')));
   }, 60_000);
   afterAll(() => project.remove());
 
