@@ -33,6 +33,11 @@ export interface ConsoleBench {
   readonly code: string;
   /** Runs a command in the project. Returns its output. Throws if it fails, unless `mayFail`. */
   run(words: readonly string[], mayFail?: true): string;
+  /** Starts a command that runs on. `output` resolves when its stderr has a text. */
+  start(words: readonly string[]): {
+    readonly serving: ChildProcess;
+    readonly output: (text: RegExp) => Promise<RegExpExecArray>;
+  };
   ask(path: string, options?: ConsoleAsk): Promise<ConsoleAnswer>;
   signIn(): Promise<ConsoleSessionKeys>;
   close(): Promise<void>;
@@ -79,6 +84,23 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
     if (done.status !== 0 && mayFail !== true) throw new Error(`${words.join(' ')}: ${done.stderr}`);
     return done.stdout;
   };
+  const start: ConsoleBench['start'] = (words) => {
+    const serving = spawn(process.execPath, [MAIN, ...words], {
+      cwd: project,
+      env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    let text = '';
+    serving.stderr.setEncoding('utf8').on('data', (part: string) => (text += part));
+    const output = async (wanted: RegExp): Promise<RegExpExecArray> => {
+      for (;;) {
+        const found = wanted.exec(text);
+        if (found !== null) return found;
+        await new Promise((resolve) => serving.stderr.once('data', () => setImmediate(resolve)));
+      }
+    };
+    return { serving, output };
+  };
   const child = spawn(process.execPath, [MAIN, 'console', '--as', 'admin', '--json'], {
     cwd: project,
     env,
@@ -93,6 +115,7 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
     port,
     code,
     run,
+    start,
     ask,
     signIn: async () => {
       const answer = await ask('/api/sign-in', { body: { code } });

@@ -102,6 +102,25 @@ describe('a request to the console', () => {
   });
 });
 
+describe('serve --console', () => {
+  it('opens the console besides the address of agents, and ends with it' + verifies('AD-82'), async () => {
+    const { serving, output } = bench.start(['serve', '--port', '0', '--console', 'admin']);
+    const [, url = '', code = ''] = await output(/Console: (http:\/\/127\.0\.0\.1:\d+\/)#([A-Z0-9-]+)/);
+    const [, agents = ''] = await output(/listening on (http:\S+)/);
+    expect(new URL(agents).port).not.toBe(new URL(url).port);
+    const answer = await fetch(`${url}api/sign-in`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ code }),
+    });
+    expect(answer.status).toBe(200);
+    const ended = new Promise((resolve) => serving.once('close', resolve));
+    serving.kill('SIGTERM');
+    expect(await ended).toBe(0);
+    await expect(fetch(url)).rejects.toThrow();
+  });
+});
+
 describe('the port of the console', () => {
   it('is refused by egress proxies, whatever the configuration allows' + verifies('AD-83'), async () => {
     const plain = createServer().listen(0, '127.0.0.1');

@@ -16,7 +16,7 @@ import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
 
 type StdioOptions = CommonOptions & { as?: string };
-type HttpOptions = CommonOptions & { port?: number; console?: true };
+type HttpOptions = CommonOptions & { port?: number; console?: true | string };
 type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys' | 'inspect'>;
 
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
@@ -100,7 +100,7 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
         ...(isClear ? {} : { as: access.principal }),
       }),
     );
-    const window = options.console === true ? await openWindow(options, io, { inspect }) : undefined;
+    const window = options.console !== undefined ? await openWindow(options, io, { inspect }) : undefined;
     await stopped;
     await window?.close();
     await server.close();
@@ -110,11 +110,15 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
 
 /** Opens the console in this process too. */
 async function openWindow(
-  { port: _port, ...options }: HttpOptions,
+  { port: _port, console: owner, ...options }: HttpOptions,
   io: Io,
   wiring: Pick<Wiring, 'inspect'>,
 ): Promise<{ close(): Promise<void> }> {
-  return (await import('../console/console-command.ts')).openConsole(options, io, wiring);
+  return (await import('../console/console-command.ts')).openConsole(
+    { ...options, ...(typeof owner === 'string' && { as: owner }) },
+    io,
+    wiring,
+  );
 }
 
 function tell(notices: AssembledFacade['notices'], { differing }: InForce, io: Io): void {

@@ -49,7 +49,7 @@ export function ProofPage(): JSX.Element {
                 'Records in it': last?.size,
                 'Records after it': `${unsigned}${atLeast === true ? ' or more' : ''}, linked and not signed`,
                 Key: keyInState
-                  ? 'in the state folder: whoever holds the folder can sign too. Name another place: audit.signing'
+                  ? 'in the state folder: a person who holds the folder can sign too. Name another place: audit.signing'
                   : 'kept outside of the state folder',
                 Witness:
                   witness === undefined
