@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { verifies } from '../verifies.ts';
 import type { ConsoleBench } from './console-bench.ts';
 import { openIncidentBench, TOOL_WORDS } from './incident-seed.ts';
 
@@ -21,7 +22,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => bench.close());
 
-describe('AD-105 seeded incidents', () => {
+describe('seeded incidents' + verifies('AD-105'), () => {
   test('a key was read by a command: who, when, how and by which rule', () => {
     const found = run("tollgate audit list --path 'deploy/*'");
     expect(found).toContain('builder');
