@@ -136,7 +136,7 @@ describe('an SDK that the operator has registered', () => {
     const follow = async (one: RawFacade): Promise<string> => {
       const session = one.open('me');
       const request = { id: 1, method: 'tools/call', params: { value: { name: 'web_act' } } };
-      const trace = one.assembled.gateway.follow?.(session, request, '2025-11-25');
+      const trace = one.assembled.gateway.follow?.(session, request, { version: '2025-11-25' });
       const args = { text: JSON.stringify({ raw: ANSWER }), value: { raw: ANSWER }, exact: true };
       const reply = await one.assembled.gateway.perform(session, {
         name: 'web_act',
