@@ -104,8 +104,11 @@ export interface UpstreamCall {
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
   /** The caller's `_meta` without its progressToken. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
-  /** Called with the id of the request when it is sent. Absent while telemetry is off. */
-  readonly onSent?: ((id: number) => void) | undefined;
+  /**
+   * Called when the request is sent, with its id and that of the connection to its server; without the latter if the
+   * server speaks a revision without sessions. Absent while telemetry is off.
+   */
+  readonly onSent?: ((id: number, session?: string) => void) | undefined;
   /** The id of the decision. It links requests that the server makes during this call to the call. */
   readonly id?: string | undefined;
   /** The run of the caller. Requests of the server that may belong to calls of several runs are refused. */

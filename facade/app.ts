@@ -34,7 +34,7 @@ import { findTools } from './code/find-tools.ts';
 import { listModules, moduleInfo } from './code/module-info.ts';
 import { createRunCode } from './code/run-code.ts';
 import { CodeSandbox } from './code/sandbox/code-sandbox.ts';
-import type { CodeConfig, Config } from './config/config.ts';
+import type { CodeConfig, Config, ServerConfig } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
@@ -72,7 +72,8 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   openBackends: (shared, current, facade) => {
     const { state, limits } = current();
     const { telemetry } = shared;
-    const supervision = new Supervision(shared, { state, connections: limits.connections });
+    const serverOf = (name: string): ServerConfig | undefined => current().servers.get(name);
+    const supervision = new Supervision(shared, { state, connections: limits.connections, serverOf });
     // Kills the servers that a crashed facade of the same state folder left running.
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, {
@@ -82,8 +83,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
       prefersSession: (server, users) => !shared.clients.areStateless(server, users),
       onNotice: (server, notice, users) => shared.clients.note(server, notice, users),
       onExchange:
-        telemetry &&
-        ((server, method, ended) => telemetry.onExchange({ server, method, ...ended }, current().servers.get(server))),
+        telemetry && ((server, exchange) => telemetry.followExchange({ ...exchange, server }, serverOf(server))),
     });
     pools.add(pool);
     return supervised(pool, {

@@ -10,7 +10,7 @@ import { jsonMembers } from './json-scan.ts';
 import type { JsonObject, WireMessage } from './message-parser.ts';
 import { type PeerRequest, PendingCall } from './pending-call.ts';
 import { type RefusedRequest, RefusedRequests } from './refused-requests.ts';
-import { errorJson, type JsonDoc } from './wire-message.ts';
+import { errorJson, isObject, type JsonDoc } from './wire-message.ts';
 
 /** The link to the server. */
 export interface PeerLink {
@@ -44,13 +44,28 @@ export interface PeerEvents {
    * the request serves on whose stream it came. The answer rejects with what `refusalOf` in this file shows.
    */
   onRequest?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): Answer | undefined;
-  /**
-   * A request that serves no call has ended after so many milliseconds; `error`: the code of its error. Absent while
-   * telemetry is off.
-   */
-  onExchange?: ((method: string, ms: number, error?: string) => void) | undefined;
+  /** A request that serves no call is about to be sent. Absent while telemetry is off. */
+  onExchange?: ((exchange: Exchange) => FollowedExchange) | undefined;
   /** A notification that has no effect here. */
   onNotification?(method: string, params: JsonDoc<JsonObject> | undefined, serves: object | undefined): void;
+}
+
+/** A request of Tollgate itself to a server. */
+export interface Exchange {
+  readonly method: string;
+  readonly id: number;
+  /** The id in all events of the connection. Absent: the server speaks a revision without sessions. */
+  readonly session?: string | undefined;
+  /** The protocol revision. Absent before the end of the handshake. */
+  readonly version?: string | undefined;
+}
+
+/** Follows such a request. */
+export interface FollowedExchange {
+  /** The trace context for its `_meta`. Absent: it is measured and not traced. */
+  readonly context?: Readonly<Record<string, string>> | undefined;
+  /** It has ended. `error`: the code of its error. */
+  ended(error?: string): void;
 }
 
 /** The answer to a request of a server, and what is paused until then. */
@@ -123,19 +138,24 @@ export class Peer {
     const result = call.result();
     this.pending.set(id, call);
     if (call.expiresAt < this.firesAt) this.setDeadline(call.expiresAt);
-    const text = `{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${request.params(id)}}`;
+    const context = request.serves === undefined ? this.traced(request.method, { id, result }) : undefined;
+    const params = withContext(request.params(id), context);
+    const text = `{"jsonrpc":"2.0","id":${id},"method":"${request.method}","params":${params}}`;
     void this.link.send(text, id, request.headers);
-    if (this.events.onExchange !== undefined && request.serves === undefined) this.measure(request.method, result);
     return result;
   }
 
-  private measure(method: string, result: Promise<unknown>): void {
-    const began = performance.now();
-    const end = (thrown?: unknown): void => {
-      const error = thrown instanceof UpstreamError ? String(thrown.rpc.code) : asTollgateError(thrown).code;
-      this.events.onExchange?.(method, performance.now() - began, thrown === undefined ? undefined : error);
-    };
-    result.then(() => end(), end);
+  /** Lets telemetry follow a request. Returns the trace context that the server gets. */
+  private traced(
+    method: string,
+    { id, result }: { readonly id: number; readonly result: Promise<unknown> },
+  ): FollowedExchange['context'] {
+    const followed = this.events.onExchange?.({ method, id });
+    if (followed === undefined) return undefined;
+    const fail = (thrown: unknown): void =>
+      followed.ended(thrown instanceof UpstreamError ? String(thrown.rpc.code) : asTollgateError(thrown).code);
+    result.then(() => followed.ended(), fail);
+    return followed.context;
   }
 
   /** Returns why a request cannot be sent. */
@@ -341,4 +361,12 @@ function idInEdges(edges: string): number | undefined {
     /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(\d{1,15})(?!\d)/.exec(edges) ??
     /"id":\s*(\d{1,15})(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
   return match === null ? undefined : Number(match[1]);
+}
+
+/** Returns params with the trace context in their `_meta`. Requests of Tollgate itself are small. */
+function withContext(params: string, context: FollowedExchange['context']): string {
+  if (context === undefined) return params;
+  const value = JSON.parse(params) as JsonObject;
+  const { _meta: meta } = value;
+  return JSON.stringify({ ...value, _meta: { ...(isObject(meta) && meta), ...context } });
 }

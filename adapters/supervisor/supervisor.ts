@@ -5,6 +5,7 @@ import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { type ProcessUsers, type ServerNotice, startFailure } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
 import type { JsonObject } from '../rpc/message-parser.ts';
+import type { Exchange, FollowedExchange } from '../rpc/peer.ts';
 import type { ProcessConnectionOptions } from '../stdio/stdio-connection.ts';
 import { Connector, type ConnectorParts } from './connector.ts';
 import type { CrashAttribution } from './crash-attribution.ts';
@@ -41,10 +42,8 @@ export interface AdapterOptions extends ProcessConnectionOptions {
   readonly prefersSession?: (name: string, users?: ProcessUsers) => boolean;
   /** Called with what a server says without a request, unless it belongs to one call. `users` as above. */
   readonly onNotice?: (name: string, notice: ServerNotice, users?: ProcessUsers) => void;
-  /** A request of Tollgate itself to a server has ended, as `PeerEvents.onExchange`. Absent while telemetry is off. */
-  readonly onExchange?:
-    | ((server: string, method: string, ended: { ms: number; error?: string | undefined }) => void)
-    | undefined;
+  /** Follows a request of Tollgate itself to a server. Absent while telemetry is off. */
+  readonly onExchange?: ((server: string, exchange: Exchange) => FollowedExchange) | undefined;
   /** Absent: the connection limit applies to this process alone. */
   readonly shared?: SharedConnectionSlots;
   /** Milliseconds that an ephemeral server may be idle. Default: one minute. */

@@ -63,6 +63,7 @@ export class UpstreamServer implements ServerAdapter {
 
   constructor(parts: ServerParts) {
     const { settings, options, users } = parts;
+    const { onExchange } = options;
     [this.name, this.settings, this.options, this.users] = [settings.name, settings, options, users];
     this.usage = new ServerUsage(settings.lifetime ?? 'on-demand', options.idleMs ?? IDLE_MS, () =>
       this.supervisor.connector.endIfIdle(),
@@ -78,8 +79,7 @@ export class UpstreamServer implements ServerAdapter {
       capabilities: () => options.capabilities?.(settings.name, users) ?? {},
       prefersSession: () => options.prefersSession?.(settings.name, users) ?? false,
       onNotice: (notice) => this.passNotice(notice),
-      onExchange:
-        options.onExchange && ((method, ms, error) => options.onExchange?.(settings.name, method, { ms, error })),
+      onExchange: onExchange && ((exchange) => onExchange(settings.name, exchange)),
       onToolsChanged: () => this.forgetTools(),
       onDown: () => this.forgetTools(),
       onRenewed: () => {

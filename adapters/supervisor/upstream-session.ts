@@ -75,6 +75,8 @@ export class UpstreamSession {
   private offers: JsonObject = {};
   /** Present if the server speaks a revision without sessions. */
   private stateless: StatelessRevision | undefined;
+  /** The revision that the handshake agreed on. */
+  private version: string | undefined;
   private isOver = false;
   private readonly memory: HandshakeMemory;
   private logLevel: LogLevel | undefined;
@@ -90,10 +92,12 @@ export class UpstreamSession {
 
   private createPeer(): Peer {
     const { connection, events } = this;
+    const { onExchange } = events;
     return new Peer(connection, {
       onToolsChanged: () => events.onToolsChanged(),
       onDropped: () => events.onBad(),
-      onExchange: events.onExchange,
+      onExchange:
+        onExchange && ((exchange) => onExchange({ ...exchange, session: this.sessionId, version: this.version })),
       onRefused: (refused) => {
         const [call, second] = this.calls;
         const only = second === undefined ? call : undefined;
@@ -152,6 +156,11 @@ export class UpstreamSession {
   /** True if the server cannot start another process. */
   get isFull(): boolean {
     return this.connection.isFull?.() === true;
+  }
+
+  /** The id of the session for telemetry. Undefined: the revision has no sessions. */
+  private get sessionId(): string | undefined {
+    return this.stateless === undefined ? this.id : undefined;
   }
 
   /** The number of requests without an answer so far. A call also counts while its client is asked for input. */
@@ -220,8 +229,10 @@ export class UpstreamSession {
    * Sends one call, with the unchanged text of the arguments. Throws as ServerAdapter.call. The caller calls `end` with
    * `running` afterwards.
    */
-  call(call: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
+  call(asked: UpstreamCall, running: RunningCall): Promise<JsonDoc<ToolResult>> {
     this.calls.add(running);
+    const { onSent } = asked;
+    const call = onSent === undefined ? asked : { ...asked, onSent: (id: number) => onSent(id, this.sessionId) };
     const answer =
       this.stateless !== undefined
         ? this.callStateless(this.stateless, call, running)
@@ -343,6 +354,7 @@ export class UpstreamSession {
     }
     const { info, offers, instructions, stateless } = handshake;
     [this.offers, this.instructions, this.stateless] = [offers, instructions, stateless];
+    this.version = info.protocolVersion;
     stateless?.listen();
     return info;
   }

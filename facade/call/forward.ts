@@ -133,7 +133,7 @@ function send(
     hardTimeoutMs: limits.hardTimeoutMs,
     cap: limits.cap,
     meta: sentMeta(request.meta, lowered.exposed.server, trace),
-    onSent: trace && ((id) => trace.sent(id)),
+    onSent: trace && ((id, session) => trace.sent(id, session)),
     pathHandles: destination.kind === 'backend' ? pathHandles : undefined,
     mayRead,
     outsideFolders,

@@ -147,7 +147,7 @@ export class Gateway implements Facade, InnerFacade {
     context.end(open.id);
     const ms = performance.now() - open.openedAt;
     metrics.onSessionEnd(open.transport, ms);
-    telemetry?.onSession(open.transport, ms);
+    telemetry?.onSession(open, ms);
     const { catalog, deps } = this.#snapshot;
     spills.forget({ principal: open.principal.id, run: open.id });
     // A server that fails here keeps nothing of the session either.

@@ -6,7 +6,7 @@ import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Seals } from '../state/state-seals.ts';
-import type { FollowedRequest, RequestTrace } from './request-trace.ts';
+import type { FollowedRequest, RequestOrigin, RequestTrace } from './request-trace.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
 export interface Session {
@@ -170,12 +170,9 @@ export interface Facade {
   capabilities(session: Session): JsonObject;
   list(session: Session, method: ListMethod, signal: CancelSignal): Promise<Reply>;
   perform(session: Session, request: CallRequest): Promise<Reply>;
-  /**
-   * Begins to follow a request. `version`: the protocol revision, if it is known. Absent, or returns undefined, while
-   * telemetry is off.
-   */
+  /** Begins to follow a request. Absent, or returns undefined, while telemetry is off. */
   readonly follow?:
-    | ((session: Session, request: FollowedRequest, version?: string) => RequestTrace | undefined)
+    | ((session: Session, request: FollowedRequest, origin: RequestOrigin) => RequestTrace | undefined)
     | undefined;
   /** The number of tasks of a session that have not ended. */
   runningTasks(session: Session): number;

@@ -23,7 +23,7 @@ import {
 } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
-import { type RequestTrace, reportAnswer } from './request-trace.ts';
+import { type ClientAddress, type RequestTrace, reportAnswer } from './request-trace.ts';
 import { RunningRequests } from './running-requests.ts';
 import { VERSION } from './version.ts';
 
@@ -63,9 +63,10 @@ export class LegacyDispatch implements Dispatch {
     return this.#running.size + this.#facade.runningTasks(this.#session);
   }
 
-  handle(message: WireMessage, send: SendMessage): Awaitable<WireText | undefined> {
+  handle(message: WireMessage, send: SendMessage, visit?: HttpVisit): Awaitable<WireText | undefined> {
     if (message.kind === 'request') {
-      const trace = this.#facade.follow?.(this.#session, message, this.#revision);
+      const { follow } = this.#facade;
+      const trace = follow?.(this.#session, message, { version: this.#revision, client: visit?.client });
       return reportAnswer(trace, this.#answer(message, send, trace));
     }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
@@ -283,15 +284,23 @@ export interface HttpSide {
   readonly onRefused: (error: TollgateError) => void;
 }
 
+/** What a message over HTTP brings. */
+export interface HttpVisit {
+  /** The other end of its connection. */
+  readonly client: ClientAddress;
+  /** Present for stateless requests. */
+  readonly stateless?: HttpSide;
+}
+
 /** The protocol of one session, on any transport. */
 export interface Dispatch {
   /** Requests that have no reply yet. */
   readonly running: number;
   /**
    * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
-   * the notifications that belong to this message. `http`: only for stateless requests over HTTP. Never rejects.
+   * the notifications that belong to this message. Never rejects.
    */
-  handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined>;
+  handle(message: WireMessage, send: SendMessage, visit?: HttpVisit): Awaitable<WireText | undefined>;
   /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
   /** Sends a notification that belongs to no request. */

@@ -18,10 +18,22 @@ export interface RequestTrace {
    * traced.
    */
   sending(): Readonly<Record<string, string>> | undefined;
-  /** Notes the id of the request to the server. */
-  sent(id: number): void;
+  /** Notes the id of the request to the server, and of the session with it. */
+  sent(id: number, session?: string): void;
   /** The text of the response is ready. Undefined: a cancelled request gets none. */
   answered(text: WireText | undefined): void;
+}
+
+/** The other end of the connection of a client over TCP. A socket has these names. */
+export interface ClientAddress {
+  readonly remoteAddress?: string | undefined;
+  readonly remotePort?: number | undefined;
+}
+
+/** What is known of a request besides its message: the protocol revision, and where its client is. */
+export interface RequestOrigin {
+  readonly version?: string | undefined;
+  readonly client?: ClientAddress | undefined;
 }
 
 /** A request as it came in. */

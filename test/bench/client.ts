@@ -173,14 +173,30 @@ export function processesOf({ child }: Target): readonly number[] {
   return found;
 }
 
-/** Returns the processor time of processes with all their threads, ns (Linux: schedstat). */
-export function cpuOf(pids: readonly number[]): number {
-  let sum = 0;
-  for (const pid of pids) {
+/**
+ * Returns a function that returns the processor time since then, ns, of the processes of a target with all their
+ * threads (Linux: schedstat). Linux forgets the time of a thread that ends: what it used in between does not count.
+ */
+export function startCpu(target: Target): () => number {
+  const before = cpuByTask(target);
+  return () => {
+    let sum = 0;
+    for (const [task, ns] of cpuByTask(target)) sum += ns - (before.get(task) ?? 0);
+    return sum;
+  };
+}
+
+function cpuByTask(target: Target): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const pid of processesOf(target)) {
     const folder = `/proc/${pid}/task`;
-    for (const task of readdirSync(folder)) sum += Number(read(`${folder}/${task}/schedstat`).split(' ')[0]);
+    for (const task of readdirSync(folder)) {
+      const ns = Number(read(`${folder}/${task}/schedstat`).split(' ')[0]);
+      // Not of a thread that has just ended.
+      if (ns > 0) found.set(task, ns);
+    }
   }
-  return sum;
+  return found;
 }
 
 /** Returns the peak resident memory of processes, MB. */

@@ -1,6 +1,6 @@
 /** Measures calls that code makes, compared with direct calls to the same process, and runs of code as a whole. */
 import { rmSync } from 'node:fs';
-import { cpuOf, processesOf, type Target } from './client.ts';
+import { startCpu, type Target } from './client.ts';
 import { median, pairedRatio, type Request, runBlock, takeTurns } from './measure.ts';
 import type { Part } from './tables.ts';
 import { KINDS, openTarget, writeConfig } from './targets.ts';
@@ -80,9 +80,9 @@ export const CODE_PART: Part = {
 };
 
 async function blockOf(target: Target, { name, request, calls, flight, inner = 1 }: Measure): Promise<CodeBlock> {
-  const before = cpuOf(processesOf(target));
+  const usedCpu = startCpu(target);
   const { us } = await runBlock({ name, target, request }, calls, flight);
-  const used = cpuOf(processesOf(target)) - before;
+  const used = usedCpu();
   return { ms: median(us) / 1000, cpu: used / 1000 / calls / inner };
 }
 

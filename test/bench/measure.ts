@@ -1,5 +1,5 @@
 /** Measures in turns, with reversed order in every second round, so that noise is the same for all. */
-import { cpuOf, processesOf, type Target } from './client.ts';
+import { startCpu, type Target } from './client.ts';
 
 /** Method and parameters of the call with a number. */
 export type Request = (number: number) => readonly [method: string, params: unknown];
@@ -52,11 +52,10 @@ export function pairedRatio<T>(values: readonly T[], base: readonly T[], of: (va
 /** Makes calls with `flight` at once. Throws if the last reply is an error. */
 export async function runBlock(lane: Lane, calls: number, flight = 1): Promise<Block> {
   const { target, request } = lane;
-  const pids = processesOf(target);
   const us: number[] = [];
   let next = 0;
   let last: Buffer = Buffer.alloc(0);
-  const cpu = cpuOf(pids);
+  const usedCpu = startCpu(target);
   const began = performance.now();
   const work = async (): Promise<void> => {
     while (next < calls) {
@@ -68,7 +67,7 @@ export async function runBlock(lane: Lane, calls: number, flight = 1): Promise<B
   };
   await Promise.all(Array.from({ length: flight }, work));
   const seconds = (performance.now() - began) / 1000;
-  const used = cpuOf(pids) - cpu;
+  const used = usedCpu();
   if (last.includes('"isError":true') || last.includes('"error":{'))
     throw new Error(`${lane.name}: ${last.toString('utf8').slice(0, 400)}`);
   return { us, cpu: used / 1000 / calls, rate: calls / seconds };

@@ -83,8 +83,8 @@ export function modernBench(facade = new FakeFacade(), principal = ALICE): Moder
     post: (value, headers = headersOf(value)) => {
       const closed = new Cancellation();
       const refused: TollgateError[] = [];
-      const http = { headers, closed, onRefused: (error: TollgateError) => void refused.push(error) };
-      const answer = Promise.resolve(dispatch.handle(message(value), send, http)).then(parse);
+      const stateless = { headers, closed, onRefused: (error: TollgateError) => void refused.push(error) };
+      const answer = Promise.resolve(dispatch.handle(message(value), send, { client: {}, stateless })).then(parse);
       return { answer, refused, close: () => closed.abort(new Error('closed')) };
     },
   };

@@ -1,7 +1,7 @@
 /** Tests when telemetry is exported, and that a call never depends on its exporter. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
@@ -14,7 +14,7 @@ import { loadTelemetry, otlpSettings } from '../../facade/runtime/telemetry/tele
 import { ACT, type RawFacade, startRaw } from '../properties/raw-facade.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
-import { receiveOtlp } from './otlp-receiver.ts';
+import { type Plain, receiveOtlp } from './otlp-receiver.ts';
 
 const ANSWER = '{"content":[{"type":"text","text":"hello"}]}';
 
@@ -136,7 +136,7 @@ describe('an SDK that the operator has registered', () => {
     const follow = async (one: RawFacade): Promise<string> => {
       const session = one.open('me');
       const request = { id: 1, method: 'tools/call', params: { value: { name: 'web_act' } } };
-      const trace = one.assembled.gateway.follow?.(session, request, '2025-11-25');
+      const trace = one.assembled.gateway.follow?.(session, request, { version: '2025-11-25' });
       const args = { text: JSON.stringify({ raw: ANSWER }), value: { raw: ANSWER }, exact: true };
       const reply = await one.assembled.gateway.perform(session, {
         name: 'web_act',
@@ -167,8 +167,15 @@ describe('an SDK that the operator has registered', () => {
 });
 
 describe('a process', () => {
+  it('has the SDK in the bundle of telemetry only' + verifies('AD-79'), () => {
+    const code = path.join(PROGRAM, 'code');
+    const bundles = readdirSync(code).filter((name) => name.endsWith('.cjs'));
+    const withSdk = bundles.filter((name) => readFileSync(path.join(code, name)).includes('application/x-protobuf'));
+    expect(withSdk).toEqual(['telemetry.cjs']);
+  });
+
   it('loads the code of telemetry only if it is exported, and traces the real client to the server' +
-    verifies('AD-61', 'AD-79'), async () => {
+    verifies('AD-61', 'AD-79', 'AD-145'), async () => {
     const receiver = await receiveOtlp();
     onTestFinished(() => receiver.close());
     const folder = temporaryFolder();
@@ -204,16 +211,17 @@ describe('a process', () => {
       stdio: 'ignore',
     });
     await once(accept, 'close');
+    const logged = new Map<boolean, readonly Plain[]>();
     for (const isOn of [false, true]) {
       const transport = new StdioClientTransport({
         command: process.execPath,
         args: [main, 'run', '--config', config, '--as', 'me'],
         env: {
           ...base,
+          TOLLGATE_LOG: 'debug',
           ...(isOn && {
             OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
             OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
-            TOLLGATE_LOG: 'debug',
           }),
         },
         stderr: 'pipe',
@@ -225,9 +233,11 @@ describe('a process', () => {
       const traceparent = `00-${'ef'.repeat(16)}-${'12'.repeat(8)}-01`;
       const result = await client.callTool({ name: 'read', arguments: { path: 'a.txt' }, _meta: { traceparent } });
       expect(result.isError ?? false).toBe(false);
+      await client.callTool({ name: 'read', arguments: { path: '../outside' } });
+      await client.callTool({ name: 'nothing', arguments: {} }).catch(() => undefined);
       await client.close();
       await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 10_000);
-      if (isOn) expect(said).toContain(`"trace_id":"${'ef'.repeat(16)}"`);
+      logged.set(isOn, callLinesOf(said));
     }
     const names = receiver
       .spans()
@@ -237,5 +247,24 @@ describe('a process', () => {
       expect.arrayContaining(['tools/call read', 'tollgate.decide', 'tollgate.reserve', 'tollgate.shape']),
     );
     expect(receiver.series().map(({ name }) => name)).toContain('mcp.server.session.duration');
+    const [off = [], on = []] = [logged.get(false), logged.get(true)];
+    expect([off.length, on.length]).toEqual([3, 3]);
+    for (const line of off) expect(line).not.toHaveProperty('trace_id');
+    expect(on[0]?.trace_id).toBe('ef'.repeat(16));
+    for (const { trace_id: traceId, span_id: spanId, id } of on)
+      expect(receiver.spans().find((span) => span.spanId === spanId)).toMatchObject({
+        traceId,
+        kind: 2,
+        attributes: { 'tollgate.decision.id': id },
+      });
   }, 60_000);
 });
+
+/** Returns the lines of the log about calls. */
+function callLinesOf(log: string): readonly Plain[] {
+  return log
+    .split('\n')
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line) as Plain)
+    .filter(({ msg }) => msg === 'call');
+}

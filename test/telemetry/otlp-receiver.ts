@@ -1,7 +1,8 @@
-/** A receiver of OTLP over HTTP (JSON) on the loopback, which keeps what it got. */
+/** A receiver of OTLP over HTTP on the loopback, in JSON or protobuf, which keeps what it got. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { decodeOtlp } from './otlp-messages.ts';
 
 type Value = { readonly stringValue?: string; readonly intValue?: number; readonly doubleValue?: number } & {
   readonly arrayValue?: { readonly values: readonly Value[] };
@@ -47,6 +48,9 @@ export interface OtlpReceiver {
   close(): Promise<void>;
 }
 
+/** Protobuf leaves out zeros. */
+const NO_STATUS = { code: 0 };
+
 /** Starts a receiver. `answer`: how it answers; default 200. */
 export async function receiveOtlp(
   answer: (response: ServerResponse) => void = (response) => void response.writeHead(200).end('{}'),
@@ -62,21 +66,24 @@ export async function receiveOtlp(
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  const json = (path: string): readonly JsonExport[] =>
+  const received = (path: '/v1/traces' | '/v1/metrics'): readonly JsonExport[] =>
     bodies
-      .filter((one) => one.path === path && one.headers['content-type'] === 'application/json')
-      .map(({ body }) => JSON.parse(body.toString()) as JsonExport);
+      .filter((one) => one.path === path)
+      .map(({ headers, body }) => {
+        if (headers['content-type'] === 'application/json') return JSON.parse(body.toString()) as JsonExport;
+        return decodeOtlp(path === '/v1/traces' ? 'Traces' : 'Metrics', body) as JsonExport;
+      });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     bodies,
     spans: () =>
-      json('/v1/traces')
+      received('/v1/traces')
         .flatMap(({ resourceSpans = [] }) => resourceSpans)
         .flatMap(({ scopeSpans }) => scopeSpans)
         .flatMap(({ spans }) => spans)
-        .map((span) => ({ ...span, attributes: plain(span.attributes) })),
+        .map((span) => ({ ...span, status: { ...NO_STATUS, ...span.status }, attributes: plain(span.attributes) })),
     series: () =>
-      json('/v1/metrics')
+      received('/v1/metrics')
         .slice(-1)
         .flatMap(({ resourceMetrics = [] }) => resourceMetrics)
         .flatMap(({ scopeMetrics }) => scopeMetrics)
@@ -91,7 +98,7 @@ export async function receiveOtlp(
             sum: Number(point.sum ?? point.asDouble ?? point.asInt ?? 0),
           })),
         ),
-    resource: () => plain(json('/v1/traces')[0]?.resourceSpans?.[0]?.resource.attributes ?? []),
+    resource: () => plain(received('/v1/traces')[0]?.resourceSpans?.[0]?.resource.attributes ?? []),
     close: async () => {
       server.closeAllConnections();
       server.close();

@@ -5,6 +5,7 @@ import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { pidNamespace } from '../../../catalogs/programs/pid-namespace.ts';
 import { appendQuietly } from '../../audit/audit-log.ts';
 import { BudgetResets } from '../../budget/budget-report.ts';
+import type { ServerConfig } from '../../config/config.ts';
 import type { Consents } from '../../consent/servers/server-consents.ts';
 import type { StartSettings } from '../../consent/servers/start-facts.ts';
 import { KillSwitch, refusalIn } from '../../consent/switch/kill-switch.ts';
@@ -57,11 +58,19 @@ export interface SupervisorOptions {
   readonly owner: string;
 }
 
+/** What it is opened with. */
+interface SupervisionParts {
+  readonly state: string;
+  readonly connections: number;
+  readonly serverOf: (name: string) => ServerConfig | undefined;
+}
+
 /** The supervision of servers in one process of a state folder. */
 export class Supervision {
   readonly killSwitch: KillSwitch;
   readonly owner: string;
   readonly #shared: SharedServices;
+  readonly #serverOf: SupervisionParts['serverOf'];
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
   readonly #revivals: Revivals;
@@ -75,9 +84,10 @@ export class Supervision {
   #marks: ReadonlyMap<string, string> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(shared: SharedServices, { state, connections }: { state: string; connections: number }) {
+  constructor(shared: SharedServices, { state, connections, serverOf }: SupervisionParts) {
     const onFault = (thrown: unknown): void => shared.log.error({ err: thrown }, 'supervision');
     this.#shared = shared;
+    this.#serverOf = serverOf;
     this.#consents = shared.consents;
     this.killSwitch = new KillSwitch(shared.state);
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
@@ -205,7 +215,7 @@ export class Supervision {
 
   readonly #onEvent: OnEvent = (event) => {
     const ms = this.#shared.metrics.onServerEvent(event);
-    if (ms !== undefined) this.#shared.telemetry?.onExchange({ server: event.server, ms }, undefined);
+    if (ms !== undefined) this.#shared.telemetry?.onServerSession(event, { ms, config: this.#serverOf(event.server) });
     this.#shared.feed.note(event);
     // An error, because the default level of the log shows it to the owner.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted')

@@ -2,21 +2,21 @@
 import {
   type Attributes,
   type Context,
-  ROOT_CONTEXT,
   type Span,
   SpanKind,
   SpanStatusCode,
   type Tracer,
   trace as traceApi,
 } from '@opentelemetry/api';
-import { W3CTraceContextPropagator } from '@opentelemetry/core';
 import { STATELESS_REVISION } from '../../../adapters/rpc/connection.ts';
-import { isObject, type WireText } from '../../../adapters/rpc/wire-message.ts';
+import type { WireText } from '../../../adapters/rpc/wire-message.ts';
+import type { LoweredCall } from '../../call/lowering/lowered-call.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { LIST_METHODS, type Reply, type Session } from '../../serve/facade-port.ts';
-import type { FollowedRequest, RequestTrace, TracedStage } from '../../serve/request-trace.ts';
-import { placeOf, transportOf } from './server-places.ts';
+import type { FollowedRequest, RequestOrigin, RequestTrace, TracedStage } from '../../serve/request-trace.ts';
+import { clientPlace, errorFacts, placeOf, revisionFacts, transportOf } from './span-attributes.ts';
+import { contextIn, contextOf } from './trace-context.ts';
 
 /** What all requests share. */
 export interface SpanParts {
@@ -33,7 +33,7 @@ export interface SpanParts {
 export interface SpanRequest {
   readonly session: Session;
   readonly request: FollowedRequest;
-  readonly version?: string | undefined;
+  readonly origin?: RequestOrigin;
   /** Present for requests of code and of servers. */
   readonly outer?: RequestSpans;
 }
@@ -63,18 +63,19 @@ const METHODS: ReadonlySet<string> = new Set([
 ]);
 /** The requests that a server makes to the client. */
 const TO_CLIENT: ReadonlySet<string> = new Set(['sampling/createMessage', 'elicitation/create', 'roots/list']);
+/**
+ * The errors that say that the request could not be served as it was: no failures of a SERVER by the conventions
+ * (rpc.response.status_code).
+ */
+const FAULTS_OF_CALLERS: ReadonlySet<string> = new Set(['-32700', '-32600', '-32601', '-32602', '-32002']);
 /** The longest text of a client or server in an attribute. */
 const MAX_TEXT = 256;
-/** The longest `traceparent` and `tracestate` that are read (W3C Trace Context, 3.3.1.1). */
-const MAX_CONTEXT = 512;
 /** The stages that have a span. The request to the server has one of its own. */
 const SPANS: ReadonlyMap<TracedStage, string> = new Map([
   ['decide', 'tollgate.decide'],
   ['reserve', 'tollgate.reserve'],
   ['shape', 'tollgate.shape'],
 ]);
-
-const W3C = new W3CTraceContextPropagator();
 
 /** A time, in milliseconds since 1970. */
 type Time = number;
@@ -86,6 +87,7 @@ export class RequestSpans implements RequestTrace {
   readonly #method: string;
   readonly #id: string | number;
   readonly #isInner: boolean;
+  readonly #version: string | undefined;
   readonly #span: Span | undefined;
   readonly #context: Context;
   readonly #wallStart: Time = Date.now();
@@ -97,27 +99,31 @@ export class RequestSpans implements RequestTrace {
   #error: string | undefined;
   #isCall = false;
   #isEnded = false;
-  #client: { readonly span: Span | undefined; readonly at: Time; id?: number } | undefined;
+  #client: { readonly span: Span | undefined; readonly at: Time } | undefined;
 
-  constructor(parts: SpanParts, { session, request, version, outer }: SpanRequest) {
+  constructor(parts: SpanParts, { session, request, origin, outer }: SpanRequest) {
     this.#parts = parts;
     this.session = session;
     this.#isInner = outer !== undefined;
     this.#id = request.id;
     this.#method = METHODS.has(request.method) ? request.method : '_OTHER';
+    // Between a server and the client, Tollgate is the client of the client.
+    const isToClient = outer !== undefined && TO_CLIENT.has(this.#method);
+    const version = isToClient ? outer.#version : origin?.version;
+    this.#version = version;
     this.#facts = {
       'mcp.method.name': this.#method,
       ...(this.#method === 'tools/call' && { 'gen_ai.operation.name': 'execute_tool' }),
-      ...(version !== undefined && { 'mcp.protocol.version': version }),
-      ...(outer === undefined && transportOf(session.transport)),
+      ...revisionFacts(version),
+      ...((outer === undefined || isToClient) && transportOf(session.transport)),
     };
     const parent = outer === undefined ? contextIn(request.params?.value._meta) : outer.#context;
     this.#span = parts.tracer?.startSpan(
       this.#method,
       {
-        kind: outer === undefined ? SpanKind.SERVER : TO_CLIENT.has(this.#method) ? SpanKind.CLIENT : SpanKind.INTERNAL,
+        kind: outer === undefined ? SpanKind.SERVER : isToClient ? SpanKind.CLIENT : SpanKind.INTERNAL,
         startTime: this.#wallStart,
-        attributes: { ...this.#facts, ...this.#about(request) },
+        attributes: { ...this.#facts, ...clientPlace(origin?.client), ...this.#about(request) },
       },
       parent,
     );
@@ -155,18 +161,14 @@ export class RequestSpans implements RequestTrace {
       this.#context,
     );
     this.#client = { span, at };
-    if (span === undefined) return undefined;
-    const carrier: Record<string, string> = {};
-    W3C.inject(traceApi.setSpan(this.#context, span), carrier, {
-      set: (to, key, value) => {
-        if (value !== '') to[key] = value;
-      },
-    });
-    return carrier;
+    return span && contextOf(span, this.#context);
   }
 
-  sent(id: number): void {
-    if (this.#client !== undefined) this.#client.id = id;
+  sent(id: number, session?: string): void {
+    this.#client?.span?.setAttributes({
+      'jsonrpc.request.id': String(id),
+      ...(session !== undefined && { 'mcp.session.id': session }),
+    });
   }
 
   answered(text: WireText | undefined): void {
@@ -195,14 +197,12 @@ export class RequestSpans implements RequestTrace {
   #end(): void {
     this.#isEnded = true;
     const error = this.#error;
+    const isFailure = error !== undefined && (this.#isInner || !FAULTS_OF_CALLERS.has(error));
     const ended = this.#now();
-    const facts = {
-      ...this.#facts,
-      ...(error !== undefined && { 'error.type': error }),
-      ...(isCode(error) && { 'rpc.response.status_code': error }),
-    };
+    const { 'error.type': type, ...known } = errorFacts(error);
+    const facts = { ...this.#facts, ...known, ...(isFailure && { 'error.type': type }) };
     this.#span?.setAttributes(facts);
-    if (error !== undefined) this.#span?.setStatus({ code: SpanStatusCode.ERROR });
+    if (isFailure) this.#span?.setStatus({ code: SpanStatusCode.ERROR });
     this.#span?.end(ended);
     if (!this.#isInner) this.#parts.record('mcp.server.operation.duration', (ended - this.#wallStart) / 1000, facts);
   }
@@ -214,7 +214,7 @@ export class RequestSpans implements RequestTrace {
   /** Returns the attributes that only a span has. */
   #about({ id, params }: FollowedRequest): Attributes {
     const { name, uri } = params?.value ?? {};
-    const hasSession = !this.#isInner && this.#facts['mcp.protocol.version'] !== STATELESS_REVISION;
+    const hasSession = this.#facts['network.transport'] !== undefined && this.#version !== STATELESS_REVISION;
     return {
       ...(!this.#isInner && { 'jsonrpc.request.id': this.#clean(String(id)) }),
       ...(hasSession && { 'mcp.session.id': this.session.id }),
@@ -285,10 +285,9 @@ export class RequestSpans implements RequestTrace {
       'mcp.method.name': this.#method,
       ...(isTool && { 'gen_ai.tool.name': tool, 'gen_ai.operation.name': 'execute_tool' }),
       ...(this.#method === 'prompts/get' && { 'gen_ai.prompt.name': tool }),
-      ...(version !== undefined && { 'mcp.protocol.version': version }),
+      ...revisionFacts(version),
       ...(server !== undefined && placeOf(server)),
-      ...(error !== undefined && { 'error.type': error }),
-      ...(isCode(error) && { 'rpc.response.status_code': error }),
+      ...errorFacts(error),
       'tollgate.server': judged?.lowered?.effect.server ?? '',
     };
     const ended = client.at + (forwarded.upstreamMs ?? 0);
@@ -297,30 +296,13 @@ export class RequestSpans implements RequestTrace {
     const { span } = client;
     if (span === undefined) return;
     span.setAttributes(facts);
-    if (client.id !== undefined) span.setAttribute('jsonrpc.request.id', String(client.id));
+    const uri = uriIn(judged?.lowered);
+    if (this.#method.startsWith('resources/') && uri !== undefined)
+      span.setAttribute('mcp.resource.uri', this.#clean(uri));
     if (isTool || this.#method === 'prompts/get') span.updateName(`${this.#method} ${tool}`);
     if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR });
     span.end(ended);
   }
-}
-
-/**
- * Returns the context that a client sent. One that the W3C does not allow is dropped: the request begins a trace of its
- * own then.
- */
-function contextIn(meta: unknown): Context {
-  if (!isObject(meta)) return ROOT_CONTEXT;
-  const { traceparent, tracestate } = meta;
-  if (!isContextText(traceparent) || /\s/.test(traceparent)) return ROOT_CONTEXT;
-  const carrier = { traceparent, ...(isContextText(tracestate) && { tracestate }) };
-  return W3C.extract(ROOT_CONTEXT, carrier, {
-    get: (from, key) => (key === 'traceparent' ? from.traceparent : from.tracestate),
-    keys: (from) => Object.keys(from),
-  });
-}
-
-function isContextText(text: unknown): text is string {
-  return typeof text === 'string' && text.length <= MAX_CONTEXT && /^[\t\x20-\x7e]+$/.test(text);
 }
 
 /** Returns the number of a JSON-RPC error in a response that Tollgate wrote itself; undefined for a result. */
@@ -330,6 +312,9 @@ function refusalCode(text: WireText, id: string | number): string | undefined {
   return /^-?\d+/.exec(text.slice(head.length, head.length + 16))?.[0];
 }
 
-function isCode(error: string | undefined): error is string {
-  return error !== undefined && /^-?\d+$/.test(error);
+/** Returns the URI that a server is asked for, as the server calls it. */
+function uriIn(lowered: LoweredCall | undefined): string | undefined {
+  if (lowered === undefined || lowered.destination.kind === 'own') return undefined;
+  const { uri } = lowered.destination.args.value;
+  return typeof uri === 'string' ? uri : undefined;
 }

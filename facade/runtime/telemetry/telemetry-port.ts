@@ -1,20 +1,11 @@
 /** What the facade reports to telemetry. Its implementation is loaded only if telemetry is exported. */
+import type { ServerEvent } from '../../../adapters/port.ts';
+import type { Exchange, FollowedExchange } from '../../../adapters/rpc/peer.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { ServerConfig } from '../../config/config.ts';
-import type { CallRequest, Facade, Reply } from '../../serve/facade-port.ts';
+import type { CallRequest, Facade, Reply, Session } from '../../serve/facade-port.ts';
 import type { RequestTrace } from '../../serve/request-trace.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-
-/** A request of Tollgate itself to a server, or a session with it, that has ended. */
-export interface ServerExchange {
-  readonly server: string;
-  /** Absent: the session. */
-  readonly method?: string;
-  /** Milliseconds. */
-  readonly ms: number;
-  /** The error code of the answer, or of Tollgate. */
-  readonly error?: string | undefined;
-}
 
 /** Exports traces and metrics. Nothing throws, and nothing waits for an exporter but `close`. */
 export interface Telemetry {
@@ -26,8 +17,14 @@ export interface Telemetry {
   /** The ids by which log lines of a call are found with its trace. */
   idsOf(decision: string): { readonly trace_id: string; readonly span_id: string } | undefined;
   /** A session of a client has ended after this many ms. */
-  onSession(transport: 'stdio' | 'http', ms: number): void;
-  onExchange(exchange: ServerExchange, server: ServerConfig | undefined): void;
+  onSession(session: Session, ms: number): void;
+  /** A session with a server has ended after this many ms, by this event. */
+  onServerSession(
+    event: Pick<ServerEvent, 'server' | 'event' | 'id'>,
+    ended: { readonly ms: number; readonly config: ServerConfig | undefined },
+  ): void;
+  /** Follows a request of Tollgate itself to a server. */
+  followExchange(exchange: Exchange & { readonly server: string }, config: ServerConfig | undefined): FollowedExchange;
   /** Exports what these count, with the rest. */
   observe(metrics: Pick<Metrics, 'context' | 'callCounts'>): void;
   /** Spans and batches of metrics that could not be exported. */

@@ -3,19 +3,29 @@
  * (https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md), with spans of Tollgate's own
  * under `tollgate.*`. Arguments, results and texts of errors are in none of them.
  */
-import type { Attributes, Histogram, Meter, MeterProvider, Tracer, TracerProvider } from '@opentelemetry/api';
+import {
+  type Attributes,
+  type Histogram,
+  type Meter,
+  type MeterProvider,
+  ROOT_CONTEXT,
+  type Tracer,
+  type TracerProvider,
+} from '@opentelemetry/api';
+import type { FollowedExchange } from '../../../adapters/rpc/peer.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import type { CallRequest, Reply, Session } from '../../serve/facade-port.ts';
-import type { FollowedRequest, RequestTrace } from '../../serve/request-trace.ts';
+import type { FollowedRequest, RequestOrigin, RequestTrace } from '../../serve/request-trace.ts';
 import { VERSION } from '../../serve/version.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BUCKETS } from '../metrics/prometheus-text.ts';
 import { type OtlpExport, startOtlpExport } from './otlp-export.ts';
 import { RequestSpans, type SpanParts } from './request-spans.ts';
-import { placeOf, transportOf } from './server-places.ts';
-import type { ServerExchange, Telemetry } from './telemetry-port.ts';
+import { errorFacts, placeOf, revisionFacts, transportOf } from './span-attributes.ts';
+import type { Telemetry } from './telemetry-port.ts';
 import { REGISTERED, type TelemetryModule } from './telemetry-settings.ts';
+import { contextOf } from './trace-context.ts';
 
 /** How long the end of the process waits for exporters, ms. */
 const CLOSE_MS = 2000;
@@ -83,6 +93,8 @@ class Instruments implements Telemetry {
   readonly #durations: ReadonlyMap<string, Histogram>;
   /** Running calls by the id of their decision. */
   readonly #calls = new Map<string, RequestSpans>();
+  /** The revisions of open sessions, by the id of the session or of the connection to a server. */
+  readonly #versions = new Map<string, string>();
 
   constructor({ traces, metrics, exporting, ...common }: InstrumentParts) {
     this.#tracer = traces?.getTracer('tollgate', VERSION);
@@ -113,8 +125,10 @@ class Instruments implements Telemetry {
     return this.#exporting?.losses.count ?? 0;
   }
 
-  readonly follow = (session: Session, request: FollowedRequest, version?: string): RequestTrace =>
-    new RequestSpans(this.#parts, { session, request, version });
+  readonly follow = (session: Session, request: FollowedRequest, origin: RequestOrigin): RequestTrace => {
+    if (origin.version !== undefined) this.#versions.set(session.id, origin.version);
+    return new RequestSpans(this.#parts, { session, request, origin });
+  };
 
   readonly followInner = ({ parent, method = 'tools/call' }: CallRequest): RequestTrace | undefined => {
     const outer = parent === undefined ? undefined : this.#calls.get(parent);
@@ -131,28 +145,57 @@ class Instruments implements Telemetry {
     return this.#calls.get(decision)?.ids;
   }
 
-  onSession(transport: 'stdio' | 'http', ms: number): void {
-    this.#durations.get('mcp.server.session.duration')?.record(ms / 1000, transportOf(transport));
+  onSession({ id, transport }: Session, ms: number): void {
+    const attributes = { ...transportOf(transport), ...revisionFacts(this.#versions.get(id)) };
+    this.#versions.delete(id);
+    this.#durations.get('mcp.server.session.duration')?.record(ms / 1000, attributes);
   }
 
-  onExchange({ server: name, method, ms, error }: ServerExchange, server: ServerConfig | undefined): void {
-    const attributes: Attributes = {
-      ...(method !== undefined && { 'mcp.method.name': method }),
-      ...(error !== undefined && { 'error.type': error }),
-      ...(server !== undefined && placeOf(server)),
+  onServerSession(
+    { server, event, id }: Parameters<Telemetry['onServerSession']>[0],
+    { ms, config }: Parameters<Telemetry['onServerSession']>[1],
+  ): void {
+    const attributes = {
+      ...(config !== undefined && placeOf(config)),
+      ...revisionFacts(this.#versions.get(id)),
+      ...(FAILURES.has(event) && { 'error.type': event }),
+      'tollgate.server': server,
     };
-    const metric = method === undefined ? 'mcp.client.session.duration' : 'mcp.client.operation.duration';
-    this.#durations.get(metric)?.record(ms / 1000, { ...attributes, 'tollgate.server': name });
-    if (method === undefined || this.#tracer === undefined) return;
-    const now = Date.now();
-    const span = this.#tracer.startSpan(method, {
+    this.#versions.delete(id);
+    this.#durations.get('mcp.client.session.duration')?.record(ms / 1000, attributes);
+  }
+
+  followExchange(
+    { server, method, id, session, version }: Parameters<Telemetry['followExchange']>[0],
+    config: ServerConfig | undefined,
+  ): FollowedExchange {
+    const began = performance.now();
+    const startTime = Date.now();
+    if (session !== undefined && version !== undefined) this.#versions.set(session, version);
+    const facts: Attributes = {
+      'mcp.method.name': method,
+      ...revisionFacts(version),
+      ...(config !== undefined && placeOf(config)),
+      'tollgate.server': server,
+    };
+    const ids = { 'jsonrpc.request.id': String(id), ...(session !== undefined && { 'mcp.session.id': session }) };
+    const span = this.#tracer?.startSpan(method, {
       kind: CLIENT,
-      startTime: now - ms,
+      startTime,
       root: true,
-      attributes: { ...attributes, 'tollgate.server': name },
+      attributes: { ...facts, ...ids },
     });
-    if (error !== undefined) span.setStatus({ code: ERROR });
-    span.end(now);
+    return {
+      context: span && contextOf(span, ROOT_CONTEXT),
+      ended: (error) => {
+        const ms = performance.now() - began;
+        const failed = errorFacts(error);
+        this.#durations.get('mcp.client.operation.duration')?.record(ms / 1000, { ...facts, ...failed });
+        span?.setAttributes(failed);
+        if (error !== undefined) span?.setStatus({ code: ERROR });
+        span?.end(startTime + ms);
+      },
+    };
   }
 
   observe(counted: Pick<Metrics, 'context' | 'callCounts'>): void {
@@ -194,6 +237,9 @@ class Instruments implements Telemetry {
 /** SpanKind.CLIENT and SpanStatusCode.ERROR of the API: a registered SDK has a copy of its own. */
 const CLIENT = 2;
 const ERROR = 2;
+
+/** The events by which a session with a server ends with an error. */
+const FAILURES: ReadonlySet<string> = new Set(['crashed', 'disconnected']);
 
 const DURATIONS = [
   ['mcp.server.operation.duration', 'Requests of clients, from their receipt to their answer.'],

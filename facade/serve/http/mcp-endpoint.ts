@@ -94,7 +94,7 @@ function serveMessage(body: Buffer, visit: EndpointRequest, options: EndpointOpt
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     const opened = message.kind === 'request' && message.method === 'initialize';
     return andThen(
-      session.dispatch.handle(message, (text) => sendOnStream(visit, text)),
+      session.dispatch.handle(message, (text) => sendOnStream(visit, text), { client: visit.request.socket }),
       (reply) => {
         answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
         session.lastUsed = options.now();
@@ -135,9 +135,12 @@ function serveStateless(message: WireMessage, visit: EndpointRequest, options: E
   });
   return andThen(
     session.dispatch.handle(message, (text) => accepts(request, STREAM_RANGES) && stream.send(text), {
-      headers: request.headers,
-      closed,
-      onRefused: ({ code }) => (status = code === 'WIRE_METHOD' ? 404 : (STATUS[code] ?? 400)),
+      client: request.socket,
+      stateless: {
+        headers: request.headers,
+        closed,
+        onRefused: ({ code }) => (status = code === 'WIRE_METHOD' ? 404 : (STATUS[code] ?? 400)),
+      },
     }),
     (reply) => {
       if (response.headersSent || reply === undefined) return stream.end(reply);

@@ -20,7 +20,13 @@ import {
   type SendMessage,
   type Session,
 } from '../facade-port.ts';
-import { type Dispatch, type DispatchOptions, type HttpSide, refuseCursor } from '../legacy-dispatch.ts';
+import {
+  type Dispatch,
+  type DispatchOptions,
+  type HttpSide,
+  type HttpVisit,
+  refuseCursor,
+} from '../legacy-dispatch.ts';
 import { SUPPORTED_REVISIONS } from '../protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from '../reply-text.ts';
 import { type RequestTrace, reportAnswer } from '../request-trace.ts';
@@ -83,10 +89,12 @@ export class ModernDispatch implements Dispatch {
     return this.#running.size + this.#asking.parked + this.#facade.runningTasks(this.#session);
   }
 
-  handle(message: WireMessage, send: SendMessage, http?: HttpSide): Awaitable<WireText | undefined> {
+  handle(message: WireMessage, send: SendMessage, visit?: HttpVisit): Awaitable<WireText | undefined> {
+    const http = visit?.stateless;
     if (message.kind === 'request') {
       this.#session.isStateless ??= true;
-      const trace = this.#facade.follow?.(this.#session, message, STATELESS_REVISION);
+      const { follow } = this.#facade;
+      const trace = follow?.(this.#session, message, { version: STATELESS_REVISION, client: visit?.client });
       return reportAnswer(trace, this.#answer(message, { send, http, trace }));
     }
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
