@@ -24,6 +24,7 @@ const RANKS = {
   plan: 2,
   'server-failed': 3,
   'server-killed': 3,
+  'server-changed': 3,
   'tools-changed': 3,
   'server-unapproved': 3,
   suspended: 3,
