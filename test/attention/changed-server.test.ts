@@ -6,6 +6,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MOST_OF_KIND } from '../../facade/attention/attention-list.ts';
 import { type AttentionParts, attentionSources } from '../../facade/attention/attention-sources.ts';
+import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { withConsents } from '../consent/consent-facade.ts';
 import { scriptedServer } from '../consent/scripted-server.ts';
 import { ACT, startRaw, tool } from '../properties/raw-facade.ts';
@@ -138,6 +139,32 @@ describe('a server whose script changed after its approval' + verifies('AD-120',
     expect(changedRecords()).toMatchObject([{ changes: [{ what: 'args[1]' }, { what: 'env.A_KEY' }] }]);
     expect((await items('server-changed'))[0]?.detail).toBe('args[1] differs; env.A_KEY differs');
     expect(JSON.stringify(facade.records())).not.toMatch(/hunter2|old-arg/);
+  });
+});
+
+describe('the list of servers' + verifies('AD-125'), () => {
+  it('says why a changed or killed server cannot be used, also if it starts nothing', async () => {
+    facade = await startFacade(configOf(['notes']), { folder });
+    appendFileSync(script, '// other');
+    const run = (words: readonly string[]): Promise<Answer> => start({ folder, home: folder }, words).ended;
+    const row = async (): Promise<Readonly<Record<string, unknown>> | undefined> => {
+      const { out } = await run(['servers', '--no-start', '--json']);
+      return dataOf<{ servers: readonly { name: string }[] }>(out).servers.find(({ name }) => name === 'notes');
+    };
+    expect(await row()).toMatchObject({
+      consent: 'changed',
+      state: 'not approved',
+      killed: false,
+      reason: expect.stringContaining('waits for its owner, because it changed'),
+    });
+    await run(['kill', 'notes']);
+    expect(await row()).toMatchObject({
+      state: 'killed',
+      killed: true,
+      reason: expect.stringContaining('kill --lift notes'),
+    });
+    await run(['kill', '--lift', 'notes']);
+    expect((await row())?.killed).toBe(false);
   });
 });
 

@@ -16,6 +16,15 @@ export interface StartChange {
   readonly is?: string;
 }
 
+/** A change as the owner reviews it. */
+export interface ReviewedChange extends StartChange {
+  /** Its place in the facts, for all but files. */
+  readonly field?: string;
+  /** The values of a setting that is shown: absent for a value of `env`, `headers` and `oauth`. */
+  readonly before?: unknown;
+  readonly after?: unknown;
+}
+
 /** A change that a process met when it was to start the server. */
 export interface NotedChange {
   /** When it was met first, ISO 8601. */
@@ -32,8 +41,11 @@ const QUIET_MS = 60_000;
 /** The most changes that are stored and recorded, and the most characters of a name. */
 const [MOST_CHANGES, NAME_CHARS] = [20, 100];
 
-/** Returns the differences. Files are compared by their paths, so that an added one does not change the others. */
-export function startChanges(before: StartFacts, after: StartFacts): readonly StartChange[] {
+/**
+ * Returns the differences with their values. Files are compared by their paths, so that an added one does not change
+ * the others.
+ */
+export function reviewedChanges(before: StartFacts, after: StartFacts): readonly ReviewedChange[] {
   const [old, young] = [filesOf(before), filesOf(after)];
   const files = [...new Set([...old.keys(), ...young.keys()])].flatMap((key): readonly StartChange[] => {
     const [was, is] = [old.get(key), young.get(key)];
@@ -46,8 +58,29 @@ export function startChanges(before: StartFacts, after: StartFacts): readonly St
       },
     ];
   });
-  const others = startDifferences(withoutFiles(before), withoutFiles(after)).map(differenceWords);
-  return [...files, ...[...new Set(others)].map((what) => ({ what }))];
+  const others = startDifferences(withoutFiles(before), withoutFiles(after)).map((field): ReviewedChange => {
+    const change = { what: differenceWords(field), field };
+    // These are digests, which say nothing to a person.
+    return /^(?:env|headers|oauth)\b|^environments\..*\.env\b/.test(field)
+      ? change
+      : { ...change, before: valueAt(field, before), after: valueAt(field, after) };
+  });
+  return [...files, ...others];
+}
+
+/** Returns the differences without values, each once. */
+export function startChanges(before: StartFacts, after: StartFacts): readonly StartChange[] {
+  const all = reviewedChanges(before, after).map(
+    ({ what, was, is }): StartChange => ({ what, ...(was !== undefined && { was }), ...(is !== undefined && { is }) }),
+  );
+  return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()];
+}
+
+function valueAt(field: string, facts: StartFacts): unknown {
+  return field
+    .split(/\.|\[|\]/)
+    .filter((part) => part !== '')
+    .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], facts);
 }
 
 function filesOf({ program, scripts = [] }: StartFacts): ReadonlyMap<string, { path: string; sha256: string }> {
