@@ -279,6 +279,7 @@ const TROUBLES = {
     'tollgate audit list --outcome error --since 2h',
   ],
   'reload-refused': ['A changed configuration was refused; the earlier one is in force', 'tollgate check'],
+  'notices-failed': ['The webhook does not take notices; look at its address in tollgate.yaml', 'tollgate check'],
   'audit-failed': ['Records could not be written, so calls were refused', 'tollgate audit verify'],
 } as const satisfies Readonly<Record<Trouble['kind'], readonly [string, string]>>;
 
