@@ -1,6 +1,7 @@
 /**
  * Tells the owner of new items, on the desktop and by a webhook. A notice has ids, kinds and counts: no text of an
- * agent or a server, no secret, no payload. A notice that cannot be sent is lost, and no call waits for one.
+ * agent or a server, no secret, no payload. A notice that cannot be sent is tried again a few times, and no call waits
+ * for one.
  */
 import type { Config } from '../config/config.ts';
 import type { AttentionItem, AttentionKind } from './attention-list.ts';
@@ -11,7 +12,14 @@ export interface NoticeParts {
   readonly settings: () => Config['notices'];
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly home: string;
+  /** Called when the webhook did not take a notice after all tries, and when it takes one. Must not throw. */
+  readonly onDelivery: (failure: NoticeFailure | undefined) => void;
+  /** Default: QUIET_MS. Tests wait less. */
+  readonly quietMs?: number;
 }
+
+/** Why the webhook did not take a notice. It has no address, which may be secret. */
+export type NoticeFailure = `status ${number}` | 'no answer';
 
 /** The body of a webhook. A test compares it with docs/attention.md. */
 export interface NoticeBody {
@@ -21,23 +29,36 @@ export interface NoticeBody {
   readonly counts: Readonly<Partial<Record<AttentionKind, number>>>;
 }
 
-/** How long a webhook may take, ms, and the least time between two. */
+/** How long a webhook may take, ms, and the least time between two requests. */
 const [TIMEOUT_MS, QUIET_MS] = [5_000, 5_000];
+/** Tries of one notice. The time before the next try doubles: all of them take less than three minutes. */
+const TRIES = 6;
 /** The most items of one notice; `counts` has them all. */
 const MOST_ADDED = 100;
 
 /** Returns the function that sends notices. It never throws, and waits for nothing. */
-export function createNotices({ settings, env, home }: NoticeParts) {
-  let waiting: AttentionItem[] = [];
+export function createNotices({ settings, env, home, onDelivery, quietMs = QUIET_MS }: NoticeParts) {
+  let waiting: readonly AttentionItem[] = [];
   let isSending = false;
   let counts: NoticeBody['counts'] = {};
-  const send = async (address: string): Promise<void> => {
+  // What is added between two tries is sent with the next one.
+  const send = async (): Promise<void> => {
     isSending = true;
-    while (waiting.length > 0) {
-      const added = waiting.slice(0, MOST_ADDED).map(({ id, kind, rank }) => ({ id, kind, rank }));
-      waiting = [];
-      await post(address, { version: 1, added, counts });
-      await new Promise<void>((resolve) => setTimeout(resolve, QUIET_MS).unref());
+    for (let failed = 0; waiting.length > 0; ) {
+      const { webhook } = settings();
+      if (webhook === undefined) break;
+      const batch = waiting.slice(0, MOST_ADDED);
+      const added = batch.map(({ id, kind, rank }) => ({ id, kind, rank }));
+      const failure = await post(webhook, { version: 1, added, counts });
+      failed = failure === undefined ? 0 : failed + 1;
+      const isOver = failure === undefined || failed === TRIES;
+      if (isOver) {
+        waiting = waiting.filter((item) => !batch.includes(item));
+        onDelivery(failure);
+      }
+      const ms = failed === 0 || isOver ? quietMs : quietMs * 2 ** (failed - 1);
+      if (isOver) failed = 0;
+      await new Promise<void>((resolve) => setTimeout(resolve, ms).unref());
     }
     isSending = false;
   };
@@ -47,12 +68,12 @@ export function createNotices({ settings, env, home }: NoticeParts) {
     counts = countsOf(all);
     if (webhook === undefined) return;
     waiting = [...waiting, ...added].slice(0, MOST_ADDED);
-    if (!isSending) void send(webhook);
+    if (!isSending) void send();
   };
 }
 
-/** A redirect is not followed: the owner named this address, and no other. */
-async function post(address: string, body: NoticeBody): Promise<void> {
+/** Returns why it was not taken. A redirect is not followed: the owner named this address, and no other. */
+async function post(address: string, body: NoticeBody): Promise<NoticeFailure | undefined> {
   try {
     const response = await fetch(address, {
       method: 'POST',
@@ -62,8 +83,9 @@ async function post(address: string, body: NoticeBody): Promise<void> {
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     await response.body?.cancel();
+    return response.ok ? undefined : `status ${response.status}`;
   } catch {
-    // The list itself stays, in every other view.
+    return 'no answer';
   }
 }
 

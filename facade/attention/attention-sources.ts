@@ -3,13 +3,16 @@ import { statfsSync } from 'node:fs';
 import { plural } from '../../catalogs/text/readable-text.ts';
 import { type ProofStatus, proofStatus } from '../audit/proof/proof-status.ts';
 import { type BudgetState, readBudgetStates, shareOf } from '../budget/budget-report.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ServerConfig } from '../config/config.ts';
 import { listNames } from '../config/config-problems.ts';
 import { ApprovalStore } from '../consent/approvals/call-approval.ts';
 import { listPlans } from '../consent/plan-mode.ts';
 import type { ConsentStore } from '../consent/servers/consent-store.ts';
 import { consentStateOf } from '../consent/servers/consent-store.ts';
 import type { PendingItem } from '../consent/servers/pending-tools.ts';
+import { changedStartRefusal } from '../consent/servers/server-refusals.ts';
+import { changedNames, changeWords, type StartChangeNotes, startChanges } from '../consent/servers/start-changes.ts';
+import type { StartFacts } from '../consent/servers/start-facts.ts';
 import { KillSwitch } from '../consent/switch/kill-switch.ts';
 import { Suspensions } from '../consent/switch/suspensions.ts';
 import { openProposals } from '../internal-servers/connection-proposals.ts';
@@ -28,18 +31,29 @@ export interface AttentionParts {
   readonly consents: {
     readonly store: Pick<ConsentStore, 'get' | 'disabledBy'>;
     readonly tools: { pending(server: string): PendingItem | undefined };
+    readonly changes: Pick<StartChangeNotes, 'get'>;
+    factsOf(settings: ServerConfig): Promise<StartFacts>;
   };
+  /**
+   * Reads the files of every approved server, to find those that changed. Absent: only of servers whose change was
+   * noted, because a process that serves agents lists often.
+   */
+  readonly readsFiles?: true;
   readonly now: () => number;
 }
 
+type FactsOf = (server: ServerConfig) => Promise<StartFacts>;
+type ServerParts = AttentionParts & { readonly factsOf: FactsOf };
+
 /** Returns all sources. */
 export function attentionSources(parts: AttentionParts): readonly AttentionSource[] {
-  const { state, config, now } = parts;
+  const { state, config, now, consents } = parts;
+  const factsOf = keepForAWhile((server: ServerConfig) => consents.factsOf(server), now);
   return [
     { name: 'calls that wait', find: () => waitingCalls(state, now()) },
     { name: 'plans', find: () => waitingPlans(parts) },
     { name: 'requests of agents', find: () => agentRequests(parts) },
-    { name: 'servers', find: () => troubledServers(parts) },
+    { name: 'servers', find: () => troubledServers({ ...parts, factsOf }) },
     { name: 'stops', find: () => stopsOf(state) },
     { name: 'budgets', find: async () => (await readBudgetStates(parts)).filter(isLow).map(lowBudget) },
     { name: 'troubles', find: () => readTroubles(state, now()).map(troubleItem) },
@@ -51,6 +65,20 @@ export function attentionSources(parts: AttentionParts): readonly AttentionSourc
     { name: 'files', find: () => examineOwnFiles(config, now()).flatMap(findingItem) },
     { name: 'rules', find: () => unusedItem(unusedRules(state, now())) },
   ];
+}
+
+/** A person who watches the list makes it often, and files are read at most this often, ms. */
+const READ_MS = 5_000;
+
+function keepForAWhile(read: FactsOf, now: () => number): FactsOf {
+  const kept = new WeakMap<ServerConfig, { readonly at: number; readonly facts: Promise<StartFacts> }>();
+  return (server) => {
+    const known = kept.get(server);
+    if (known !== undefined && Math.abs(now() - known.at) < READ_MS) return known.facts;
+    const facts = read(server);
+    kept.set(server, { at: now(), facts });
+    return facts;
+  };
 }
 
 async function waitingCalls(state: State, now: number): Promise<readonly FoundItem[]> {
@@ -113,10 +141,11 @@ async function agentRequests({ state, config }: AttentionParts): Promise<readonl
 }
 
 /** One item for each server that cannot be used as it is configured. The first reason counts. */
-async function troubledServers({ state, config, consents }: AttentionParts): Promise<readonly FoundItem[]> {
+async function troubledServers(parts: ServerParts): Promise<readonly FoundItem[]> {
+  const { state, config, consents } = parts;
   const reports = await readReports(state);
   const reached = new Set([...config.profiles.values()].flatMap(({ servers }) => servers));
-  return [...config.servers.keys()].flatMap((server): readonly FoundItem[] => {
+  const found = [...config.servers].map(async ([server, settings]): Promise<readonly FoundItem[]> => {
     const next = `tollgate servers info ${server}`;
     const item = { subject: server, next };
     const off = consents.store.disabledBy(server);
@@ -136,6 +165,8 @@ async function troubledServers({ state, config, consents }: AttentionParts): Pro
             },
           ]
         : [];
+    const changed = await changedStart(parts, settings);
+    if (changed !== undefined) return [changed];
     const pending = consents.tools.pending(server);
     const failed = reports.get(server)?.find((one) => one.state === 'disabled' || one.state === 'unavailable');
     return [
@@ -154,6 +185,33 @@ async function troubledServers({ state, config, consents }: AttentionParts): Pro
           ]),
     ];
   });
+  return (await Promise.all(found)).flat();
+}
+
+/** Returns the item of a server whose start differs from the approved one. */
+async function changedStart(
+  { consents, readsFiles, factsOf }: ServerParts,
+  settings: ServerConfig,
+): Promise<FoundItem | undefined> {
+  const server = settings.name;
+  const { consent } = consents.store.get(server);
+  const noted = consents.changes.get(server);
+  const isNoted = noted !== undefined && noted.approved === consent?.hash;
+  if (consent === undefined || (!isNoted && readsFiles !== true)) return undefined;
+  const now = await factsOf(settings);
+  if (changedStartRefusal(server, consent, now) === undefined) return undefined;
+  const changes = startChanges(consent.facts, now);
+  return {
+    kind: 'server-changed',
+    subject: server,
+    title:
+      changes.length === 0
+        ? `${server} is not started, because an agent could change what it runs`
+        : `${server} changed since it was approved: ${changedNames(changes)}`,
+    detail: changes.map(changeWords).join('; '),
+    next: `tollgate approve ${server}`,
+    since: isNoted ? Date.parse(noted.since) : undefined,
+  };
 }
 
 /** Names of tools are texts of the server, so only their numbers are told. */
@@ -221,6 +279,7 @@ const TROUBLES = {
     'tollgate audit list --outcome error --since 2h',
   ],
   'reload-refused': ['A changed configuration was refused; the earlier one is in force', 'tollgate check'],
+  'notices-failed': ['The webhook does not take notices; look at its address in tollgate.yaml', 'tollgate check'],
   'audit-failed': ['Records could not be written, so calls were refused', 'tollgate audit verify'],
 } as const satisfies Readonly<Record<Trouble['kind'], readonly [string, string]>>;
 

@@ -6,7 +6,7 @@ import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { State } from '../state/state-port.ts';
 
 /** What can go wrong. */
-export type TroubleKind = 'policy-failed' | 'reload-refused' | 'audit-failed';
+export type TroubleKind = 'policy-failed' | 'reload-refused' | 'audit-failed' | 'notices-failed';
 
 /** A trouble. Times in ms since 1970. */
 export interface Trouble {
@@ -15,7 +15,7 @@ export interface Trouble {
   readonly last: number;
   /** How often it was noted; noted at most every ten seconds by each process. */
   readonly count: number;
-  /** The code of the error. */
+  /** The code of the error, or for notices the answer. */
   readonly code: string;
 }
 

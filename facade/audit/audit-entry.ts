@@ -5,6 +5,7 @@
 import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { ApprovalScope, EffectKind, ShadowReason } from '../../policies/port.ts';
+import type { StartChange } from '../consent/servers/start-changes.ts';
 import type { LogCounts } from '../output/server-messages.ts';
 import type { ProgressCounts } from '../output/server-progress.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
@@ -114,6 +115,8 @@ export interface OutcomeEntry extends CallFacts {
   readonly type: 'outcome';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
+  /** Why the server was refused, such as `changed`: a word of Tollgate. */
+  readonly refusal?: string;
   /** Whether the server has run the call; `unknown` after a crash or a timeout. */
   readonly executed: 'yes' | 'no' | 'unknown';
   readonly sizes: AuditSizes;
@@ -149,6 +152,7 @@ export interface DecisionEntry extends CallFacts {
   readonly type: 'decision';
   readonly outcome: AuditOutcome;
   readonly code?: ErrorCode;
+  readonly refusal?: string;
   readonly obligations?: AuditObligations;
   readonly sizes?: AuditSizes;
   readonly ms?: number;
@@ -218,6 +222,8 @@ export interface ServerEntry extends ServerNumbers {
   readonly method?: string;
   readonly call?: string;
   readonly session?: string;
+  /** For `changed`: what differs from the approved start, at most 20: names of files with hashes, and of settings. */
+  readonly changes?: readonly StartChange[];
   /** For a change of the knowledge by an owner: whose it is; `count` says how many entries. */
   readonly whose?: Partial<RunScope>;
   readonly ms?: number;

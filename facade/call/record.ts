@@ -4,7 +4,7 @@
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { jsonMember } from '../../catalogs/text/json-string.ts';
 import { type CallEntry, type CallEntryText, callEntryText } from '../audit/audit-chain.ts';
-import type { AuditReason, BudgetEntry } from '../audit/audit-entry.ts';
+import type { AuditReason, BudgetEntry, DecisionEntry } from '../audit/audit-entry.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import { HiddenBy } from '../exposure/exposed-tool.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -132,7 +132,14 @@ function refusalRecord(end: RefusedCall, ms: number): CallEntry {
     reasons: end.judged?.decision === undefined ? reasonsOf(end.error) : undefined,
     obligations: obligationsOf(end.judged),
     sizes: { args: end.start.argBytes },
+    ...refusalIn(end.error),
   };
+}
+
+/** Returns why the server could not be used, if Tollgate or a person refused it. */
+function refusalIn({ code, data }: TollgateError): Pick<DecisionEntry, 'refusal'> {
+  if (code === 'SERVER_UNAVAILABLE' && data.killed === true) return { refusal: 'killed' };
+  return typeof data.refusal === 'string' ? { refusal: data.refusal } : {};
 }
 
 /** Returns the reasons of a refusal before the policy was asked, such as a capability that an owner has not added. */
@@ -148,10 +155,11 @@ function outcomeText(
 ): CallEntryText {
   const { executed, upstreamMs, rawBytes, scope, answer, logs } = forwarded;
   const counts = progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined;
+  const result = error === undefined ? '"allow"' : `"error"${jsonMember('refusal', refusalIn(error).refusal)}`;
   const sizes = `{"args":${start.argBytes}${jsonMember('raw', rawBytes)}`;
   return (
-    `"type":"outcome"${jsonMember('code', error?.code)},"ms":${ms},"outcome":` +
-    `${error === undefined ? '"allow"' : '"error"'},"executed":"${executed}"${jsonMember('upstreamMs', upstreamMs)}` +
+    `"type":"outcome"${jsonMember('code', error?.code)},"ms":${ms},"outcome":${result},"executed":"${executed}"` +
+    jsonMember('upstreamMs', upstreamMs) +
     (scope === undefined ? '' : `,"whose":${JSON.stringify(scope)}`) +
     jsonMember('hits', answer?.hits) +
     (shaped === undefined ? `,"sizes":${sizes}}` : shapedMembers(shaped, sizes)) +

@@ -387,13 +387,22 @@ export class Gateway implements Facade, InnerFacade {
 
   /** Tells hosts and the owner what needs attention, from now on. */
   watchAttention(list: () => Promise<readonly AttentionItem[]>): void {
-    const { state, feed, log } = this.#shared;
+    const { state, feed, log, troubles } = this.#shared;
     this.#attention ??= new AttentionWatch({
       state,
       list,
       feed,
       sessions: () => this.#sessions.size,
-      notify: createNotices({ settings: () => this.#snapshot.config.notices, env: process.env, home: homedir() }),
+      notify: createNotices({
+        settings: () => this.#snapshot.config.notices,
+        env: process.env,
+        home: homedir(),
+        onDelivery: (failure) => {
+          if (failure === undefined) return troubles.clear('notices-failed');
+          log.warn(`The webhook of notices does not take them (${failure}). \`tollgate status\` has the whole list.`);
+          troubles.note('notices-failed', failure);
+        },
+      }),
       onFault: (err) => log.error({ err }, 'attention'),
       now: Date.now,
     });

@@ -25,6 +25,7 @@ import { createSeals, type Seals } from '../state/state-seals.ts';
 import { ContextAccounts } from './metrics/context-accounts.ts';
 import { type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
+import { recordChanges } from './servers/server-records.ts';
 import { SessionClients } from './session-clients.ts';
 import type { Telemetry } from './telemetry/telemetry-port.ts';
 import { loadTelemetry } from './telemetry/telemetry-settings.ts';
@@ -105,7 +106,11 @@ export async function openSharedServices(
     const context = new ContextAccounts(state);
     const metrics = new Metrics(tally, faults, context);
     telemetry?.observe(metrics);
-    const consents = new Consents(state, { folder: config.folder, inspect, digest });
+    const consents: Consents = new Consents(
+      state,
+      { folder: config.folder, inspect, digest },
+      recordChanges({ consents: () => consents, audit, log }),
+    );
     return {
       log,
       tell,

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { AttentionItem } from '../../facade/attention/attention-list.ts';
 import { createNotices } from '../../facade/attention/attention-notices.ts';
 import { AttentionWatch } from '../../facade/attention/attention-watch.ts';
+import { readTroubles, Troubles } from '../../facade/attention/troubles.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { Project } from '../config/project.ts';
@@ -53,8 +54,15 @@ afterEach(async () => {
 });
 
 const faults: unknown[] = [];
-const notices = (address = `${url}/hook`) =>
-  createNotices({ settings: () => ({ desktop: false, webhook: address }), env: {}, home: '/nonexistent' });
+const delivered: unknown[] = [];
+const notices = (address = `${url}/hook`, quietMs = 5_000) =>
+  createNotices({
+    settings: () => ({ desktop: false, webhook: address }),
+    env: {},
+    home: '/nonexistent',
+    onDelivery: (failure) => void delivered.push(failure),
+    quietMs,
+  });
 const watchOf = (items: () => readonly AttentionItem[], notify = notices()): AttentionWatch =>
   new AttentionWatch({
     state,
@@ -93,7 +101,37 @@ describe('notices' + verifies('AD-52'), () => {
     expect(faults).toEqual([]);
   });
 
-  it('that cannot be sent are lost, and nothing waits for them', async () => {
+  it('are sent again until the webhook takes them, with what was added meanwhile' + verifies('AD-126'), async () => {
+    status = 503;
+    delivered.length = 0;
+    let items = [item('a')];
+    const watch = watchOf(() => items, notices(undefined, 20));
+    await watch.look();
+    await expect.poll(() => got.length).toBeGreaterThan(1);
+    items = [item('a'), item('b')];
+    await watch.look();
+    status = 200;
+    await expect.poll(() => delivered).toEqual([undefined]);
+    const ids = got.map(({ body }) => (body as { added: { id: string }[] }).added.map(({ id }) => id));
+    expect(ids[0]).toEqual(['a']);
+    expect(ids.at(-1)).toEqual(['a', 'b']);
+  });
+
+  it('are tried six times, and then it is told that they cannot be sent' + verifies('AD-126'), async () => {
+    status = 500;
+    delivered.length = 0;
+    await watchOf(() => [item('a')], notices(undefined, 5)).look();
+    await expect.poll(() => delivered, { timeout: 5_000 }).toEqual(['status 500']);
+    expect(got).toHaveLength(6);
+    // The log and the list say it, without the address, which may hold a secret.
+    const troubles = new Troubles(state, Date.now);
+    troubles.note('notices-failed', 'status 500');
+    await expect.poll(() => readTroubles(state, Date.now())).toMatchObject([{ kind: 'notices-failed' }]);
+    troubles.clear('notices-failed');
+    await expect.poll(() => readTroubles(state, Date.now())).toEqual([]);
+  });
+
+  it('that cannot be sent delay nothing', async () => {
     await watchOf(() => [item('a')], notices('http://127.0.0.1:1/')).look();
     expect(faults).toEqual([]);
     expect(got).toEqual([]);

@@ -90,7 +90,7 @@ describe('tollgate doctor', () => {
           {
             name: 'server edited',
             state: 'missing',
-            seen: 'Server "edited" is not started: a file that it runs differs from what was approved.',
+            seen: 'Server "edited" waits for its owner, because it changed: a file that it runs differs from what was approved.',
             fix: 'The owner reviews the change and approves it with `tollgate approve edited`.',
           },
           {

@@ -266,6 +266,9 @@ describe('approve without a terminal', () => {
         expect.stringMatching(/^one +changed +not approved /m),
         expect.stringContaining('a file that it runs differs from what was approved'),
       ]);
+      expect((await cli(project, ['approve', 'one'])).out).toMatch(
+        / {4}server\.mjs changed: sha256 [0-9a-f]{12} -> [0-9a-f]{12}\n {2}start hash/,
+      );
       expect(tools!.tools.map(({ name, state }) => [name, state])).toEqual([
         ['find', 'changed'],
         ['send', 'same'],

@@ -356,7 +356,7 @@ describe('tools that changed after their approval', () => {
     };
     expect([await codes('one_mail'), facade.assembled.catalog.problems.get('one')?.data]).toEqual([
       'SERVER_UNAVAILABLE',
-      { consent: 'disabled' },
+      { consent: 'disabled', refusal: 'disabled' },
     ]);
     expect(facade.calls('one')).toEqual([]);
   });

@@ -1,8 +1,9 @@
 /** Tests the pages of the console in Chromium: sign-in, every page, keys, actions, accessibility, and hostile texts. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -12,7 +13,9 @@ import { type ConsoleBench, openConsoleBench } from './console-bench.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const MARKUP = '<img src=x onerror="window.attacked=1">';
-const SERVER = path.join(import.meta.dirname, '..', 'fixtures', 'markup-server.mjs');
+/** A copy, because a test changes it. */
+const SERVER = path.join(mkdtempSync(path.join(tmpdir(), 'tollgate-console-server-')), 'markup-server.mjs');
+copyFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'markup-server.mjs'), SERVER);
 
 const config = (more = ''): string => `version: 1
 workspace: ./work
@@ -98,6 +101,7 @@ afterAll(async () => {
   await browser?.close();
   foreign?.close();
   await bench?.close();
+  rmSync(path.dirname(SERVER), { recursive: true, force: true });
 });
 
 describe('the console in a browser', () => {
@@ -227,10 +231,10 @@ describe('the console in a browser', () => {
   });
 
   it('kills a server and lifts the kill' + verifies('AD-87'), async () => {
-    await visit('/servers/evil', 'Kill');
+    await visit('/servers/workspace', 'Kill');
     for (const [button, dialog] of [
-      ['Kill', 'Kill evil?'],
-      ['Lift the kill', 'Let evil run again?'],
+      ['Kill', 'Kill workspace?'],
+      ['Lift the kill', 'Let workspace run again?'],
     ] as const) {
       await page.getByRole('button', { name: button, exact: true }).click();
       await page.getByRole('dialog', { name: dialog }).getByRole('button', { name: button }).click();
@@ -239,6 +243,44 @@ describe('the console in a browser', () => {
       const { killed } = JSON.parse(bench.run(['kill', '--json'])) as { killed: unknown[] };
       expect(killed).toHaveLength(button === 'Kill' ? 1 : 0);
     }
+  });
+
+  it('offers for a server only what makes sense in its state' + verifies('AD-125'), async () => {
+    const actions = page.getByRole('list', { name: 'Actions' });
+    const offered = async (): Promise<readonly string[]> =>
+      (await actions.locator('li > button').allInnerTexts()).map((text) => text.trim());
+    await visit('/servers/evil', 'Withdraws the approval');
+    expect(await offered()).toEqual(['Disable', 'Revoke']);
+    for (const [button, dialog, after] of [
+      ['Disable', 'Disable evil?', 'Enable'],
+      ['Enable', 'Enable evil?', 'Disable'],
+    ] as const) {
+      await actions.getByRole('button', { name: button, exact: true }).click();
+      await page.getByRole('dialog', { name: dialog }).getByRole('button', { name: button }).click();
+      await page.getByText('Done.').waitFor();
+      await page.keyboard.press('Escape');
+      await actions.getByRole('button', { name: after, exact: true }).waitFor();
+      expect(await offered()).toEqual([after, 'Revoke']);
+    }
+  });
+
+  it('leads from the list to what changed in a server, by names, hashes and words' + verifies('AD-124'), async () => {
+    const script = readFileSync(SERVER, 'utf8');
+    writeFileSync(SERVER, script.replace("isOther = process.argv.includes('--other')", 'isOther = true'));
+    await visit('/', 'evil changed since it was approved: markup-server.mjs');
+    await page.getByText('server-changed').locator('..').getByRole('link', { name: 'Review' }).click();
+    await page.getByText('What changed since it was approved').waitFor();
+    expect(await page.locator('.difference').first().innerText()).toMatch(/^- sha256 [0-9a-f]{64}\n\+ sha256 /);
+    await page.locator('.badge.warn', { hasText: /^changed$/ }).waitFor();
+    expect(await page.locator('main').innerText()).toContain('waits for its owner, because it changed');
+    await page.getByRole('button', { name: 'Review what it starts' }).click();
+    await page.getByRole('button', { name: 'Approve the start' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Approve the start' }).click();
+    await page.getByText('Its tools').waitFor({ timeout: 30_000 });
+    expect(await page.locator('.difference').last().innerText()).toMatch(/^- .*\n\+ Now also sends your files/);
+    expect(await attacked()).toBe(false);
+    writeFileSync(SERVER, script);
+    approve();
   });
 
   it('checks a draft with the words of the checker, and saves only what it accepts' + verifies('AD-88'), async () => {

@@ -200,6 +200,7 @@ describe('the approval screen', () => {
       facts,
       hash: startHash(facts),
       changed: [],
+      changes: [],
       remarks: [],
     });
   };

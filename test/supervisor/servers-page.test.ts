@@ -21,6 +21,7 @@ describe(PAGE, () => {
       'cli/connect/connect-command.ts',
       'cli/knowledge-commands/knowledge-access.ts',
       'serve/host/event-feed.ts',
+      'runtime/servers/server-records.ts',
       'runtime/servers/server-refresh.ts',
       'serve/host/server-registration.ts',
     ]

@@ -5,6 +5,7 @@ import type { AuditVerdict } from '../../audit/chain-verification.ts';
 import type { IndexedRecord } from '../../audit/index/audit-index.ts';
 import type { AuditStat, AuditStats } from '../../audit/index/audit-reader.ts';
 import type { SessionTimeline, TimelineEvent } from '../../audit/index/session-timeline.ts';
+import { changeWords, type StartChange } from '../../consent/servers/start-changes.ts';
 import {
   type Cell,
   type CliIo,
@@ -72,6 +73,7 @@ function eventText(found: IndexedRecord): string {
     const [first = '', ...more] = names(found, 'files').split(', ');
     return `${event} ${first}${more.length === 0 ? '' : ` and ${Number(count) - 1} more`}`;
   }
+  if (type === 'server' && event === 'changed') return changesText(valueAt(found, 'changes'));
   const subjects: Readonly<Record<string, string>> = {
     approval: type,
     grant: type,
@@ -83,6 +85,19 @@ function eventText(found: IndexedRecord): string {
   return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)]
     .filter((part) => part !== '')
     .join(' ');
+}
+
+/** What changed in the start of a server. Anyone who can write the log may have written the record. */
+function changesText(changes: unknown): string {
+  const words = (Array.isArray(changes) ? changes : []).map((change: Partial<StartChange> | null) => {
+    const { what, was, is } = change ?? {};
+    return changeWords({
+      what: String(what ?? ''),
+      ...(typeof was === 'string' && { was }),
+      ...(typeof is === 'string' && { is }),
+    });
+  });
+  return words.length === 0 ? 'changed' : words.join('; ');
 }
 
 /** The items of the lists in a record. */
@@ -152,7 +167,9 @@ export function rowOf(found: IndexedRecord): readonly Cell[] {
     field(found, 'principal.id'),
     ms === '' ? '' : String(Math.round(Number(ms))),
     field(found, 'id').slice(0, SHORT_ID) || field(found, 'hash').slice(0, SHORT_HASH),
-    [field(found, 'code'), rules(found), eventText(found)].filter((part) => part !== '').join(' '),
+    [field(found, 'code'), inBrackets(field(found, 'refusal')), rules(found), eventText(found)]
+      .filter((part) => part !== '')
+      .join(' '),
   ];
 }
 

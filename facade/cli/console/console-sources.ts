@@ -50,7 +50,7 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
   registerSecrets(redactor, config);
   const digest = createDigest(readAuditKey(config.state));
   const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest });
-  const attention = attentionSources({ config, state, consents, now: Date.now });
+  const attention = attentionSources({ config, state, consents, now: Date.now, readsFiles: true });
   return {
     records: async ({ before, ...texts }) => {
       const { records, next } = await search.page(readAuditFilter(texts), {
@@ -109,6 +109,7 @@ const PAGES: Readonly<Partial<Record<AttentionKind, (subject: string) => string>
     'server-unapproved',
     'server-requested',
     'server-disabled',
+    'server-changed',
     'tools-changed',
   ),
   ...each(() => '/agents', 'suspended', 'budget-spent', 'budget-low'),

@@ -66,11 +66,12 @@ async function checkPolicyAgain(dialogue: ConsentDialogue, check: CheckPolicy): 
 
 function showStart(dialogue: ConsentDialogue, start: StartReview): void {
   const { server, options, shown } = dialogue;
-  const { facts, hash, changed, remarks, approved } = start;
+  const { facts, hash, changed, changes, remarks, approved } = start;
   shown.start = {
     hash,
     approved: approved !== undefined,
     changed,
+    changes,
     remarks,
     facts: {
       ...facts,

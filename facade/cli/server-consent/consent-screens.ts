@@ -10,7 +10,8 @@ import type { ServerConfig } from '../../config/config.ts';
 import { isSecretName, isToken } from '../../config/servers/secret-shapes.ts';
 import { isConfigVariable } from '../../config/servers/spawn-rules.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
-import { differenceWords, type StartFacts } from '../../consent/servers/start-facts.ts';
+import { changeWords, type ReviewedChange } from '../../consent/servers/start-changes.ts';
+import type { StartFacts } from '../../consent/servers/start-facts.ts';
 import { secretsIn } from '../../secrets/secret-uses.ts';
 import { plural, printable } from '../print.ts';
 import { letterMarks } from '../terminal-rows.ts';
@@ -24,7 +25,7 @@ const LONG = 200;
 /** Returns the screen of what would run. */
 export function startScreen(
   server: ServerConfig,
-  { facts, hash, approved, changed, before, remarks, folders = [] }: StartReview,
+  { facts, hash, approved, changes, remarks, folders = [] }: StartReview,
 ): string {
   const { command, args, url, socket, program, scripts = [], folder, mapping, semantics = [] } = facts;
   return lines([
@@ -58,12 +59,9 @@ export function startScreen(
     ...(mapping === undefined ? [] : [`  mapping  ${quoted(mapping)}`]),
     ...semantics.map((rule) => `  tools    ${quoted(rule)}`),
     ...remarks.map((remark) => `  ! ${printable(remark)}`),
-    ...(changed.length === 0
+    ...(changes.length === 0
       ? []
-      : [
-          '  changed since it was approved:',
-          ...changed.map((field) => `    ${printable(fieldText(field))}${changeText(field, before, facts)}`),
-        ]),
+      : ['  changed since it was approved:', ...changes.map((change) => `    ${changeText(change)}`)]),
     `  start hash  ${hash}`,
     ...(approved === undefined
       ? []
@@ -171,22 +169,14 @@ function isolationLines(
   ];
 }
 
-/** Returns the words for a difference, with its name in the data of `--json`, unless that is a setting's name. */
-function fieldText(field: string): string {
-  const words = differenceWords(field);
-  return words === field ? field : `${words} (${field})`;
-}
-
-/** The values of env, headers and oauth are digests, so no value is shown for them. */
-function changeText(field: string, before: StartFacts | undefined, after: StartFacts): string {
-  const at = (facts: unknown): unknown =>
-    field
-      .split(/\.|\[|\]/)
-      .filter((part) => part !== '')
-      .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], facts);
+/** Returns one change: of a file its hashes; of a setting its values, unless they are digests. */
+function changeText(change: ReviewedChange): string {
+  const { what, field } = change;
+  if (field === undefined) return printable(changeWords(change));
   const show = (value: unknown): string =>
     value === undefined ? 'nothing' : quoted(typeof value === 'string' ? value : JSON.stringify(value));
-  return /^(?:env|headers|oauth)\b/.test(field) ? '' : `: was ${show(at(before))}, is ${show(at(after))}`;
+  const values = 'before' in change ? `: was ${show(change.before)}, is ${show(change.after)}` : '';
+  return `${printable(what === field ? field : `${what} (${field})`)}${values}`;
 }
 
 function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hints: boolean): readonly string[] {

@@ -164,6 +164,7 @@ export async function runInfo(options: NamedOptions, io: Io, wiring: ConsentWiri
           consent: word,
           ...(disabled !== undefined && { disabled }),
           changed: start.changed,
+          changes: start.changes,
           ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }),
           ...(consent?.tools !== undefined && { tools: { ...consent.tools, names } }),
           ...(pending !== undefined && { pending }),

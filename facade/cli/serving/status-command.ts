@@ -52,7 +52,7 @@ export async function runStatus(options: StatusOptions, io: Io, { inspect }: Pic
   return withState(config.state, async (state) => {
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    const sources = attentionSources({ config, state, consents, now: Date.now });
+    const sources = attentionSources({ config, state, consents, now: Date.now, readsFiles: true });
     const look = async (calls: number): Promise<StatusView> =>
       viewOf({ config, state, calls, items: await listAttention(sources, redactor) });
     if (options.watch !== true) {

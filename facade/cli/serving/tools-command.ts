@@ -8,7 +8,7 @@ import type { Config } from '../../config/config.ts';
 import { nameFault } from '../../config/servers/server-names.ts';
 import type { Preconditions } from '../../consent/preconditions.ts';
 import type { ConsentSummary } from '../../consent/servers/consent-summary.ts';
-import { KillSwitch } from '../../consent/switch/kill-switch.ts';
+import { KillSwitch, refusalIn } from '../../consent/switch/kill-switch.ts';
 import type { ExposedTool } from '../../exposure/exposed-tool.ts';
 import type { NameTable } from '../../exposure/name-table.ts';
 import { type EnableRequest, listRequests } from '../../internal-servers/enable-requests.ts';
@@ -148,28 +148,35 @@ interface RowParts {
   readonly config: Config;
   readonly catalog: AssembledFacade['catalog'];
   readonly summary: ConsentSummary | undefined;
+  /** Why the kill switch or the master switch stops it. */
+  readonly stop: TollgateError | undefined;
   readonly processes: readonly ServerReport[];
 }
 
 /** Returns the row of one server, from the report of a running Tollgate or from its own start. */
-function serverRow(adapter: ServerAdapter, { config, catalog, summary, processes }: RowParts) {
+function serverRow(adapter: ServerAdapter, { config, catalog, summary, stop, processes }: RowParts) {
   const { name } = adapter;
   const entries = catalog.entries(name);
   const quarantined = entries.filter(
     (entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined,
   );
-  const { word = 'not needed', pending = 0, refusal } = summary ?? {};
+  const { word = 'not needed', pending = 0, refusal, disabled = false } = summary ?? {};
   const found = catalog.problems.get(name);
-  // The catalog does not start a server without consent, so only the summary knows whether its files have changed.
-  const problem = found?.data.consent === 'lacking' ? (refusal ?? found) : found;
-  const report = problem === undefined && processes.some(isFinal) ? processes[0] : undefined;
+  // The catalog does not start a server without consent, so only the summary knows whether its files have changed. A
+  // server that runs goes on with the files that it was started with.
+  const changed = found?.data.consent === 'lacking' ? (refusal ?? found) : (found ?? refusal);
+  const isRunning = found === undefined && processes.some(isFinal);
+  const problem = stop ?? (isRunning ? undefined : changed);
+  const report = problem === undefined && isRunning ? processes[0] : undefined;
   const health = adapter.health();
-  const isLacking = problem?.data.consent !== undefined;
-  const reason = reasonOf(problem).join('') || (report?.reason ?? '');
+  const isLacking = problem?.data.consent !== undefined || stop !== undefined;
+  const reason = reasonOf(problem ?? refusal).join('') || (report?.reason ?? '');
   return {
     name,
     consent: word,
-    state: report?.state ?? (isLacking ? refusedState(problem) : health.state),
+    state: report?.state ?? (isLacking && problem !== undefined ? refusedState(problem) : health.state),
+    killed: stop?.code === 'SERVER_UNAVAILABLE',
+    disabled,
     tools: entries.length,
     pending,
     bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0),
@@ -198,7 +205,7 @@ export async function runServers(
   const config = readForOwner(options, io);
   await reportStops(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
-    const { requests, reports } = await readShared(config);
+    const { requests, reports, stopOf } = await readShared(config);
     const names = [...catalog.servers.keys()];
     const isReported = (name: string): boolean => reports.get(name)?.some(isFinal) === true;
     await Promise.all([
@@ -210,7 +217,13 @@ export async function runServers(
     ]);
     const summaries = await consentSummaries({ config, consents });
     const rows = [...catalog.servers.values()].map(({ name, adapter }) =>
-      serverRow(adapter, { config, catalog, summary: summaries.get(name), processes: reports.get(name) ?? [] }),
+      serverRow(adapter, {
+        config,
+        catalog,
+        summary: summaries.get(name),
+        stop: stopOf(name),
+        processes: reports.get(name) ?? [],
+      }),
     );
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };
@@ -242,13 +255,17 @@ function requestRemark({ server, principal }: EnableRequest): string {
 async function readShared({ state: folder, servers }: Config): Promise<{
   readonly requests: readonly EnableRequest[];
   readonly reports: ReadonlyMap<string, readonly ServerReport[]>;
+  readonly stopOf: (server: string) => TollgateError | undefined;
 }> {
   return withState(folder, async (state) => {
     const killSwitch = new KillSwitch(state);
-    const reports = [...(await readReports(state))].filter(([server]) => killSwitch.refusalOf(server) === undefined);
+    const killed = killSwitch.names();
+    const stopOf = (server: string): TollgateError | undefined => refusalIn(killed, server);
+    const reports = [...(await readReports(state))].filter(([server]) => stopOf(server) === undefined);
     return {
       requests: (await listRequests(state)).filter(({ server }) => servers.has(server)),
       reports: new Map(reports),
+      stopOf,
     };
   });
 }
@@ -261,6 +278,7 @@ function reasonOf(problem: TollgateError | undefined): readonly string[] {
 interface Row {
   readonly name: string;
   readonly reason: string;
+  readonly state: string;
   /** Whether its log has text. */
   readonly log: boolean;
   readonly processes: readonly Pick<ServerReport, 'pid' | 'state' | 'reason'>[];
@@ -275,7 +293,8 @@ function remarksOn(row: Row): readonly string[] {
     );
   const log = row.log && !row.reason.includes('servers --log') ? ` Its log: tollgate servers --log ${row.name}` : '';
   return [
-    ...(row.reason === '' ? [] : [`${row.name}: ${row.reason}${log}`]),
+    // The stops are told before the list.
+    ...(row.reason === '' || row.state === 'killed' ? [] : [`${row.name}: ${row.reason}${log}`]),
     ...others,
     ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`),
   ];

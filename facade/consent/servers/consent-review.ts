@@ -13,6 +13,7 @@ import { remarksOf } from '../../config/servers/server-definition-rules.ts';
 import { createSemantics } from '../../exposure/served-server.ts';
 import type { Consents } from './server-consents.ts';
 import { changedRefusal } from './server-refusals.ts';
+import { type ReviewedChange, reviewedChanges } from './start-changes.ts';
 import { type StartFacts, startDifferences, startHash } from './start-facts.ts';
 import { type ToolSet, toolSetHash } from './tool-set.ts';
 
@@ -24,8 +25,8 @@ export interface StartReview {
   readonly approved?: { readonly by: string; readonly at: string };
   /** The fields that differ from the last approval. */
   readonly changed: readonly string[];
-  /** The last approval. */
-  readonly before?: StartFacts;
+  /** The same for a person, by names and with values. */
+  readonly changes: readonly ReviewedChange[];
   /** The risks of this start. */
   readonly remarks: readonly string[];
   /** Folders of the owner. The screen shows variables that are paths in them. Default: none. */
@@ -78,7 +79,7 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
     hash,
     remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
     changed: consent === undefined ? [] : startDifferences(consent.facts, facts),
-    ...(consent !== undefined && consent.hash !== hash && { before: consent.facts }),
+    changes: consent === undefined ? [] : reviewedChanges(consent.facts, facts),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
   };
 }

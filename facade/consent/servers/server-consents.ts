@@ -26,6 +26,7 @@ import {
   toolsUnapprovedRefusal,
   unapprovedRefusal,
 } from './server-refusals.ts';
+import { type NotedChange, StartChangeNotes, startChanges } from './start-changes.ts';
 import { type FactSources, type StartFacts, type StartSettings, startFacts, startHash } from './start-facts.ts';
 import type { ToolSet } from './tool-set.ts';
 
@@ -57,6 +58,18 @@ export type Admission = { readonly mark: string } & (
   | { readonly hints: boolean; readonly set?: ToolSet }
 );
 
+/** Told of servers that differ from their approval when they are to start or are called. They must not throw. */
+export interface ConsentWatcher {
+  /** Another start than the approved one was refused: once for each change over all processes. */
+  readonly onStart: (server: string, change: NotedChange) => void;
+  /** A call was refused, because the server lists other definitions than were approved. */
+  readonly onTools: (
+    server: string,
+    drift: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
+  ) => void;
+  readonly onFault: (thrown: unknown) => void;
+}
+
 /**
  * Reads the state for every answer, so a decision of another process counts at the next call. Methods throw
  * STATE_FAILED.
@@ -64,13 +77,18 @@ export type Admission = { readonly mark: string } & (
 export class Consents {
   readonly store: ConsentStore;
   readonly tools: ApprovedTools;
+  readonly changes: StartChangeNotes;
   readonly sources: FactSources;
+  readonly #watcher: ConsentWatcher | undefined;
   /** Server → the consent under which this process started it. A new consent is for another program. */
   readonly #started = new Map<string, { readonly hash: string; readonly at: number }>();
 
-  constructor(state: State, sources: Omit<FactSources, 'store'>) {
+  /** `watcher`: of a process that starts servers for agents. Without one, no change is noted. */
+  constructor(state: State, sources: Omit<FactSources, 'store'>, watcher?: ConsentWatcher) {
     this.store = new ConsentStore(state, sources.digest);
     this.tools = new ApprovedTools(state);
+    this.changes = new StartChangeNotes(state);
+    this.#watcher = watcher;
     this.sources = { ...sources, store: createDigestStore(state, sources.digest) };
   }
 
@@ -98,6 +116,7 @@ export class Consents {
     const formerSet = consent?.tools?.set ?? consent?.formerSet;
     const hash = startHash(facts);
     await this.store.put(facts.server, { hash, facts, by, at, ...(formerSet !== undefined && { formerSet }) });
+    await this.changes.settle(facts.server);
     return hash;
   }
 
@@ -136,6 +155,7 @@ export class Consents {
     const kept = this.store.get(server);
     await this.store.remove(server);
     await this.tools.remove(server);
+    await this.changes.settle(server);
     return kept.consent !== undefined || kept.damaged === true;
   }
 
@@ -197,7 +217,11 @@ export class Consents {
     const approved = this.tools.get(server, set);
     return approved === undefined
       ? damagedRefusal(server)
-      : andThen(list(), (now) => refuseDrifted(tool, { server, approved: approved.tools, now }));
+      : andThen(list(), (now) => {
+          const refusal = refuseDrifted(tool, { server, approved: approved.tools, now });
+          if (refusal !== undefined) this.#watcher?.onTools(server, { approved: approved.tools, now });
+          return refusal;
+        });
   }
 
   /** Returns the refusal of a start. Exactly this start, and tools of it, must be approved. */
@@ -220,7 +244,25 @@ export class Consents {
     const { state, consent, disabled } = this.statusOf(name);
     if (disabled !== undefined) return disabledRefusal(name, disabled);
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapprovedRefusal(name);
-    return changedStartRefusal(name, consent, await this.factsOf(settings));
+    const facts = await this.factsOf(settings);
+    const refusal = changedStartRefusal(name, consent, facts);
+    await this.#noteStart(consent, facts, refusal);
+    return refusal;
+  }
+
+  /** A note that cannot be written does not change the answer. */
+  async #noteStart(approved: ServerConsent, now: StartFacts, refusal: TollgateError | undefined): Promise<void> {
+    if (this.#watcher === undefined) return;
+    const { server } = now;
+    try {
+      if (refusal === undefined) return await this.changes.settle(server);
+      const changes = startChanges(approved.facts, now);
+      const change = { approved: approved.hash, start: startHash(now), changes };
+      const news = await this.changes.note(server, change, Date.now());
+      if (news !== undefined) this.#watcher.onStart(server, news);
+    } catch (thrown) {
+      this.#watcher.onFault(thrown);
+    }
   }
 
   #admissionOf(server: string, refusal: TollgateError | undefined): Admission {

@@ -11,6 +11,7 @@ export function unapprovedRefusal(server: string): TollgateError {
   return refusal(
     `Server "${server}" is not started, because no one has approved what it would run.`,
     `The owner reviews it and approves it with \`tollgate approve ${server}\`.`,
+    'unapproved',
   );
 }
 
@@ -19,6 +20,7 @@ export function toolsUnapprovedRefusal(server: string): TollgateError {
   return refusal(
     `Server "${server}" is not used: no one has approved its tools.`,
     `The owner reviews them and approves them with \`tollgate approve ${server}\`.`,
+    'unapproved',
   );
 }
 
@@ -44,6 +46,7 @@ export function missingRefusal(server: string, facts: StartFacts): TollgateError
     : refusal(
         `Server "${server}" cannot start: ${missing} that its command names does not exist.`,
         `The owner installs it, or corrects the entry of the server; \`tollgate servers info ${server}\` shows it.`,
+        'missing',
       );
 }
 
@@ -52,13 +55,13 @@ export function changedRefusal(server: string, differences: readonly string[]): 
   const fields = [...new Set(differences.map(differenceWords))];
   const more = fields.length > 5 ? ` and ${fields.length - 5} more` : '';
   const verb = fields.length === 1 ? 'differs' : 'differ';
-  const what =
-    fields.length === 0
-      ? 'it was approved again with other settings'
-      : `${fields.slice(0, 5).join(', ')}${more} ${verb} from what was approved`;
   return refusal(
-    `Server "${server}" is not started: ${what}.`,
+    fields.length === 0
+      ? `Server "${server}" is not started: it was approved again with other settings.`
+      : `Server "${server}" waits for its owner, because it changed: ` +
+          `${fields.slice(0, 5).join(', ')}${more} ${verb} from what was approved.`,
     `The owner reviews the change and approves it with \`tollgate approve ${server}\`.`,
+    'changed',
   );
 }
 
@@ -68,6 +71,7 @@ export function exposedRefusal(server: string, why: string): TollgateError {
     `Server "${server}" is not started, because an agent could change what it runs: ${why}.`,
     'The owner moves the server to its own folder, best outside the workspace and every allowWrite ' +
       `(for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`,
+    'exposed',
   );
 }
 
@@ -80,8 +84,13 @@ export function disabledRefusal(server: string, { by, at }: ConsentAct): Tollgat
   );
 }
 
-function refusal(what: string, next: string, consent: 'lacking' | 'disabled' = 'lacking'): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data: { consent }, retryable: false });
+/** Why a server is refused. Audit records have this word. */
+type Refusal = 'unapproved' | 'changed' | 'missing' | 'exposed' | 'damaged' | 'disabled';
+
+function refusal(what: string, next: string, why: Refusal): TollgateError {
+  const consent = why === 'disabled' ? 'disabled' : 'lacking';
+  const data = { consent, refusal: why };
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data, retryable: false });
 }
 
 /** The refusal of a server whose stored consent is damaged. */
@@ -91,6 +100,7 @@ export function damagedRefusal(server: string): TollgateError {
       'so it does not count.',
     'The owner finds out what happened to the state folder, then withdraws the approval with ' +
       `\`tollgate revoke ${server}\` and approves again.`,
+    'damaged',
   );
 }
 
@@ -106,6 +116,7 @@ export function pendingRefusal(server: string, why: WhyPending): TollgateError {
   return new TollgateError('PIN_MISMATCH', {
     detail: `This tool of server "${server}" ${PENDING_WORDS[why]}; it is not called.`,
     next: `Continue without it. The owner reviews the change with \`tollgate approve ${server}\`.`,
+    data: { refusal: `tool ${why}` },
   });
 }
 /** Why a tool waits. `many`: it waits with all other tools of its server. */

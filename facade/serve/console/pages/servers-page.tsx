@@ -1,22 +1,9 @@
-/** The pages of servers: their state, and one server with its consent, its tools, what changed, and its log. */
+/** The pages of servers: their state, and one server with its consent, its actions and its log. */
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
 import { useRoute } from 'preact-iso/router';
-import type { CommandAnswer } from './console-client.tsx';
 import { commandData, runCommand, useLoaded } from './console-client.tsx';
-import {
-  Act,
-  Badge,
-  Difference,
-  Facts,
-  Foreign,
-  Json,
-  Preformatted,
-  Problem,
-  Section,
-  Shown,
-  visible,
-} from './page-parts.tsx';
+import { Act, Badge, Facts, Foreign, Preformatted, Section, Shown, visible } from './page-parts.tsx';
+import { Consent, type ConsentInfo, Review } from './server-consent.tsx';
 import { VirtualTable } from './virtual-table.tsx';
 
 interface ServerRow {
@@ -28,6 +15,8 @@ interface ServerRow {
   readonly bytes: number;
   readonly version: string;
   readonly reason: string;
+  readonly killed: boolean;
+  readonly disabled: boolean;
   readonly processes: readonly { readonly pid: number; readonly state: string; readonly reason?: string }[];
   readonly quarantined: readonly { readonly tool: string; readonly reason: string }[];
 }
@@ -39,8 +28,6 @@ interface ServerList {
 
 /** Exit code of a list in which a server cannot be used. The list is complete. */
 const UNUSABLE = 5;
-/** Exit code of a question that a person must answer. */
-const TO_DECIDE = 7;
 
 function loadServers(): Promise<ServerList> {
   return commandData<ServerList>('servers', {}, [0, UNUSABLE]);
@@ -89,7 +76,7 @@ export function ServersPage(): JSX.Element {
 export function ServerPage(): JSX.Element {
   const { name = '' } = useRoute().params;
   const list = useLoaded(`list ${name}`, loadServers);
-  const info = useLoaded(`info ${name}`, () => commandData<Record<string, unknown>>('server', { name }));
+  const info = useLoaded(`info ${name}`, () => commandData<ConsentInfo>('server', { name }));
   const log = useLoaded(`log ${name}`, () => commandData<{ lines: readonly string[] }>('server-log', { log: name }));
   const reload = (): void => {
     for (const one of [list, info, log]) one.reload();
@@ -113,40 +100,7 @@ export function ServerPage(): JSX.Element {
           }}
         />
       )}
-      <div class="buttons">
-        <Act
-          label="Restart"
-          title={`Restart ${name}?`}
-          act={() => runCommand('server-restart', { name })}
-          done={reload}
-        >
-          <p>Every running Tollgate ends the processes of the server and starts them again. Its running calls fail.</p>
-        </Act>
-        <Act label="Kill" title={`Kill ${name}?`} act={() => runCommand('kill', { name })} done={reload} isDanger>
-          <p>The server ends at once, in every Tollgate, and does not start again until the kill is lifted.</p>
-        </Act>
-        <Act
-          label="Lift the kill"
-          title={`Let ${name} run again?`}
-          act={() => runCommand('kill-lift', { name })}
-          done={reload}
-        />
-        <Act
-          label="Disable"
-          title={`Disable ${name}?`}
-          act={() => runCommand('server-disable', { name })}
-          done={reload}
-          isDanger
-        />
-        <Act label="Enable" title={`Enable ${name}?`} act={() => runCommand('server-enable', { name })} done={reload} />
-        <Act
-          label="Revoke"
-          title={`Withdraw the approval of ${name}?`}
-          act={() => runCommand('server-revoke', { name })}
-          done={reload}
-          isDanger
-        />
-      </div>
+      {row !== undefined && <Actions row={row} done={reload} />}
       {row !== undefined && row.quarantined.length > 0 && (
         <Section title="Quarantined tools">
           <ul>
@@ -158,10 +112,12 @@ export function ServerPage(): JSX.Element {
           </ul>
         </Section>
       )}
-      <Section title="Consent">
-        <Shown loaded={info}>{(data) => <Json value={data} />}</Shown>
-        <Review name={name} done={reload} />
-      </Section>
+      {(row === undefined || !isOwn(row)) && (
+        <Section title="Consent">
+          <Shown loaded={info}>{(data) => <Consent info={data} />}</Shown>
+          <Review name={name} done={reload} />
+        </Section>
+      )}
       <Section title="Log">
         <Shown loaded={log}>
           {({ lines }) =>
@@ -177,120 +133,91 @@ export function ServerPage(): JSX.Element {
   );
 }
 
-interface ToolReview {
-  readonly name: string;
-  readonly state?: string;
-  readonly semantics?: unknown;
-  readonly changes?: readonly {
-    readonly field: string;
-    readonly old: readonly string[];
-    readonly new: readonly string[];
-  }[];
-  readonly definition: unknown;
+/** One action: what it does, in which states it makes sense, and the command that does it. */
+interface ServerAction {
+  readonly label: string;
+  readonly about: string;
+  readonly question: (name: string) => string;
+  readonly command: 'server-restart' | 'kill' | 'kill-lift' | 'server-disable' | 'server-enable' | 'server-revoke';
+  readonly isFor: (row: ServerRow) => boolean;
+  readonly isDanger?: boolean;
 }
 
-/** What `tollgate approve NAME --json` shows. */
-interface ConsentReview {
-  readonly start?: {
-    readonly hash: string;
-    readonly approved: boolean;
-    readonly changed?: unknown;
-    readonly facts: unknown;
-    readonly remarks?: unknown;
-  };
-  readonly tools?: {
-    readonly hash: string;
-    readonly tools: readonly ToolReview[];
-    readonly removed?: readonly string[];
-  };
-  readonly approved: boolean;
+/** Servers that are part of Tollgate need no consent. They can only be killed. */
+function isOwn({ consent }: ServerRow): boolean {
+  return consent === 'not needed';
 }
 
-/** The two questions of an approval. Each is answered with the hash of what is shown. */
-function Review({ name, done }: { readonly name: string; readonly done: () => void }): JSX.Element {
-  const [review, setReview] = useState<ConsentReview>();
-  const [error, setError] = useState<Error>();
-  const [isBusy, setBusy] = useState(false);
-  const look = (): void => {
-    setBusy(true);
-    setError(undefined);
-    runCommand<ConsentReview>('server-approve', { name }, [0, TO_DECIDE])
-      .then(({ data }) => setReview(data))
-      .catch(setError)
-      .finally(() => setBusy(false));
-  };
-  const agree = async (hashes: readonly string[]): Promise<CommandAnswer<unknown>> => {
-    const answer = await runCommand<ConsentReview>('server-approve', { name, yes: hashes }, [0, TO_DECIDE]);
-    setReview(answer.data);
-    return answer;
-  };
-  const { start, tools } = review ?? {};
+function isRunning({ processes }: ServerRow): boolean {
+  return processes.some(({ state }) => state === 'healthy' || state === 'degraded');
+}
+
+const ACTIONS: readonly ServerAction[] = [
+  {
+    label: 'Restart',
+    about: 'Ends its processes and starts them again. Running calls fail, and nothing else changes.',
+    question: (name) => `Restart ${name}?`,
+    command: 'server-restart',
+    isFor: (row) => !isOwn(row) && !row.killed && !row.disabled && row.processes.length > 0,
+  },
+  {
+    label: 'Kill',
+    about: 'For emergencies: ends it at once, in every Tollgate, until the kill is lifted. Its approval stays.',
+    question: (name) => `Kill ${name}?`,
+    command: 'kill',
+    isFor: (row) => !row.killed && (isOwn(row) || isRunning(row)),
+    isDanger: true,
+  },
+  {
+    label: 'Lift the kill',
+    about: 'Ends the kill: the next call may start it again.',
+    question: (name) => `Let ${name} run again?`,
+    command: 'kill-lift',
+    isFor: ({ killed }) => killed,
+  },
+  {
+    label: 'Disable',
+    about: 'Takes it out of use until an owner enables it. Its approval stays, so nothing is reviewed again.',
+    question: (name) => `Disable ${name}?`,
+    command: 'server-disable',
+    isFor: (row) => !isOwn(row) && !row.disabled,
+    isDanger: true,
+  },
+  {
+    label: 'Enable',
+    about: 'Lets it be used again. It starts only if it is still as it was approved.',
+    question: (name) => `Enable ${name}?`,
+    command: 'server-enable',
+    isFor: ({ disabled }) => disabled,
+  },
+  {
+    label: 'Revoke',
+    about: 'Withdraws the approval: it runs only after a new review of what it starts and offers.',
+    question: (name) => `Withdraw the approval of ${name}?`,
+    command: 'server-revoke',
+    isFor: (row) => !isOwn(row) && row.consent !== 'unapproved',
+    isDanger: true,
+  },
+];
+
+/** The actions that make sense in the present state, each with what it does. */
+function Actions({ row, done }: { readonly row: ServerRow; readonly done: () => void }): JSX.Element {
   return (
-    <>
-      <div class="buttons">
-        <button type="button" onClick={look} disabled={isBusy}>
-          {isBusy ? 'Looking …' : 'Review what it starts and offers'}
-        </button>
-      </div>
-      {error !== undefined && <Problem error={error} />}
-      {review?.approved === true && <p role="status">It is approved, and nothing has changed.</p>}
-      {start !== undefined && (
-        <Section title="What would start">
-          <Json value={start} />
-          {!start.approved && tools === undefined && (
-            <Act
-              label="Approve the start"
-              title={`Let ${name} start as shown?`}
-              act={() => agree([start.hash])}
-              done={done}
-            >
-              <p>
-                Hash of what is shown: <code>{start.hash}</code>
-              </p>
-            </Act>
-          )}
-        </Section>
-      )}
-      {tools !== undefined && (
-        <Section title="Its tools">
-          {(tools.removed ?? []).length > 0 && <p>Removed: {tools.removed?.map(visible).join(', ')}</p>}
-          {tools.tools.map((tool) => (
-            <details key={tool.name} open={tool.state !== undefined}>
-              <summary>
-                <Foreign text={tool.name} /> {tool.state !== undefined && <Badge word={tool.state} />}
-              </summary>
-              <Changes changes={tool.changes} />
-              <Json value={tool.definition} />
-            </details>
-          ))}
-          {review?.approved !== true && start !== undefined && (
-            <Act
-              label="Approve the tools"
-              title={`Let agents use these tools of ${name}?`}
-              act={() => agree([start.hash, tools.hash])}
-              done={done}
-            >
-              <p>
-                Hash of what is shown: <code>{tools.hash}</code>
-              </p>
-            </Act>
-          )}
-        </Section>
-      )}
-    </>
-  );
-}
-
-/** The fields of a definition that changed, before and after. */
-function Changes({ changes = [] }: { readonly changes: ToolReview['changes'] }): JSX.Element {
-  return (
-    <>
-      {changes.map(({ field, old, new: now }) => (
-        <div key={field}>
-          <h3>{visible(field)}</h3>
-          <Difference before={old.join('\n')} after={now.join('\n')} />
-        </div>
+    <ul class="actions" aria-label="Actions">
+      {ACTIONS.filter(({ isFor }) => isFor(row)).map(({ label, about, question, command, isDanger = false }) => (
+        <li key={label}>
+          <Act
+            label={label}
+            title={question(row.name)}
+            act={() => runCommand(command, { name: row.name })}
+            done={done}
+            isDanger={isDanger}
+          >
+            <p>{about}</p>
+          </Act>
+          <span class="quiet">{about}</span>
+        </li>
       ))}
-    </>
+    </ul>
   );
 }
