@@ -297,19 +297,18 @@ export function Preformatted({
   );
 }
 
-/** Calls `listener` for a key that is pressed outside of fields. */
-export function useKey(key: string, listener: () => void): void {
+/** Calls `listener` for each key that is pressed outside of fields. It returns whether the key did something. */
+export function useKeys(listener: (key: string) => boolean): void {
   const latest = useRef(listener);
   latest.current = listener;
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       const target = event.target as HTMLElement;
       const isTyping = ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName) || target.closest('dialog') !== null;
-      if (event.key !== key || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      latest.current();
+      if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (latest.current(event.key)) event.preventDefault();
     };
     document.addEventListener('keydown', onKey);
     return () => document.removeEventListener('keydown', onKey);
-  }, [key]);
+  }, []);
 }
