@@ -4,11 +4,11 @@ import { createServer, type Server } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { installPrograms } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 import { type ConsoleBench, openConsoleBench } from './console-bench.ts';
+import { openConsoleBrowser } from './console-browser.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const MARKUP = '<img src=x onerror="window.attacked=1">';
@@ -52,7 +52,7 @@ let browser: Browser;
 let context: BrowserContext;
 let page: Page;
 let foreign: Server;
-const violations: string[] = [];
+let violations: readonly string[];
 
 function approve(): void {
   const hashes: string[] = [];
@@ -73,7 +73,6 @@ const visit = async (to: string, text: string): Promise<void> => {
 const attacked = (): Promise<boolean> => page.evaluate(() => 'attacked' in window);
 
 beforeAll(async () => {
-  installPrograms([['chromium', 'chromium']], () => undefined);
   bench = await openConsoleBench(config(), RULES);
   approve();
   call('read', 'path=notes.txt');
@@ -81,17 +80,7 @@ beforeAll(async () => {
   call('read', 'path=.env');
   call('write', JSON.stringify({ path: 'a.txt', content: MARKUP }));
   call('evil.markup');
-  browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
-  context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
-  page = await context.newPage();
-  page.on('pageerror', (error) => violations.push(`error: ${error.message}`));
-  page.on('dialog', (dialog) => {
-    violations.push('dialog');
-    void dialog.dismiss();
-  });
-  page.on('console', (message) => {
-    if (/content security policy|trusted/i.test(message.text())) violations.push(message.text());
-  });
+  ({ browser, context, page, violations } = await openConsoleBrowser());
 }, 180_000);
 
 afterAll(async () => {

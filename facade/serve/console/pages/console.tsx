@@ -4,9 +4,10 @@ import type { JSX } from 'preact';
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { LocationProvider, Route, Router, useLocation } from 'preact-iso/router';
-import { AgentsPage } from './agents-page.tsx';
+import { AgentPage, AgentsPage } from './agents-page.tsx';
 import { ApprovalPage, ApprovalsPage } from './approvals-page.tsx';
-import { CallPage, CallsPage, SessionPage } from './calls-page.tsx';
+import { CallPage } from './call-page.tsx';
+import { CallsPage, SessionPage } from './calls-page.tsx';
 import { hasToken, signIn, signOut, whenSignedOut } from './console-client.tsx';
 import { NowPage } from './now-page.tsx';
 import { Problem, useKeys } from './page-parts.tsx';
@@ -48,6 +49,7 @@ function Console(): JSX.Element {
             <Route path="/servers/:name" component={ServerPage} />
             <Route path="/policy" component={PolicyPage} />
             <Route path="/agents" component={AgentsPage} />
+            <Route path="/agents/:id" component={AgentPage} />
             <Route path="/proof" component={ProofPage} />
             <Route default component={NoPage} />
           </Router>

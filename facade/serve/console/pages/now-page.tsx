@@ -1,7 +1,7 @@
 /** The page Now: what needs attention, what runs, and how it goes. */
 import type { JSX } from 'preact';
 import { useStream } from './console-client.tsx';
-import { Badge, bytesText, countText, Foreign, Section, Time } from './page-parts.tsx';
+import { Badge, bytesText, countText, Foreign, Section, Time, withTimes } from './page-parts.tsx';
 import { TimeChart } from './time-chart.tsx';
 import { VirtualTable } from './virtual-table.tsx';
 
@@ -52,12 +52,12 @@ export function NowPage(): JSX.Element {
             <li key={id} class={rank <= 1 ? 'bad' : rank <= 3 ? 'warn' : ''}>
               <Badge word={kind} />{' '}
               <strong>
-                <Foreign text={title} />
+                <Foreign text={withTimes(title)} />
               </strong>{' '}
               {since !== undefined && <Time iso={since} />}
               {detail !== undefined && detail !== '' && (
                 <div class="quiet">
-                  <Foreign text={detail} />
+                  <Foreign text={withTimes(detail)} />
                 </div>
               )}
               {page !== undefined && (
@@ -76,7 +76,7 @@ export function NowPage(): JSX.Element {
       </Section>
       <div class="columns">
         <Section title="Calls by outcome, last hour">
-          <TimeChart label="per minute" times={now.series.times} lines={lines} />
+          <TimeChart label="per minute, UTC" times={now.series.times} lines={lines} />
         </Section>
         <Section title="Running calls">
           <VirtualTable
