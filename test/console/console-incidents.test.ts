@@ -140,6 +140,62 @@ describe('the console', () => {
   });
 });
 
+describe('the page Now', () => {
+  it('cuts no latency at 1300 px, and says when nothing was counted' + verifies('AD-136'), async () => {
+    await page.setViewportSize({ width: 1300, height: 800 });
+    const tool = { name: `${'long-name.'.repeat(12)}tool`, count: 3, errors: 0, p50: 12_345, p95: 123_456 };
+    const now = {
+      attention: [],
+      running: [],
+      servers: [],
+      series: { times: [1], outcomes: { allow: [1] } },
+      tools: [tool],
+      kept: { shown: 0, without: 0 },
+    };
+    await page.route('**/api/now', (route) => route.fulfill({ body: `${JSON.stringify(now)}\n` }));
+    await visit('/', 'None is counted yet');
+    expect(await main()).not.toContain('0 B');
+    const table = page.getByRole('region', { name: 'Tools, last hour' });
+    expect(await table.evaluate(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)).toBe(0);
+    await table.getByText('123456 ms').waitFor();
+    await page.unroute('**/api/now');
+    await page.setViewportSize({ width: 1200, height: 800 });
+  });
+
+  it('names no beginning of an item that has none' + verifies('AD-136'), async () => {
+    await visit('/', 'next to the log');
+    const item = page.locator('.items li', { hasText: 'next to the log' });
+    expect(await item.locator('time').count()).toBe(0);
+  });
+});
+
+describe('the search', () => {
+  it('says how to see more, and that arguments are not searched' + verifies('AD-137'), async () => {
+    await page.route('**/api/records**', async (route) => {
+      const response = await route.fetch();
+      const answer = (await response.json()) as object;
+      const isFirst = !route.request().url().includes('before=');
+      await route.fulfill({ response, json: { ...answer, ...(isFirst && { next: 'older' }) } });
+    });
+    await visit('/calls', 'scroll for more');
+    await page.unroute('**/api/records**');
+    await page.route('**/api/records?*before=older', (route) => route.fulfill({ json: { records: [], remarks: [] } }));
+    await page.getByRole('button', { name: 'Load older records' }).click();
+    await page.getByRole('button', { name: 'Load older records' }).waitFor({ state: 'detached' });
+    await page.unroute('**/api/records?*before=older');
+    await visit('/calls?text=absent', 'Recorded arguments and results are not searched');
+  });
+
+  it.each([400, 600, 1200])('leaves Sign out in view at %i px' + verifies('AD-137'), async (width) => {
+    await page.setViewportSize({ width, height: 700 });
+    await visit('/calls', 'record');
+    const box = await page.getByRole('button', { name: 'Sign out' }).boundingBox();
+    expect((box?.x ?? width) + (box?.width ?? 0)).toBeLessThanOrEqual(width);
+    expect((box?.y ?? 700) + (box?.height ?? 0)).toBeLessThanOrEqual(700);
+    await page.setViewportSize({ width: 1200, height: 800 });
+  });
+});
+
 /** Adds markup to every text of an answer, as if each name were hostile. Only types of records stay: Tollgate sets them. */
 function hostile(value: unknown): unknown {
   if (typeof value === 'string') return `${value}${MARKUP}`;

@@ -78,6 +78,10 @@ export function Outcome({ record }: { readonly record: CallRecord }): JSX.Elemen
   return <Badge word={(isOfCall(record) ? outcome : event) ?? type} />;
 }
 
+/** What people expect of a search, and this one does not do. */
+const TEXT_LIMIT =
+  ' Words are searched in names, ids, paths, programs, hosts, rules and codes, by their beginning. Recorded arguments' +
+  ' and results are not searched.';
 /** How long typing rests before the search, ms. */
 const TYPING_MS = 120;
 
@@ -145,6 +149,15 @@ export function CallsPage(): JSX.Element {
   );
 }
 
+function recordPage({ id, session, hash }: CallRecord): string {
+  if (id === undefined && session !== undefined) return `/sessions/${encodeURIComponent(session)}`;
+  return `/calls/${encodeURIComponent(id ?? hash)}`;
+}
+
+function foundText(count: number, isMore: boolean): string {
+  return isMore ? `${counted(count, 'newest record')}; scroll for more` : counted(count, 'record');
+}
+
 function Found({ query }: { readonly query: string }): JSX.Element {
   const [pages, setPages] = useState<readonly RecordPage[]>([]);
   const [error, setError] = useState<Error>();
@@ -166,6 +179,7 @@ function Found({ query }: { readonly query: string }): JSX.Element {
     latest.current = query;
     load();
   }, [query]);
+  const isText = new URLSearchParams(query).has('text');
   const records = useMemo(() => pages.flatMap((page) => page.records), [pages]);
   const next = pages.at(-1)?.next;
   return (
@@ -177,22 +191,16 @@ function Found({ query }: { readonly query: string }): JSX.Element {
         </p>
       ))}
       <p class="quiet" role="status">
-        {isBusy ? 'Searching …' : counted(records.length, next === undefined ? 'record' : 'newest record')}
+        {isBusy ? 'Searching …' : foundText(records.length, next !== undefined)}
       </p>
       {(records.length > 0 || !isBusy) && (
         <VirtualTable
           label="Calls"
           rows={records}
           keyOf={({ hash }) => hash}
-          href={({ id, session, hash }) =>
-            id !== undefined
-              ? `/calls/${encodeURIComponent(id)}`
-              : session !== undefined
-                ? `/sessions/${encodeURIComponent(session)}`
-                : `/calls/${encodeURIComponent(hash)}`
-          }
+          href={recordPage}
           onEnd={() => !isBusy && next !== undefined && load(next)}
-          empty="No record has all of this."
+          empty={`No record has all of this.${isText ? TEXT_LIMIT : ''}`}
           columns={[
             { name: 'Time', cell: ({ ts }) => <Time iso={ts} /> },
             { name: 'Outcome', cell: (record) => <Outcome record={record} /> },
@@ -224,6 +232,13 @@ function Found({ query }: { readonly query: string }): JSX.Element {
             { name: 'ms', cell: ({ ms }) => (ms === undefined ? '' : Math.round(ms)), isWide: true },
           ]}
         />
+      )}
+      {next !== undefined && (
+        <div class="buttons">
+          <button type="button" onClick={() => load(next)} disabled={isBusy}>
+            Load older records
+          </button>
+        </div>
       )}
     </>
   );

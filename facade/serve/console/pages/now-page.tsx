@@ -86,7 +86,7 @@ export function NowPage(): JSX.Element {
             href={({ id }) => `/calls/${encodeURIComponent(id)}`}
             empty="No call runs."
             columns={[
-              { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} /> },
+              { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} />, shrinks: true },
               { name: 'Principal', cell: ({ principal }) => <Foreign text={principal} /> },
               { name: 'Since', cell: ({ ts }) => <Time iso={ts} /> },
             ]}
@@ -115,7 +115,7 @@ export function NowPage(): JSX.Element {
             href={({ name }) => `/calls?tool=${encodeURIComponent(name)}`}
             empty="No call in the last hour."
             columns={[
-              { name: 'Tool', cell: ({ name }) => <Foreign text={name} /> },
+              { name: 'Tool', cell: ({ name }) => <Foreign text={name} />, shrinks: true },
               { name: 'Calls', cell: ({ count }) => countText(count) },
               { name: 'Failed', cell: ({ errors }) => countText(errors) },
               { name: 'Median', cell: ({ p50 }) => (p50 === undefined ? '' : `${Math.round(p50)} ms`) },
@@ -124,11 +124,13 @@ export function NowPage(): JSX.Element {
           />
         </Section>
       </div>
-      <p>
-        {now.kept.without > now.kept.shown
-          ? `Tollgate kept ${bytesText(now.kept.without - now.kept.shown)} of ${bytesText(now.kept.without)} from models.`
-          : `Models were shown ${bytesText(now.kept.shown)}.`}
-      </p>
+      <p>{keptText(now.kept)}</p>
     </>
   );
+}
+
+function keptText({ shown, without }: NowState['kept']): string {
+  if (without > shown) return `Tollgate kept ${bytesText(without - shown)} of ${bytesText(without)} from models.`;
+  if (shown > 0) return `Models were shown ${bytesText(shown)}.`;
+  return 'What models are shown is counted for sessions of agents. None is counted yet; a call of a terminal is not.';
 }
