@@ -290,8 +290,7 @@ function troubleItem({ kind, since, last, code }: Trouble): FoundItem {
 
 /** `most`: so many records may follow a checkpoint until the next one is signed. */
 function proofItems({ unsigned, last, keyInState, fault }: ProofStatus, most: number): readonly FoundItem[] {
-  const since = last === undefined ? undefined : Date.parse(last.at);
-  const item = { subject: 'audit', next: 'tollgate audit verify', since };
+  const item = { subject: 'audit', next: 'tollgate audit verify' };
   const signed = last === undefined ? 'nothing is signed' : `signed until ${last.at}`;
   return [
     ...(fault === undefined
@@ -304,6 +303,7 @@ function proofItems({ unsigned, last, keyInState, fault }: ProofStatus, most: nu
             ...item,
             kind: 'audit-unproven' as const,
             title: `${plural(unsigned, 'record')} of the audit log are not proven: ${signed}`,
+            since: last === undefined ? undefined : Date.parse(last.at),
           },
         ]),
     ...(keyInState

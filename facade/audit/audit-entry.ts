@@ -407,6 +407,8 @@ export interface SwitchEntry {
   readonly event: 'on' | 'off' | 'suspended' | 'resumed';
   readonly outcome: AuditOutcome;
   readonly by: string;
+  /** The user of the machine, if `by` is a principal. */
+  readonly user?: string;
   readonly principal?: AuditPrincipal;
   /** When the suspension ends, ISO 8601; absent: when someone lifts it. */
   readonly until?: string;

@@ -126,6 +126,14 @@ export function readDecider(
 }
 
 /**
+ * Returns who acts: the owner that `--as` names, next to the user of the machine. Without `--as` it is this user, and
+ * no configuration is read. Throws as `readDecider`.
+ */
+export function readActor(options: OwnerOptions, act: string, io: Io): { readonly by: string; readonly user?: string } {
+  return options.as === undefined ? { by: io.user } : { by: readDecider(options, act, io).by, user: io.user };
+}
+
+/**
  * As `readPrincipal`, for a question that makes no call. A person who may ask about the policy may ask for every
  * principal in it. Throws IDENTITY.
  */

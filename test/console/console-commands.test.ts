@@ -1,10 +1,13 @@
 /** Tests that the page can run the commands of the table alone, with the parameters that they take. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { buildProgram } from '../../facade/cli/program.ts';
 import {
   CONSOLE_COMMANDS,
   type ConsoleCommandName,
+  commandText,
   commandWords,
 } from '../../facade/serve/console/console-commands.ts';
 import { verifies } from '../verifies.ts';
@@ -20,6 +23,7 @@ function commandOf(words: readonly string[]): Command {
   return found;
 }
 
+const PAGES = path.join(import.meta.dirname, '..', '..', 'facade', 'serve', 'console', 'pages');
 const SAMPLES = { name: 'a', id: 'a1', hash: 'a'.repeat(64), time: '2h', count: '3', text: 'a', word: 'a' } as const;
 
 describe('a command of the console', () => {
@@ -53,6 +57,7 @@ describe('a command of the console', () => {
   it('becomes words of the command line, with the owner and after `--`' + verifies('AD-82'), () => {
     expect(commandWords('suspend', { principal: 'agent', for: '2h' }, 'admin')).toEqual([
       'suspend',
+      '--as=admin',
       '--for=2h',
       '--json',
       '--',
@@ -67,6 +72,22 @@ describe('a command of the console', () => {
       '--',
       'files',
     ]);
+  });
+
+  it('is shown as it is typed in a shell' + verifies('AD-135'), () => {
+    expect(commandText(commandWords('suspend', { principal: "a'b c", for: '2h' }, 'admin'))).toBe(
+      "tollgate suspend --as=admin --for=2h 'a'\\''b c'",
+    );
+  });
+
+  it('is used by a page, and every command of a page is in the table' + verifies('AD-82'), () => {
+    const pages = readdirSync(PAGES).map((name) => readFileSync(path.join(PAGES, name), 'utf8'));
+    const used = pages.flatMap((text) =>
+      [...text.matchAll(/(?:runCommand|commandData)(?:<[^(]*>)?\(\s*'([\w-]+)'|name: '([\w-]+)',\s+parameters/g)].map(
+        ([, run, asked]) => run ?? asked,
+      ),
+    );
+    expect([...new Set(used)].sort()).toEqual(Object.keys(CONSOLE_COMMANDS).sort());
   });
 
   it.each([

@@ -86,6 +86,7 @@ describe('a request to the console', () => {
     ['/api/nothing', {}, 404],
     ['/api/records', { method: 'DELETE' }, 404],
     ['/api/run', { body: { name: 'secret' } }, 400],
+    ['/api/preview', { body: { name: 'suspend', parameters: { principal: 'agent', for: 'x; y' } } }, 400],
     ['/api/run', { body: [] }, 400],
     ['/api/run', { body: { name: 'explain', parameters: { id: 'x'.repeat(3_000_000) } } }, 413],
     ['/api/source?name=../../etc/passwd', {}, 400],
@@ -97,8 +98,8 @@ describe('a request to the console', () => {
   });
 
   it('runs a command of the terminal, and says which' + verifies('AD-82'), async () => {
-    const { text } = await bench.ask('/api/run', { session, body: { name: 'killed' } });
-    expect(JSON.parse(text)).toMatchObject({ command: 'tollgate kill', exit: 0, data: { killed: [] } });
+    const { text } = await bench.ask('/api/run', { session, body: { name: 'plans' } });
+    expect(JSON.parse(text)).toMatchObject({ command: 'tollgate plan list', exit: 0, data: { plans: [] } });
   });
 });
 

@@ -55,7 +55,7 @@ export function runExplain(options: CommonOptions & { readonly id: string }, io:
       log: logOf(config, records),
     };
     io.stdout(options.json === true ? json(dataOf(call)) : callText(io, call));
-    if (why === undefined)
+    if (why === undefined && recorded.state === 'none')
       io.stderr('Without recorded arguments, what would change the decision is not known. See audit.facts: full.\n');
     warnOfChanges(io, records);
     return EXIT.ok;

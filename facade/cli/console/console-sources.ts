@@ -77,15 +77,16 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
     }),
     principals: () => {
       const suspended = new Map(new Suspensions(state).list().map((one) => [one.principal, one]));
-      return {
-        principals: readForOwner(options, io).principals.map(({ id, role, profiles, owner }) => ({
-          id,
-          role,
-          profiles,
-          owner,
-          suspended: suspended.get(id),
-        })),
-      };
+      const known = readForOwner(options, io).principals.map(({ id, role, profiles, owner, client }) => ({
+        id,
+        role,
+        profiles,
+        owner,
+        origin: client,
+        isYou: id === options.as,
+      }));
+      const others = [...suspended.keys()].filter((id) => !known.some((one) => one.id === id)).map((id) => ({ id }));
+      return { principals: [...known, ...others].map((one) => ({ ...one, suspended: suspended.get(one.id) })) };
     },
     proof: () => proofStatus(config),
     policyFiles: () => policyFiles(options, io),
@@ -112,10 +113,17 @@ const PAGES: Readonly<Partial<Record<AttentionKind, (subject: string) => string>
     'server-changed',
     'tools-changed',
   ),
-  ...each(() => '/agents', 'suspended', 'budget-spent', 'budget-low'),
+  suspended: (id) => `/agents/${encodeURIComponent(id)}`,
+  ...each(budgetPage, 'budget-spent', 'budget-low'),
   ...each(() => '/policy', 'rules-unused', 'policy-failed', 'reload-refused'),
   ...each(() => '/proof', 'audit-fault', 'audit-unproven', 'key-exposed'),
 };
+
+/** The subject of a budget is its name, scope, unit and key. A cut key names no one. */
+function budgetPage(subject: string): string {
+  const [, scope, , ...key] = subject.split(' ');
+  return scope === 'principal' && !subject.endsWith('…') ? `/agents/${encodeURIComponent(key.join(' '))}` : '/agents';
+}
 
 function each<Value>(value: Value, ...kinds: readonly AttentionKind[]): Partial<Record<AttentionKind, Value>> {
   return Object.fromEntries(kinds.map((kind) => [kind, value]));

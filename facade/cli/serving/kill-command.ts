@@ -4,20 +4,22 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Kill, KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
 import { Stops } from '../../state/stop-file.ts';
-import type { CommonOptions } from '../command-facade.ts';
+import { type OwnerOptions, readActor } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type CommandState, findCommandState, recordActs, serverNames, withState } from '../command-state.ts';
 import { printList, printResult } from '../print.ts';
 import { noServer } from '../server-consent/owner-context.ts';
 
 /** Options of `kill`. */
-export interface KillOptions extends CommonOptions {
+export interface KillOptions extends OwnerOptions {
   readonly server?: string;
   readonly all?: true;
   readonly lift?: true;
   /** The state folder. The configuration is then not read. */
   readonly state?: string;
 }
+
+type Actor = ReturnType<typeof readActor>;
 
 /**
  * Stops first and records last, because a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
@@ -28,18 +30,19 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   if (all === true && server !== undefined)
     throw new TollgateError('USAGE', { detail: 'Both a server and --all are given.', next: 'Give one of them.' });
   const place = findCommandState(options, io);
+  const actor = readActor(options, 'stops a server', io);
   // A stop can be lifted even if its server is no longer configured.
   if (server !== undefined && lift !== true) checkName(server, place);
   const stops = new Stops(place.state);
   try {
     const killSwitch = new KillSwitch({ stops });
     if (lift === true) {
-      const code = await liftKills(killSwitch, { options, io, place });
+      const code = await liftKills(killSwitch, { options, io, place, actor });
       if (server !== undefined) await withState(place.state, (state) => reviveServer(state, server, randomUUID()));
       return code;
     }
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
-    const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
+    const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: actor.by };
     killSwitch.throw(kill);
     printResult(
       { io, options },
@@ -50,7 +53,7 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
         : `${server} is stopped: no call reaches it from now on, and its processes end within a second.\n` +
             `Lift it with: tollgate kill --lift ${server}`,
     );
-    await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
+    await record(place, { event: 'kill', names: [server ?? '*'], ...actor });
     return EXIT.ok;
   } finally {
     stops.close();
@@ -59,14 +62,14 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
 
 async function liftKills(
   killSwitch: KillSwitch,
-  { options, io, place }: { options: KillOptions; io: Io; place: CommandState },
+  { options, io, place, actor }: { options: KillOptions; io: Io; place: CommandState; actor: Actor },
 ): Promise<number> {
   const lifted = killSwitch
     .list()
     .map(({ server = '*' }) => server)
     .filter((name) => options.server === undefined || name === options.server);
   // A lift is recorded first, because what cannot be recorded is not done.
-  if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
+  if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, ...actor });
   killSwitch.lift(options.server);
   const remaining = killSwitch.list();
   const still = remaining.some(({ server }) => server === undefined)
@@ -102,15 +105,15 @@ function checkName(server: string, { config }: CommandState): void {
 
 async function record(
   { audit: options }: CommandState,
-  { event, names, by }: { event: 'kill' | 'kill.lifted'; names: readonly string[]; by: string },
+  { event, names, ...actor }: Actor & { event: 'kill' | 'kill.lifted'; names: readonly string[] },
 ): Promise<void> {
   const outcome = event === 'kill' ? 'deny' : 'allow';
   await recordActs(
     options,
     names.map((server) =>
       server === '*'
-        ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, by }
-        : { type: 'server', server, event, outcome, by },
+        ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, ...actor }
+        : { type: 'server', server, event, outcome, ...actor },
     ),
   );
 }

@@ -89,11 +89,15 @@ export const ON: CommandDefinition = {
   fixed: { to: 'on' },
 };
 
+/** The help of `--as` for acts that need no configuration. */
+const ACTOR = 'the owner to record; default: the user of the machine';
+
 /** `kill`. */
 export const KILL: CommandDefinition = {
   usage: 'kill [server]',
   about: 'stop one server, or all, in every running Tollgate of this configuration',
   shared: ['config', 'state', 'json'],
+  as: ACTOR,
   options: [
     new Option('--all', 'stop all servers'),
     new Option('--lift', 'let the server run again; without a server: all of them'),
@@ -110,6 +114,7 @@ export const SUSPEND: CommandDefinition = {
   usage: 'suspend [principal]',
   about: 'refuse every call of a principal, in every process; alone: list who is suspended',
   shared: ['config', 'state', 'json'],
+  as: ACTOR,
   options: [new Option('--for <duration>', 'for how long, such as 2h; default: until `resume`')],
   examples: `Examples:
   $ tollgate suspend alice           until someone lifts it
@@ -123,6 +128,7 @@ export const RESUME: CommandDefinition = {
   usage: 'resume <principal>',
   about: 'lift the suspension of a principal',
   shared: ['config', 'state', 'json'],
+  as: ACTOR,
   load: async () => (await import('./suspend-command.ts')).runResume,
 };
 

@@ -7,14 +7,14 @@ import {
   suspendPrincipal,
 } from '../../consent/switch/suspensions.ts';
 import { Stops } from '../../state/stop-file.ts';
-import type { CommonOptions } from '../command-facade.ts';
+import { type OwnerOptions, readActor } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { findCommandState, recordActs } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { printable, printList, printResult } from '../print.ts';
 
 /** Options of `suspend` and `resume`. */
-export interface SuspendOptions extends Pick<CommonOptions, 'config' | 'json'> {
+export interface SuspendOptions extends Pick<OwnerOptions, 'config' | 'json' | 'as'> {
   /** Absent: the suspensions are listed. */
   readonly principal?: string;
   /** How long, such as `2h`. */
@@ -32,7 +32,11 @@ export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
       if (forMs !== undefined) throw new TollgateError('USAGE', { detail: '--for needs a principal.' });
       return listSuspensions(parts.suspensions, options, io);
     }
-    const suspension = await suspendPrincipal(parts, { principal, by: io.user, forMs });
+    const suspension = await suspendPrincipal(parts, {
+      principal,
+      forMs,
+      ...readActor(options, 'suspends a principal', io),
+    });
     const { until } = suspension;
     const end = until === undefined ? '' : ` until ${until}`;
     printResult(
@@ -49,7 +53,7 @@ export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
 export function runResume(options: SuspendOptions & { readonly principal: string }, io: Io): Promise<number> {
   return withSuspensions(options, io, async (parts) => {
     const { principal } = options;
-    const resumed = await resumePrincipal(parts, { principal, by: io.user });
+    const resumed = await resumePrincipal(parts, { principal, ...readActor(options, 'resumes a principal', io) });
     const what = resumed ? 'may call again.' : 'was not suspended. To see who is: tollgate suspend';
     printResult({ io, options }, { principal, resumed }, `${printable(principal)} ${what}`);
     return EXIT.ok;

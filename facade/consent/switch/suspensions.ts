@@ -133,10 +133,11 @@ export interface SuspensionParts {
   readonly append: (entry: SwitchEntry) => Awaitable<void>;
 }
 
-/** An act of an owner. `by`: the owner's id, or the user of the machine. */
+/** An act of an owner. `by`: the owner's id, or the user of the machine, who is then not under `user` too. */
 export interface SuspensionAct {
   readonly principal: string;
   readonly by: string;
+  readonly user?: string;
 }
 
 /**
@@ -145,8 +146,9 @@ export interface SuspensionAct {
  */
 export async function suspendPrincipal(
   { suspensions, config, append }: SuspensionParts,
-  { principal, by, forMs }: SuspensionAct & { readonly forMs?: number | undefined },
+  { forMs, ...act }: SuspensionAct & { readonly forMs?: number | undefined },
 ): Promise<Suspension> {
+  const { principal, by } = act;
   if (config !== undefined && !isPrincipal(principal, config)) throw noPrincipal(principal, config);
   if (forMs !== undefined && !(forMs >= MIN_MS && forMs <= MAX_MS))
     throw new TollgateError('USAGE', {
@@ -156,7 +158,7 @@ export async function suspendPrincipal(
   const suspension = suspensions.suspend(principal, { by, ...(forMs !== undefined && { forMs }) });
   const { until } = suspension;
   try {
-    await append({ ...recordOf('suspended', { principal, by }, config), ...(until !== undefined && { until }) });
+    await append({ ...recordOf('suspended', act, config), ...(until !== undefined && { until }) });
   } catch (thrown) {
     const { code, message, next } = asTollgateError(thrown);
     throw new TollgateError(code, {
@@ -174,13 +176,14 @@ export async function suspendPrincipal(
  */
 export async function resumePrincipal(
   { suspensions, config, append }: SuspensionParts,
-  { principal, by }: SuspensionAct,
+  act: SuspensionAct,
 ): Promise<boolean> {
+  const { principal } = act;
   if (suspensions.find(principal) === undefined) {
     if (config !== undefined && !isPrincipal(principal, config)) throw noPrincipal(principal, config);
     return false;
   }
-  await append(recordOf('resumed', { principal, by }, config));
+  await append(recordOf('resumed', act, config));
   return suspensions.resume(principal);
 }
 
@@ -203,11 +206,18 @@ function noPrincipal(id: string, { principals }: NonNullable<SuspensionParts['co
 
 function recordOf(
   event: 'suspended' | 'resumed',
-  { principal, by }: SuspensionAct,
+  { principal, by, user }: SuspensionAct,
   config: SuspensionParts['config'],
 ): SwitchEntry {
   const known = config?.principals.find((one) => one.id === principal);
   const { role = '', profiles = [], client: origin = '' } = known ?? {};
   const outcome = event === 'suspended' ? 'deny' : 'allow';
-  return { type: 'switch', event, outcome, by, principal: { id: principal, role, profiles, origin } };
+  return {
+    type: 'switch',
+    event,
+    outcome,
+    by,
+    ...(user !== undefined && { user }),
+    principal: { id: principal, role, profiles, origin },
+  };
 }

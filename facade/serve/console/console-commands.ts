@@ -44,14 +44,11 @@ export const CONSOLE_COMMANDS = {
   'server-disable': { words: ['servers', 'disable'], ...NAMED, asOwner: true },
   'server-approve': { words: ['approve'], ...NAMED, hashes: 'yes', asOwner: true },
   'server-revoke': { words: ['revoke'], ...NAMED, asOwner: true },
-  kill: { words: ['kill'], ...NAMED },
-  'kill-lift': { words: ['kill', '--lift'], ...NAMED },
-  killed: { words: ['kill'] },
-  check: { words: ['check'] },
+  kill: { words: ['kill'], ...NAMED, asOwner: true },
+  'kill-lift': { words: ['kill', '--lift'], ...NAMED, asOwner: true },
   rules: { words: ['policy', 'rules'] },
   recorded: { words: ['audit', 'show', '--args'], arguments: { id: 'id' } },
   'policy-test': { words: ['policy', 'test'] },
-  tools: { words: ['tools'], options: { 'as?': 'name' } },
   grants: { words: ['grants', 'list'] },
   'grant-revoke': { words: ['grants', 'revoke'], arguments: { id: 'id' }, asOwner: true },
   budgets: { words: ['budgets'], asOwner: true },
@@ -60,13 +57,12 @@ export const CONSOLE_COMMANDS = {
     arguments: { budget: 'name', key: 'name' },
     asOwner: true,
   },
-  suspend: { words: ['suspend'], arguments: { principal: 'name' }, options: { 'for?': 'time' } },
-  resume: { words: ['resume'], arguments: { principal: 'name' } },
+  suspend: { words: ['suspend'], arguments: { principal: 'name' }, options: { 'for?': 'time' }, asOwner: true },
+  resume: { words: ['resume'], arguments: { principal: 'name' }, asOwner: true },
   plans: { words: ['plan', 'list'] },
   'plan-approve': { words: ['plan', 'approve'], arguments: { run: 'id' }, asOwner: true },
   'plan-revoke': { words: ['plan', 'revoke'], arguments: { run: 'id' }, asOwner: true },
   labels: { words: ['labels', 'list'], asOwner: true },
-  stats: { words: ['stats'], asOwner: true },
   verify: { words: ['audit', 'verify'] },
   explain: { words: ['explain'], arguments: { id: 'id' } },
 } as const satisfies Readonly<Record<string, ConsoleCommand>>;
@@ -125,6 +121,16 @@ export function commandWords(
     ...(hashes as string[]).map((one) => `--${found.hashes}=${one}`),
     ...(words.length > 0 ? ['--', ...words] : []),
   ];
+}
+
+/** Returns a command as it is typed in a terminal. No argument begins with `-`, so `--` before them is left out. */
+export function commandText(words: readonly string[]): string {
+  const typed = words.filter((word) => word !== '--json' && word !== '--');
+  return ['tollgate', ...typed].map(shellWord).join(' ');
+}
+
+function shellWord(word: string): string {
+  return /^[\w@.,:=/+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 function wrong(detail: string): TollgateError {
@@ -200,7 +206,7 @@ export class ConsoleCommands {
         gone.removeEventListener('abort', leave);
         const data = parse(output.stdout);
         resolve({
-          command: `tollgate ${words.filter((word) => word !== '--json').join(' ')}`,
+          command: commandText(words),
           exit: exit ?? 1,
           ...(data !== undefined && { data }),
           messages: output.stderr,

@@ -7,7 +7,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { replaceFile } from '../../config/reading/file-replacement.ts';
-import { type CommandAnswerData, type ConsoleCommands, commandWords } from './console-commands.ts';
+import { type CommandAnswerData, type ConsoleCommands, commandText, commandWords } from './console-commands.ts';
 import type { ConsoleRequest, ConsoleRoutes } from './console-listener.ts';
 
 /** A person's approval of a call, with the binding that was shown. */
@@ -53,6 +53,9 @@ export function consoleRoutes(
     'GET source': async ({ query }) => policy.read(query.get('name') ?? ''),
     'POST run': async ({ body: { name, parameters }, gone }) =>
       commands.run(commandWords(String(name), objectOf(parameters), owner), gone),
+    'POST preview': async ({ body: { name, parameters } }) => ({
+      command: commandText(commandWords(String(name), objectOf(parameters), owner)),
+    }),
     'POST approve': async ({ body }) => sources.approve(approvalOf(body)),
     'POST draft': async (request) => policy.ask(request),
     'POST save': async (request) => policy.save(request),

@@ -6,6 +6,7 @@ import { commandData, request, runCommand, useLoaded } from './console-client.ts
 import {
   Act,
   Badge,
+  counted,
   Difference,
   Facts,
   Foreign,
@@ -114,7 +115,7 @@ export function ApprovalsPage(): JSX.Element {
                       <Act
                         label="Decline"
                         title={`Decline ${visible(service)}?`}
-                        act={() => runCommand('deny', { id })}
+                        command={() => ({ name: 'deny', parameters: { id } })}
                         done={calls.reload}
                       />
                     </li>
@@ -137,7 +138,7 @@ export function ApprovalsPage(): JSX.Element {
                     <Act
                       label="Approve the plan"
                       title={`Let run ${visible(plan.run)} do more than read?`}
-                      act={() => runCommand('plan-approve', { run: plan.run })}
+                      command={() => ({ name: 'plan-approve', parameters: { run: plan.run } })}
                       done={plans.reload}
                     >
                       <p>Rules still decide on each call. The approval ends with the run, and after a day at most.</p>
@@ -145,7 +146,7 @@ export function ApprovalsPage(): JSX.Element {
                     <Act
                       label="Revoke"
                       title={`Revoke the plan of ${visible(plan.run)}?`}
-                      act={() => runCommand('plan-revoke', { run: plan.run })}
+                      command={() => ({ name: 'plan-revoke', parameters: { run: plan.run } })}
                       done={plans.reload}
                       isDanger
                     />
@@ -188,7 +189,8 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
           Session: <a href={`/sessions/${encodeURIComponent(asked.session)}`}>{asked.session}</a>,
           'The call': <a href={`/calls/${encodeURIComponent(asked.call)}`}>{asked.call}</a>,
           Binding: <code>{asked.binding}</code>,
-          Secrets: asked.concealed > 0 ? `${asked.concealed} are sent and shown as ***` : undefined,
+          Secrets:
+            asked.concealed > 0 ? `${counted(asked.concealed, 'text')} of the arguments, shown as ***` : undefined,
         }}
       />
       <Section title="Rules that ask">
@@ -222,7 +224,7 @@ function Request({ asked, reload }: { readonly asked: Asked; readonly reload: ()
         <Act
           label="Withdraw"
           title="Withdraw this approval?"
-          act={() => runCommand('deny', { id: asked.id })}
+          command={() => ({ name: 'deny', parameters: { id: asked.id } })}
           done={reload}
           isDanger
         />
@@ -270,9 +272,10 @@ function Decision({ asked, reload }: { readonly asked: Asked; readonly reload: (
         loop: { max: Number(form.get('max')), where: String(form.get('where')), within: String(form.get('within')) },
       }),
     });
+  const shown = `tollgate approvals approve ${asked.id} --yes ${asked.binding.slice(0, 12)}`;
   return (
     <div class="buttons">
-      <Act label="Approve" title="Let this call run?" act={approve} done={reload}>
+      <Act label="Approve" title="Let this call run?" act={approve} shows={shown} done={reload}>
         <p>
           <Foreign text={`${asked.principal.id} calls ${asked.server}.${asked.tool} with exactly the bytes shown.`} />
         </p>
@@ -308,9 +311,9 @@ function Decision({ asked, reload }: { readonly asked: Asked; readonly reload: (
       <Act
         label="Deny"
         title="Refuse this call?"
-        act={(form) => {
+        command={(form) => {
           const reason = String(form.get('reason'));
-          return runCommand('deny', { id: asked.id, ...(reason !== '' && { reason }) });
+          return { name: 'deny', parameters: { id: asked.id, ...(reason !== '' && { reason }) } };
         }}
         done={reload}
         isDanger

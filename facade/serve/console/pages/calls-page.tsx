@@ -1,25 +1,13 @@
-/** The pages of calls: search, one call with everything that is known of it, and the timeline of a session. */
+/** The pages of calls: search, and the timeline of a session. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useLocation, useRoute } from 'preact-iso/router';
-import { commandData, request, useLoaded } from './console-client.tsx';
-import {
-  Badge,
-  bytesText,
-  Facts,
-  Foreign,
-  Json,
-  Preformatted,
-  Problem,
-  Section,
-  Shown,
-  Time,
-  visible,
-} from './page-parts.tsx';
+import { request, useLoaded } from './console-client.tsx';
+import { Badge, counted, Foreign, Problem, Shown, Time } from './page-parts.tsx';
 import { VirtualTable } from './virtual-table.tsx';
 
 /** A record of the log; its fields are those of docs/audit.md. */
-interface CallRecord {
+export interface CallRecord {
   readonly id?: string;
   readonly hash: string;
   readonly ts: string;
@@ -37,6 +25,14 @@ interface CallRecord {
   readonly sizes?: Readonly<Record<string, number>>;
   readonly obligations?: { readonly budgets?: readonly string[] };
   readonly consent?: string;
+  readonly by?: string;
+  /** Of a refusal by a budget. */
+  readonly budget?: string;
+  readonly scope?: string;
+  readonly unit?: string;
+  readonly limit?: number;
+  readonly left?: number;
+  readonly resetsAt?: string;
   readonly facts?: Readonly<Record<string, readonly string[] | boolean>>;
 }
 
@@ -68,10 +64,29 @@ const FILTERS = [
 ] as const;
 /** The filters that are always shown. The others come with `More filters`. */
 const FIRST_FILTERS: readonly string[] = ['principal', 'server', 'tool', 'outcome', 'since'];
+/** The types of the records of a call. All other records are events. */
+const CALL_TYPES: readonly string[] = ['intent', 'outcome', 'decision', 'budget'];
+
+/** Returns whether a record is one of a call. */
+export function isOfCall({ type }: Pick<CallRecord, 'type'>): boolean {
+  return CALL_TYPES.includes(type);
+}
+
+/** What became of a call. Other records have an event: that a person may suspend an agent is no outcome. */
+export function Outcome({ record }: { readonly record: CallRecord }): JSX.Element {
+  const { type, event, outcome } = record;
+  return <Badge word={(isOfCall(record) ? outcome : event) ?? type} />;
+}
+
+/** What people expect of a search, and this one does not do. */
+const TEXT_LIMIT =
+  ' Words are searched in names, ids, paths, programs, hosts, rules and codes, by their beginning. Recorded arguments' +
+  ' and results are not searched.';
 /** How long typing rests before the search, ms. */
 const TYPING_MS = 120;
 
-function principalOf({ principal }: CallRecord): string {
+/** Returns the id of the principal of a record, or an empty text. */
+export function principalOf({ principal }: CallRecord): string {
   return typeof principal === 'string' ? principal : (principal?.id ?? '');
 }
 
@@ -134,6 +149,15 @@ export function CallsPage(): JSX.Element {
   );
 }
 
+function recordPage({ id, session, hash }: CallRecord): string {
+  if (id === undefined && session !== undefined) return `/sessions/${encodeURIComponent(session)}`;
+  return `/calls/${encodeURIComponent(id ?? hash)}`;
+}
+
+function foundText(count: number, isMore: boolean): string {
+  return isMore ? `${counted(count, 'newest record')}; scroll for more` : counted(count, 'record');
+}
+
 function Found({ query }: { readonly query: string }): JSX.Element {
   const [pages, setPages] = useState<readonly RecordPage[]>([]);
   const [error, setError] = useState<Error>();
@@ -155,6 +179,7 @@ function Found({ query }: { readonly query: string }): JSX.Element {
     latest.current = query;
     load();
   }, [query]);
+  const isText = new URLSearchParams(query).has('text');
   const records = useMemo(() => pages.flatMap((page) => page.records), [pages]);
   const next = pages.at(-1)?.next;
   return (
@@ -166,25 +191,19 @@ function Found({ query }: { readonly query: string }): JSX.Element {
         </p>
       ))}
       <p class="quiet" role="status">
-        {isBusy ? 'Searching …' : `${records.length}${next === undefined ? '' : ' newest'} records`}
+        {isBusy ? 'Searching …' : foundText(records.length, next !== undefined)}
       </p>
       {(records.length > 0 || !isBusy) && (
         <VirtualTable
           label="Calls"
           rows={records}
           keyOf={({ hash }) => hash}
-          href={({ id, session, hash }) =>
-            id !== undefined
-              ? `/calls/${encodeURIComponent(id)}`
-              : session !== undefined
-                ? `/sessions/${encodeURIComponent(session)}`
-                : `/calls/${encodeURIComponent(hash)}`
-          }
+          href={recordPage}
           onEnd={() => !isBusy && next !== undefined && load(next)}
-          empty="No record has all of this."
+          empty={`No record has all of this.${isText ? TEXT_LIMIT : ''}`}
           columns={[
             { name: 'Time', cell: ({ ts }) => <Time iso={ts} /> },
-            { name: 'Outcome', cell: ({ outcome, type }) => <Badge word={outcome ?? type} /> },
+            { name: 'Outcome', cell: (record) => <Outcome record={record} /> },
             {
               name: 'What',
               cell: ({ exposed, type, event, server }) => (
@@ -214,144 +233,19 @@ function Found({ query }: { readonly query: string }): JSX.Element {
           ]}
         />
       )}
+      {next !== undefined && (
+        <div class="buttons">
+          <button type="button" onClick={() => load(next)} disabled={isBusy}>
+            Load older records
+          </button>
+        </div>
+      )}
     </>
-  );
-}
-
-/** The answer of `tollgate explain`. */
-interface CallExplanation {
-  readonly records: readonly CallRecord[];
-  readonly recorded: string;
-  readonly args?: unknown;
-  readonly why?: {
-    readonly rules: unknown;
-    readonly flips: readonly { readonly outcome: string; readonly changes: readonly { readonly text: string }[] }[];
-  };
-  readonly approvals: readonly CallRecord[];
-  readonly inside: readonly CallRecord[];
-  readonly log: readonly string[];
-}
-
-/** What is shown in the place of recorded arguments. */
-const NOT_RECORDED: Readonly<Record<string, string>> = {
-  none: 'They are not recorded. Set audit.facts: full to keep them, encrypted.',
-  deleted: 'The log has the digest of a recording that is no longer there.',
-  changed: 'CHANGED: the recording is not what the log has the digest of, so it is not shown.',
-};
-
-/** The page at `/calls/ID`. */
-export function CallPage(): JSX.Element {
-  const { id = '' } = useRoute().params;
-  const loaded = useLoaded(id, () => commandData<CallExplanation>('explain', { id }));
-  return (
-    <>
-      <h1>
-        Call <code>{id}</code>
-      </h1>
-      <Shown loaded={loaded}>{(data) => <OneCall data={data} />}</Shown>
-    </>
-  );
-}
-
-function OneCall({ data }: { readonly data: CallExplanation }): JSX.Element {
-  const { records, recorded, args, why, approvals, inside, log } = data;
-  const call = Object.assign({}, ...records) as CallRecord;
-  return (
-    <>
-      <CallFacts call={call} />
-      {call.facts !== undefined && (
-        <Section title="What it touched">
-          <Facts
-            facts={Object.fromEntries(
-              Object.entries(call.facts).map(([kind, names]) => [
-                kind,
-                <Foreign key={kind} text={Array.isArray(names) ? names.join('\n') : String(names)} />,
-              ]),
-            )}
-          />
-        </Section>
-      )}
-      <Section title="Arguments">
-        {recorded === 'kept' ? <Json value={args} /> : <p class="quiet">{NOT_RECORDED[recorded] ?? recorded}</p>}
-      </Section>
-      <Section title="Rules that fired">
-        {(call.reasons ?? []).length === 0 && <p class="quiet">None is recorded.</p>}
-        <ul>
-          {(call.reasons ?? []).map(({ id, file, line }) => (
-            <li key={id}>
-              <a href={`/calls?rule=${encodeURIComponent(id)}`}>{id}</a>{' '}
-              {file !== undefined && (
-                <a href={`/policy?source=${encodeURIComponent(file)}&line=${line ?? 1}`}>{`${file}:${line ?? ''}`}</a>
-              )}
-            </li>
-          ))}
-        </ul>
-      </Section>
-      {why !== undefined && (
-        <Section title="What would change it, by the present policy">
-          {why.flips.length === 0 && <p class="quiet">No small change of the call would.</p>}
-          {why.flips.map(({ outcome, changes }, at) => (
-            <div key={at}>
-              <Badge word={outcome} /> if <Foreign text={changes.map(({ text }) => text).join(', and ')} />
-            </div>
-          ))}
-          <details>
-            <summary>Every rule that matched or came near</summary>
-            <Json value={why.rules} />
-          </details>
-        </Section>
-      )}
-      {approvals.length > 0 && (
-        <Section title="Approvals">
-          <Timeline entries={approvals} hrefOf={({ id }) => `/approvals/${encodeURIComponent(id ?? '')}`} />
-        </Section>
-      )}
-      {inside.length > 0 && (
-        <Section title="Calls that it made">
-          <Timeline entries={inside} hrefOf={({ id }) => `/calls/${encodeURIComponent(id ?? '')}`} />
-        </Section>
-      )}
-      {log.length > 0 && (
-        <Section title="What its server wrote at that time">
-          <Preformatted>{log.map(visible).join('\n')}</Preformatted>
-        </Section>
-      )}
-      <details>
-        <summary>Records, as they are in the log</summary>
-        <Json value={records} />
-      </details>
-    </>
-  );
-}
-
-function CallFacts({ call }: { readonly call: CallRecord }): JSX.Element {
-  const { server, session, sizes = {}, obligations, ms } = call;
-  return (
-    <Facts
-      facts={{
-        When: <Time iso={call.ts} />,
-        Tool: <Foreign text={call.exposed ?? ''} />,
-        Server: server !== undefined && <a href={`/servers/${encodeURIComponent(server)}`}>{server}</a>,
-        Principal: (
-          <a href={`/calls?principal=${encodeURIComponent(principalOf(call))}`}>
-            <Foreign text={principalOf(call)} />
-          </a>
-        ),
-        Session: session !== undefined && <a href={`/sessions/${encodeURIComponent(session)}`}>{session}</a>,
-        Outcome: <Badge word={call.outcome ?? ''} />,
-        Code: call.code,
-        Time: ms === undefined ? undefined : `${ms} ms`,
-        Budgets: obligations?.budgets?.join(', '),
-        Output: Object.entries(sizes)
-          .map(([name, bytes]) => `${name} ${bytesText(bytes)}`)
-          .join(', '),
-      }}
-    />
   );
 }
 
 /** Records in order, each with its time and what it is. */
-function Timeline({
+export function Timeline({
   entries,
   hrefOf,
 }: {
@@ -371,8 +265,7 @@ function Timeline({
         ];
         return (
           <li key={entry.hash}>
-            <Time iso={entry.ts} /> <Badge word={entry.outcome ?? entry.type} />{' '}
-            {href === undefined ? name : <a href={href}>{name}</a>}{' '}
+            <Time iso={entry.ts} /> <Outcome record={entry} /> {href === undefined ? name : <a href={href}>{name}</a>}{' '}
             <span class="quiet">
               <Foreign text={more.filter(Boolean).join(' ')} />
             </span>

@@ -95,6 +95,17 @@ export async function runCommand<Data>(
   throw new ConsoleError(refusalIn(answer));
 }
 
+/** A command of the console with its parameters, before it runs. */
+export interface CommandAsk {
+  readonly name: string;
+  readonly parameters?: Readonly<Record<string, string | readonly string[]>>;
+}
+
+/** Returns a command as it is typed in a terminal, and runs nothing. Throws ConsoleError for a wrong parameter. */
+export async function previewCommand(asked: CommandAsk): Promise<string> {
+  return (await request<{ readonly command: string }>('preview', asked)).command;
+}
+
 /** Runs a command and returns its data. Throws as `runCommand`. */
 export async function commandData<Data>(...asked: Parameters<typeof runCommand>): Promise<Data> {
   const answer = await runCommand<Data>(...asked);

@@ -4,12 +4,13 @@ import type { JSX } from 'preact';
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { LocationProvider, Route, Router, useLocation } from 'preact-iso/router';
-import { AgentsPage } from './agents-page.tsx';
+import { AgentPage, AgentsPage } from './agents-page.tsx';
 import { ApprovalPage, ApprovalsPage } from './approvals-page.tsx';
-import { CallPage, CallsPage, SessionPage } from './calls-page.tsx';
+import { CallPage } from './call-page.tsx';
+import { CallsPage, SessionPage } from './calls-page.tsx';
 import { hasToken, signIn, signOut, whenSignedOut } from './console-client.tsx';
 import { NowPage } from './now-page.tsx';
-import { Problem, useKey } from './page-parts.tsx';
+import { Problem, useKeys } from './page-parts.tsx';
 import { PolicyPage } from './policy-page.tsx';
 import { ProofPage } from './proof-page.tsx';
 import { ServerPage, ServersPage } from './servers-page.tsx';
@@ -24,6 +25,9 @@ const PAGES = [
   ['/agents', 'Agents', 'g'],
   ['/proof', 'Proof', 'f'],
 ] as const;
+
+/** The time in which the second key of two must follow, ms. */
+const SEQUENCE_MS = 1000;
 
 function Console(): JSX.Element {
   const [isIn, setIn] = useState(hasToken() && codeInAddress() === undefined);
@@ -45,6 +49,7 @@ function Console(): JSX.Element {
             <Route path="/servers/:name" component={ServerPage} />
             <Route path="/policy" component={PolicyPage} />
             <Route path="/agents" component={AgentsPage} />
+            <Route path="/agents/:id" component={AgentPage} />
             <Route path="/proof" component={ProofPage} />
             <Route default component={NoPage} />
           </Router>
@@ -67,26 +72,21 @@ function NoPage(): JSX.Element {
 
 function Navigation(): JSX.Element {
   const { path, route } = useLocation();
-  const waits = useRef(0);
+  const begun = useRef(Number.NEGATIVE_INFINITY);
   const help = useRef<HTMLDialogElement>(null);
-  useKey('g', () => {
-    waits.current = Date.now();
+  useKeys((key) => {
+    const isSecond = Date.now() - begun.current < SEQUENCE_MS;
+    begun.current = !isSecond && key === 'g' ? Date.now() : Number.NEGATIVE_INFINITY;
+    const page = isSecond ? PAGES.find(([, , letter]) => letter === key) : undefined;
+    if (page !== undefined) route(page[0]);
+    else if (key === '?') help.current?.showModal();
+    else if (key === '/') {
+      if (path !== '/calls') route('/calls');
+      // Preact has drawn the page when this runs, so no letter comes before the focus.
+      queueMicrotask(() => document.querySelector<HTMLInputElement>('[type=search]')?.focus());
+    } else return false;
+    return true;
   });
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      const page = PAGES.find(([, , key]) => key === event.key);
-      if (page === undefined || Date.now() - waits.current > 1000 || Date.now() - waits.current < 5) return;
-      waits.current = 0;
-      route(page[0]);
-    };
-    document.addEventListener('keydown', onKey);
-    return () => document.removeEventListener('keydown', onKey);
-  }, [route]);
-  useKey('/', () => {
-    if (path !== '/calls') route('/calls');
-    setTimeout(() => document.querySelector<HTMLInputElement>('[type=search]')?.focus(), 50);
-  });
-  useKey('?', () => help.current?.showModal());
   const current = (to: string): boolean => (to === '/' ? path === '/' : path.startsWith(to));
   useEffect(() => {
     document.title = `${PAGES.find(([to]) => current(to))?.[1] ?? 'Tollgate'} – Tollgate`;

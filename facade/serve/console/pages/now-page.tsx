@@ -1,7 +1,7 @@
 /** The page Now: what needs attention, what runs, and how it goes. */
 import type { JSX } from 'preact';
 import { useStream } from './console-client.tsx';
-import { Badge, bytesText, countText, Foreign, Section, Time } from './page-parts.tsx';
+import { Badge, bytesText, countText, Foreign, Section, Time, withTimes } from './page-parts.tsx';
 import { TimeChart } from './time-chart.tsx';
 import { VirtualTable } from './virtual-table.tsx';
 
@@ -52,12 +52,12 @@ export function NowPage(): JSX.Element {
             <li key={id} class={rank <= 1 ? 'bad' : rank <= 3 ? 'warn' : ''}>
               <Badge word={kind} />{' '}
               <strong>
-                <Foreign text={title} />
+                <Foreign text={withTimes(title)} />
               </strong>{' '}
               {since !== undefined && <Time iso={since} />}
               {detail !== undefined && detail !== '' && (
                 <div class="quiet">
-                  <Foreign text={detail} />
+                  <Foreign text={withTimes(detail)} />
                 </div>
               )}
               {page !== undefined && (
@@ -76,7 +76,7 @@ export function NowPage(): JSX.Element {
       </Section>
       <div class="columns">
         <Section title="Calls by outcome, last hour">
-          <TimeChart label="per minute" times={now.series.times} lines={lines} />
+          <TimeChart label="per minute, UTC" times={now.series.times} lines={lines} />
         </Section>
         <Section title="Running calls">
           <VirtualTable
@@ -86,7 +86,7 @@ export function NowPage(): JSX.Element {
             href={({ id }) => `/calls/${encodeURIComponent(id)}`}
             empty="No call runs."
             columns={[
-              { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} /> },
+              { name: 'Tool', cell: ({ exposed }) => <Foreign text={exposed} />, shrinks: true },
               { name: 'Principal', cell: ({ principal }) => <Foreign text={principal} /> },
               { name: 'Since', cell: ({ ts }) => <Time iso={ts} /> },
             ]}
@@ -115,7 +115,7 @@ export function NowPage(): JSX.Element {
             href={({ name }) => `/calls?tool=${encodeURIComponent(name)}`}
             empty="No call in the last hour."
             columns={[
-              { name: 'Tool', cell: ({ name }) => <Foreign text={name} /> },
+              { name: 'Tool', cell: ({ name }) => <Foreign text={name} />, shrinks: true },
               { name: 'Calls', cell: ({ count }) => countText(count) },
               { name: 'Failed', cell: ({ errors }) => countText(errors) },
               { name: 'Median', cell: ({ p50 }) => (p50 === undefined ? '' : `${Math.round(p50)} ms`) },
@@ -124,11 +124,13 @@ export function NowPage(): JSX.Element {
           />
         </Section>
       </div>
-      <p>
-        {now.kept.without > now.kept.shown
-          ? `Tollgate kept ${bytesText(now.kept.without - now.kept.shown)} of ${bytesText(now.kept.without)} from models.`
-          : `Models were shown ${bytesText(now.kept.shown)}.`}
-      </p>
+      <p>{keptText(now.kept)}</p>
     </>
   );
+}
+
+function keptText({ shown, without }: NowState['kept']): string {
+  if (without > shown) return `Tollgate kept ${bytesText(without - shown)} of ${bytesText(without)} from models.`;
+  if (shown > 0) return `Models were shown ${bytesText(shown)}.`;
+  return 'What models are shown is counted for sessions of agents. None is counted yet; a call of a terminal is not.';
 }

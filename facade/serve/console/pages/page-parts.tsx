@@ -1,7 +1,14 @@
 /** Small parts that every page uses: badges, times, sizes, errors, dialogs, and texts that a stranger wrote. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type CommandAnswer, ConsoleError, type Loaded } from './console-client.tsx';
+import {
+  type CommandAnswer,
+  type CommandAsk,
+  ConsoleError,
+  type Loaded,
+  previewCommand,
+  runCommand,
+} from './console-client.tsx';
 
 const TONES: Readonly<Record<string, string>> = {
   allow: 'good',
@@ -39,6 +46,20 @@ export function Foreign({ text }: { readonly text: string }): JSX.Element {
   return <bdi>{visible(text)}</bdi>;
 }
 
+/** The id of a principal, with a link to its page. */
+export function AgentLink({ id }: { readonly id: string }): JSX.Element {
+  return (
+    <a href={`/agents/${encodeURIComponent(id)}`}>
+      <Foreign text={id} />
+    </a>
+  );
+}
+
+/** Returns a word as it is typed in a shell. */
+export function terminalWord(word: string): string {
+  return /^[\w@.:/+-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`;
+}
+
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g;
 
@@ -47,17 +68,27 @@ export function visible(text: string): string {
   return text.replace(HIDDEN, (found) => `\\u{${found.codePointAt(0)?.toString(16) ?? ''}}`);
 }
 
-/** A time, in the time zone of the reader; the exact UTC time is its title. */
+/** A time as in the log and in the terminal: UTC. A narrow page leaves out the year; the title is exact. */
 export function Time({ iso }: { readonly iso: string }): JSX.Element {
-  const date = new Date(iso);
-  if (Number.isNaN(date.getTime())) return <span>{visible(iso)}</span>;
-  const isToday = new Date().toDateString() === date.toDateString();
-  const clock = date.toLocaleTimeString('en-GB');
+  const text = timeText(iso);
+  if (text === undefined) return <span>{visible(iso)}</span>;
   return (
     <time dateTime={iso} title={iso}>
-      {isToday ? clock : `${date.toLocaleDateString('en-CA')} ${clock}`}
+      <span class="year">{text.slice(0, 5)}</span>
+      {text.slice(5)}
     </time>
   );
+}
+
+/** Absent for a text that is no time. */
+function timeText(iso: string): string | undefined {
+  const date = new Date(iso);
+  return Number.isNaN(date.getTime()) ? undefined : `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+}
+
+/** Returns a text of Tollgate with its ISO times as `Time` shows them. */
+export function withTimes(text: string): string {
+  return text.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, (iso) => timeText(iso) ?? iso);
 }
 
 /** Returns a number of bytes for a person. */
@@ -75,6 +106,11 @@ export function bytesText(bytes: number): string {
 /** Returns a number with separators. */
 export function countText(count: number): string {
   return count.toLocaleString('en-US');
+}
+
+/** Returns a count with its noun: `1 record`, `2,000 records`. */
+export function counted(count: number, noun: string): string {
+  return `${countText(count)} ${noun}${count === 1 ? '' : 's'}`;
 }
 
 /** Shows what failed, and what to do. */
@@ -133,6 +169,11 @@ export function Facts({ facts }: { readonly facts: Readonly<Record<string, Compo
   );
 }
 
+/** What a button does: a command with the values of its form, or an act of another kind with its command as a text. */
+export type Acting =
+  | { readonly command: (form: FormData) => CommandAsk }
+  | { readonly act: (form: FormData) => Promise<CommandAnswer<unknown>>; readonly shows?: string };
+
 /**
  * A button that acts only after a second step: it opens a dialog that says what will happen, with the command that does
  * the same in a terminal.
@@ -141,26 +182,39 @@ export function Act({
   label,
   title,
   children,
-  act,
   done,
   isDanger = false,
-}: {
+  ...acting
+}: Acting & {
   readonly label: string;
   readonly title: string;
   readonly children?: ComponentChildren;
-  readonly act: (form: FormData) => Promise<CommandAnswer<unknown>>;
   readonly done: () => void;
   readonly isDanger?: boolean;
 }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
+  const form = useRef<HTMLFormElement>(null);
   const [error, setError] = useState<Error>();
   const [isBusy, setBusy] = useState(false);
   const [result, setResult] = useState<CommandAnswer<unknown>>();
+  const [command, setCommand] = useState('shows' in acting ? acting.shows : undefined);
+  const preview = (): void => {
+    if (!('command' in acting) || form.current === null) return;
+    const asked = acting.command(new FormData(form.current));
+    previewCommand(asked)
+      .then(setCommand)
+      .catch(() => setCommand(undefined));
+  };
+  const open = (): void => {
+    dialog.current?.showModal();
+    preview();
+  };
   const run = (event: SubmitEvent): void => {
     event.preventDefault();
     setBusy(true);
     setError(undefined);
-    act(new FormData(event.currentTarget as HTMLFormElement))
+    const data = new FormData(event.currentTarget as HTMLFormElement);
+    runAct(acting, data)
       .then(setResult)
       .catch(setError)
       .finally(() => setBusy(false));
@@ -173,14 +227,19 @@ export function Act({
   };
   return (
     <>
-      <button type="button" class={isDanger ? 'danger' : ''} onClick={() => dialog.current?.showModal()}>
+      <button type="button" class={isDanger ? 'danger' : ''} onClick={open}>
         {label}
       </button>
-      <dialog ref={dialog} aria-label={title} onClose={onClose}>
-        <form onSubmit={run}>
-          <h2>{title}</h2>
+      <dialog ref={dialog} aria-label={visible(title)} onClose={onClose}>
+        <form ref={form} onSubmit={run} onInput={preview}>
+          <h2>{visible(title)}</h2>
           {children}
           {error !== undefined && <Problem error={error} />}
+          {result === undefined && command !== undefined && (
+            <p>
+              This runs: <code>{visible(command)}</code>
+            </p>
+          )}
           {result !== undefined && (
             <p role="status">
               Done. In a terminal: <code>{visible(result.command)}</code>
@@ -200,6 +259,12 @@ export function Act({
       </dialog>
     </>
   );
+}
+
+function runAct(acting: Acting, form: FormData): Promise<CommandAnswer<unknown>> {
+  if ('act' in acting) return acting.act(form);
+  const { name, parameters } = acting.command(form);
+  return runCommand(name, parameters);
 }
 
 /** Two texts line by line: what was removed, added, and kept. The longest common part is found by lines. */
@@ -302,19 +367,18 @@ export function Preformatted({
   );
 }
 
-/** Calls `listener` for a key that is pressed outside of fields. */
-export function useKey(key: string, listener: () => void): void {
+/** Calls `listener` for each key that is pressed outside of fields. It returns whether the key did something. */
+export function useKeys(listener: (key: string) => boolean): void {
   const latest = useRef(listener);
   latest.current = listener;
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       const target = event.target as HTMLElement;
       const isTyping = ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName) || target.closest('dialog') !== null;
-      if (event.key !== key || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      latest.current();
+      if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (latest.current(event.key)) event.preventDefault();
     };
     document.addEventListener('keydown', onKey);
     return () => document.removeEventListener('keydown', onKey);
-  }, [key]);
+  }, []);
 }

@@ -161,6 +161,7 @@ function Draft({
         <Act
           label="Save"
           title={`Write ${visible(data.source)}?`}
+          shows={`$EDITOR ${data.source}`}
           act={() => request<CommandAnswer<unknown>>('save', { source: data.source, text, digest: data.digest })}
           done={reload}
         >

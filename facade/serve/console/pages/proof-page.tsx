@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { request, runCommand, useLoaded } from './console-client.tsx';
-import { Facts, Json, Problem, Section, Shown, Time } from './page-parts.tsx';
+import { counted, Facts, Json, Problem, Section, Shown, Time } from './page-parts.tsx';
 
 /** How far the log is signed. */
 interface ProofState {
@@ -56,7 +56,7 @@ export function ProofPage(): JSX.Element {
                     ? 'none: a rollback of the whole folder is found only against a checkpoint that you keep elsewhere'
                     : witness.confirmed === undefined
                       ? 'it gets each checkpoint'
-                      : `it has cosigned ${witness.confirmed} records`,
+                      : `it has cosigned ${counted(witness.confirmed, 'record')}`,
               }}
             />
             <p class="quiet">

@@ -33,6 +33,7 @@ export function TimeChart({
       {
         width: element.clientWidth,
         height: HEIGHT,
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
         legend: { show: false },
         cursor: { show: false },
         axes: [axis, { ...axis, size: 48 }],

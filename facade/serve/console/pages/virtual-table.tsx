@@ -3,11 +3,15 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 
-/** One column: its heading, its cell, and whether a narrow page leaves it out. */
+/**
+ * One column: its heading, its cell, and whether a narrow page leaves it out. A column that `shrinks` takes the width
+ * that the others leave, so that a long name cuts no number.
+ */
 export interface Column<Row> {
   readonly name: string;
   readonly cell: (row: Row) => ComponentChildren;
   readonly isWide?: boolean;
+  readonly shrinks?: boolean;
 }
 
 const ROW_HEIGHT = 34;
@@ -84,9 +88,9 @@ export function VirtualTable<Row>({
       <table aria-rowcount={rows.length + 1}>
         <thead>
           <tr aria-rowindex={1}>
-            {columns.map(({ name, isWide }) => (
-              <th key={name} scope="col" class={isWide === true ? 'wide' : ''}>
-                {name}
+            {columns.map((column) => (
+              <th key={column.name} scope="col" class={classOf(column)}>
+                {column.name}
               </th>
             ))}
           </tr>
@@ -104,9 +108,9 @@ export function VirtualTable<Row>({
               class={view.first + at === active ? 'active' : ''}
               onClick={() => setActive(view.first + at)}
             >
-              {columns.map(({ name, cell, isWide }, column) => (
-                <td key={name} class={isWide === true ? 'wide' : ''}>
-                  {column === 0 && href !== undefined ? <a href={href(row)}>{cell(row)}</a> : cell(row)}
+              {columns.map((column, place) => (
+                <td key={column.name} class={classOf(column)}>
+                  {place === 0 && href !== undefined ? <a href={href(row)}>{column.cell(row)}</a> : column.cell(row)}
                 </td>
               ))}
             </tr>
@@ -120,4 +124,8 @@ export function VirtualTable<Row>({
       </table>
     </section>
   );
+}
+
+function classOf<Row>({ isWide, shrinks }: Column<Row>): string {
+  return [isWide === true && 'wide', shrinks === true && 'shrinks'].filter(Boolean).join(' ');
 }
