@@ -6,6 +6,7 @@ import {
   type AndOr,
   type Command,
   type CommandNode,
+  type ParsedScript,
   type PipelineNode,
   parse,
   type Redirection,
@@ -44,10 +45,28 @@ export interface CommandReading {
  * opaque if a program in it may start other programs (see literal-programs.ts).
  */
 export function commandFact(text: string): CommandReading {
-  const words = literalWords(text);
-  return words === undefined || words.some(runsItsWords)
-    ? { text, opaque: true, words: [] }
-    : { text, opaque: !words.every(isLiteralCommand), words };
+  const script = parseCommand(text);
+  const words = readWords(text, script);
+  const fact =
+    words instanceof Opaque || words.some(runsItsWords)
+      ? { text, opaque: true, words: [] }
+      : { text, opaque: !words.every(isLiteralCommand), words };
+  if (!(script instanceof Opaque)) PARSED.set(fact, script);
+  return fact;
+}
+
+/** The trees of commands, so that a record of a call can name what is in its command without parsing it again. */
+const PARSED = new WeakMap<CommandReading, ParsedScript>();
+
+/**
+ * Returns the tree of a command, also of one that has no words here. Bash may read such a text in another way, so the
+ * tree is for people and never for the policy. Undefined if the text is too long or cannot be parsed.
+ */
+export function commandTree(command: CommandReading): ParsedScript | undefined {
+  const known = PARSED.get(command);
+  if (known !== undefined || command.text.length > MAX_CHARS) return known;
+  const script = parseText(command.text);
+  return script instanceof Opaque ? undefined : script;
 }
 
 /**
@@ -98,21 +117,37 @@ const redirection = (): Opaque =>
 const expansion = (): Opaque =>
   new Opaque('it has a variable, a substitution, a glob, a brace, a tilde or a letter that is not ASCII');
 
-function readWords(text: string): string[][] | Opaque {
-  if (text.length > MAX_CHARS) return new Opaque(`it is longer than ${MAX_CHARS} characters`);
-  if (STRANGE.test(text)) return new Opaque('it has control characters');
-  if (JOINED.test(text)) return new Opaque('it has a line continuation without a blank before it');
+function readWords(text: string, script = parseCommand(text)): string[][] | Opaque {
+  if (script instanceof Opaque) return script;
+  if (script.errors !== undefined && script.errors.length > 0) return new Opaque('it has a syntax error');
   try {
-    const script = parse(text);
-    if (script.errors !== undefined && script.errors.length > 0) return new Opaque('it has a syntax error');
     const words = readAll(script.commands);
     return words.length === 0 ? new Opaque('it has no program') : words;
   } catch (thrown) {
-    if (thrown instanceof Opaque) return thrown;
-    // The parser gave up with an error of its own or a stack overflow: the command is not understood.
-    if (thrown instanceof RangeError || thrown instanceof SyntaxError) return new Opaque('it cannot be parsed');
-    throw thrown;
+    return opaqueOf(thrown);
   }
+}
+
+function parseCommand(text: string): ParsedScript | Opaque {
+  if (text.length > MAX_CHARS) return new Opaque(`it is longer than ${MAX_CHARS} characters`);
+  if (STRANGE.test(text)) return new Opaque('it has control characters');
+  if (JOINED.test(text)) return new Opaque('it has a line continuation without a blank before it');
+  return parseText(text);
+}
+
+function parseText(text: string): ParsedScript | Opaque {
+  try {
+    return parse(text);
+  } catch (thrown) {
+    return opaqueOf(thrown);
+  }
+}
+
+/** The parser may give up with an error of its own or a stack overflow: the command is not understood. */
+function opaqueOf(thrown: unknown): Opaque {
+  if (thrown instanceof Opaque) return thrown;
+  if (thrown instanceof RangeError || thrown instanceof SyntaxError) return new Opaque('it cannot be parsed');
+  throw thrown;
 }
 
 function readAll(statements: readonly Statement[]): string[][] {

@@ -14,6 +14,8 @@ export interface KnownCall {
   readonly caller?: Caller | undefined;
   readonly exposed?: ExposedTool | undefined;
   readonly judged?: JudgedCall | undefined;
+  /** Of a call that was not lowered: the server that its name belongs to, as far as it is known. */
+  readonly server?: string | undefined;
 }
 
 /** Returns the facts that every record of a call states: the JSON of `CallFacts` without braces. */
@@ -33,7 +35,7 @@ export function callFactsText(call: KnownCall, digest: (text: string) => string)
     jsonMember('exposed', exposed?.name ?? start.requestedName) +
     jsonMember('revision', start.revision) +
     (start.kind === 'tool' ? '' : jsonMember('kind', start.kind)) +
-    jsonMember('server', effect?.server) +
+    jsonMember('server', effect?.server ?? call.server) +
     jsonMember('tool', effect?.tool) +
     jsonMember('verb', effect?.verb) +
     (effect === undefined ? '' : `,"effectDigest":"${effectDigest(effect, lowered?.argsText ?? '', digest)}"`) +

@@ -12,7 +12,7 @@ import { type Caller, callStart, identify, type OpenSession } from './identify.t
 import { endedCall, type RecordDependencies, record } from './record.ts';
 import { failureAfterInterruption, refusalReply } from './refusal.ts';
 import { type CallCaps, type ReserveDependencies, type ReservedCall, reserve, settle } from './reserve.ts';
-import type { ResolveDependencies, ResolvedTool } from './resolve.ts';
+import { type ResolveDependencies, type ResolvedTool, refusedServer } from './resolve.ts';
 import type { ShapeDependencies, Shaped } from './shape.ts';
 
 /**
@@ -94,7 +94,9 @@ export async function perform(
   progress?.end();
   running.end();
   const exposed = judged?.lowered?.exposed ?? resolved?.exposed;
-  const known = { start, caller, exposed, judged, progress: progress?.counts };
+  const server =
+    judged?.lowered === undefined ? refusedServer(deps, operation, { exposed, session, asked }) : undefined;
+  const known = { start, caller, exposed, judged, server, progress: progress?.counts };
   const end = endedCall(known, { reserved, forwarded, shaped, serverErrorBytes, failure });
   return await record(deps, end, reply); // 9 record
 }

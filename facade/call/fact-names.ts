@@ -2,9 +2,10 @@
  * What a call reads, changes or starts, by names alone: for its first record. No argument is kept besides paths, the
  * names of programs, and hosts.
  */
-import { literalWords } from '../../catalogs/programs/command-facts.ts';
+import { posix } from 'node:path';
+import { commandNames } from '../../catalogs/programs/command-names.ts';
 import { KNOWLEDGE } from '../../catalogs/servers/shipped-servers.ts';
-import type { CommandFact, Effect } from '../../policies/port.ts';
+import type { Effect } from '../../policies/port.ts';
 import type { NamedFacts } from '../audit/audit-entry.ts';
 import type { AuditConfig } from '../config/config.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -19,10 +20,13 @@ const MAX_CHARS = 200;
 /** Internal servers whose arguments are private data. */
 const PRIVATE: ReadonlySet<string> = new Set([KNOWLEDGE]);
 
-/** Returns what names the facts of calls. `home`: the folder that records name `~`. */
+/**
+ * Returns what names the facts of calls. `home`: the folder that records name `~`. `workspace`: that to which paths of
+ * commands are relative.
+ */
 export function createFactNames(
   setting: AuditConfig['facts'],
-  { redactor, home }: { readonly redactor: Redactor; readonly home: string },
+  { redactor, home, workspace }: { readonly redactor: Redactor; readonly home: string; readonly workspace: string },
 ): FactNames {
   if (setting === 'none') return () => '';
   const clean = (names: readonly string[]): readonly string[] | undefined => {
@@ -35,11 +39,12 @@ export function createFactNames(
     const effect = lowered?.effect;
     if (effect === undefined || !hasFacts(effect) || PRIVATE.has(effect.server)) return '';
     const { paths, urls, command } = effect;
-    const programs = command === undefined ? undefined : programsOf(command);
+    const named = command === undefined ? NO_NAMES : commandNames(command);
+    const files = named.paths.map((path) => inWorkspace(path, workspace));
     const facts: { [Key in keyof NamedFacts]: NamedFacts[Key] | undefined } = {
-      paths: clean(paths.map(({ path }) => withoutHome(path, home))),
-      programs: clean(programs ?? []),
-      hosts: clean(urls.map(({ host }) => (host === '' ? UNREADABLE : host))),
+      paths: clean([...paths.map(({ path }) => path), ...files].map((path) => withoutHome(path, home))),
+      programs: clean(named.programs),
+      hosts: clean([...urls, ...named.hosts].map(({ host }) => (host === '' ? UNREADABLE : host))),
       opaque: command !== undefined && command.words.length === 0 ? true : undefined,
     };
     return `,"facts":${JSON.stringify(facts)}`;
@@ -53,13 +58,12 @@ function hasFacts({ paths, urls, command }: Effect): boolean {
   return paths.length > 0 || urls.length > 0 || command !== undefined;
 }
 
-/** A program by the name that the command gives it, without the folder of an absolute path. */
-function programsOf({ text, words }: CommandFact): readonly string[] {
-  const commands = words.length > 0 ? words : (literalWords(text) ?? []);
-  return commands.flatMap(([program = '']) => {
-    const name = program.startsWith('/') ? program.slice(program.lastIndexOf('/') + 1) : program;
-    return name === '' ? [] : [name];
-  });
+const NO_NAMES = { paths: [], programs: [], hosts: [] };
+
+/** A path of a command, as the paths of other calls are named: relative to the workspace, if it is in it. */
+function inWorkspace(written: string, workspace: string): string {
+  const path = posix.normalize(written.replace(/^\$(?:HOME|\{HOME\})(?=\/|$)/, '~')).replace(/(?<=.)\/$/, '');
+  return path.startsWith(`${workspace}/`) ? path.slice(workspace.length + 1) : path;
 }
 
 /** The name of the home folder tells who the user is. A path that cannot be resolved is as the caller wrote it. */

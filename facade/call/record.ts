@@ -51,11 +51,11 @@ interface CallEnd extends Pick<SentCall, 'shaped' | 'serverErrorBytes'> {
 
 /** Returns how a call ended. A JSON-RPC error of the server is an answer, and no failure of the call. */
 export function endedCall(
-  { start, caller, exposed, judged, progress }: KnownCall & Pick<SentCall, 'progress'>,
+  { start, caller, exposed, judged, server, progress }: KnownCall & Pick<SentCall, 'progress'>,
   { reserved, forwarded, shaped, serverErrorBytes, failure }: CallEnd,
 ): EndedCall {
   if (reserved === undefined || forwarded === undefined)
-    return { kind: 'refused', start, caller, exposed, judged, error: asTollgateError(failure) };
+    return { kind: 'refused', start, caller, exposed, judged, server, error: asTollgateError(failure) };
   const { factsText } = reserved;
   const error = failure === undefined || serverErrorBytes !== undefined ? undefined : asTollgateError(failure);
   return {

@@ -2,6 +2,7 @@
 import { abortable } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Awaitable, andThen } from '../../catalogs/text/awaitable.ts';
+import type { Principal } from '../../policies/port.ts';
 import { type ExposedTool, onlyReads } from '../exposure/exposed-tool.ts';
 import { noteFound } from '../exposure/list-tools.ts';
 import type { NameTable } from '../exposure/name-table.ts';
@@ -14,9 +15,9 @@ import type { Caller } from './identify.ts';
 
 /** What stage 2 needs. */
 export interface ResolveDependencies {
-  readonly nameTables: Pick<NameTables, 'resolve'>;
-  readonly resources: Pick<ResourceTables, 'resolve'>;
-  readonly prompts: Pick<PromptTables, 'resolve'>;
+  readonly nameTables: Pick<NameTables, 'resolve' | 'serverOf'>;
+  readonly resources: Pick<ResourceTables, 'resolve' | 'serverOf'>;
+  readonly prompts: Pick<PromptTables, 'resolve' | 'serverOf'>;
 }
 
 /** The tool that a name stands for, and the table that it is in. */
@@ -27,6 +28,16 @@ export interface ResolvedTool {
 
 /** How an operation finds what it names. Throws UNKNOWN_TOOL and what `resolve` throws. */
 export type ResolveStep = (deps: ResolveDependencies, caller: Caller, request: CallRequest) => Awaitable<ResolvedTool>;
+
+/** How an operation names the server of what could not be resolved, as far as it is known. It asks no server. */
+export type ServerStep = (
+  deps: ResolveDependencies,
+  principal: Principal,
+  request: Pick<CallRequest, 'name' | 'args'>,
+) => string | undefined;
+
+/** Returns the server of a tool. */
+export const serverOfTool: ServerStep = ({ nameTables }, principal, { name }) => nameTables.serverOf(principal, name);
 
 /**
  * Resolves a name. A call by `call_read` or `call_write` needs that this caller has that tool, and `call_read` only
@@ -69,4 +80,16 @@ function needsWrite(name: string): TollgateError {
     next: `Call it with ${CALL_WRITE}.`,
     data: { paths: ['name'] },
   });
+}
+
+/** Returns the server of a call that was refused before it was lowered, as far as it is known. */
+export function refusedServer(
+  deps: ResolveDependencies,
+  { serverOf }: { readonly serverOf: ServerStep },
+  call: { readonly exposed: ExposedTool | undefined; readonly session: Caller['session']; readonly asked: CallRequest },
+): string | undefined {
+  const { exposed, session, asked } = call;
+  return exposed !== undefined && exposed.routedServers === undefined
+    ? exposed.server.name
+    : serverOf(deps, session.principal, asked);
 }

@@ -60,8 +60,14 @@ export interface NameTable {
   readonly collisions: readonly NameCollision[];
   /** Tools that Rego exposes but that are not shown, one line each. For the owner only. */
   readonly unshown: readonly string[];
-  /** Returns why the policy hides the tool of this name; undefined if it hides none. For the audit only. */
-  readonly hiddenBy: (name: string) => readonly Reason[] | undefined;
+  /** Returns the tool of this name that the policy hides, and why; undefined if it hides none. For the audit only. */
+  readonly hidden: (name: string) => HiddenTool | undefined;
+}
+
+/** A tool that the policy hides: its server, and the reasons. */
+export interface HiddenTool {
+  readonly server: string;
+  readonly reasons: readonly Reason[];
 }
 
 /** The table while Tollgate is switched off. */
@@ -74,7 +80,7 @@ export const EMPTY_TABLE: NameTable = {
   reader: undefined,
   collisions: [],
   unshown: [],
-  hiddenBy: () => undefined,
+  hidden: () => undefined,
 };
 
 /** The definition of each primitive, with the validator of its arguments. */
@@ -149,7 +155,7 @@ export function buildNameTable(candidates: readonly ToolCandidate[], parts: Name
     promote: profile.search ? profile.promote : 0,
     collisions,
     unshown: regoExposures.refused.map(({ line }) => line),
-    hiddenBy: (name) => reasonsFor(hidden, name),
+    hidden: (name) => hiddenTool(hidden, name),
     reader,
     text: `{"tools":[${listed.map((one) => one.text).join(',')}]}`,
   };
@@ -335,13 +341,18 @@ export function findTool({ byName }: NameTable, name: string): ExposedTool | und
   return others.length === 0 ? only : undefined;
 }
 
-/**
- * Returns why a name is hidden. Computed on demand for an unknown name, so that a list needs no table of hidden tools.
- */
-function reasonsFor(hidden: readonly ShownTool[], name: string): readonly Reason[] | undefined {
+/** Computed on demand for an unknown name, so that a list needs no table of hidden tools. */
+function hiddenTool(hidden: readonly ShownTool[], name: string): HiddenTool | undefined {
   const isMeant = (one: ShownTool): boolean =>
     findExposed(new Map([[shownName(nameParts(one)), true]]), name) !== undefined ||
     `${one.candidate.listTool.server}.${one.candidate.listTool.tool}` === name;
-  const found = hidden.filter(isMeant).flatMap(({ decision }) => decision.reasons);
-  return found.length === 0 ? undefined : [...new Map(found.map((reason) => [reason.id, reason])).values()];
+  const found = hidden.filter(isMeant);
+  const reasons = found.flatMap(({ decision }) => decision.reasons);
+  const [first] = found;
+  return first === undefined || reasons.length === 0
+    ? undefined
+    : {
+        server: first.candidate.listTool.server,
+        reasons: [...new Map(reasons.map((reason) => [reason.id, reason])).values()],
+      };
 }

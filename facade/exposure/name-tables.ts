@@ -109,6 +109,21 @@ export class NameTables {
     });
   }
 
+  /**
+   * Returns the server that a name belongs to, as far as it is known without asking a server: for the record of a
+   * refusal.
+   */
+  serverOf(principal: Principal, name: string): string | undefined {
+    const table = this.#tables.get(principal)?.table;
+    const shown = table === undefined ? undefined : findTool(table, name);
+    if (shown !== undefined) return shown.routedServers === undefined ? shown.server.name : undefined;
+    const { catalog, aliased } = this.#parts;
+    const owners = aliased?.(principal, name) ?? [];
+    return (
+      table?.hidden(name)?.server ?? (owners.length === 1 ? owners[0] : nameOfServer(name, [...catalog.servers.keys()]))
+    );
+  }
+
   /** Asks the servers that the name may belong to, and resolves it again. */
   async #askServers({ principal, name, view, exposed, scope }: UnresolvedName): Promise<TableEntry> {
     if (exposed === undefined) await this.#askForName(principal, name, view);
@@ -250,6 +265,12 @@ export function isNamedAfterServer(name: string, server: string): boolean {
   return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
 }
 
+/** Returns the server that a name starts with. Of `notes` and `notes-old`, the longer one counts. */
+export function nameOfServer(name: string, servers: readonly string[]): string | undefined {
+  const named = servers.filter((server) => isNamedAfterServer(name, server));
+  return named.sort((one, other) => other.length - one.length)[0];
+}
+
 /**
  * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, it says why
  * that server cannot be reached, also if an owner has not approved it yet. Otherwise it suggests a similar name of the
@@ -263,13 +284,13 @@ function unknownToolError(
   const server = servers.find((one) => isNamedAfterServer(name, one) && catalog.entries(one).length === 0);
   const problem = server === undefined ? undefined : catalog.problems.get(server);
   if (problem !== undefined && problem.data.consent !== 'disabled') return startFailure(problem);
-  const hidden = table.hiddenBy(name);
+  const hidden = table.hidden(name);
   const near = nearestName(
     name,
     table.visible.map((one) => one.name),
   );
   return new TollgateError('UNKNOWN_TOOL', {
     ...(near !== undefined && { next: `Did you mean ${near}? ${ERRORS.UNKNOWN_TOOL.next}` }),
-    ...(hidden !== undefined && { cause: new HiddenBy(hidden) }),
+    ...(hidden !== undefined && { cause: new HiddenBy(hidden.reasons) }),
   });
 }

@@ -8,12 +8,14 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawPrompt } from '../../catalogs/tools/definition-schema.ts';
 import { type ExposableTool, exposedNames, findExposed } from '../../catalogs/tools/exposed-names.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
-import type { ListDecision, Policy, Principal, Reason } from '../../policies/port.ts';
+import type { ListDecision, Policy, Principal } from '../../policies/port.ts';
 import type { PromptRule } from '../config/config.ts';
 import type { Preconditions, PreconditionView, RequestSession } from '../consent/preconditions.ts';
 import type { Redactor } from '../output/redactor.ts';
 import type { Catalog } from './catalog.ts';
 import { type ExposedTool, HiddenBy } from './exposed-tool.ts';
+import type { HiddenTool } from './name-table.ts';
+import { nameOfServer } from './name-tables.ts';
 import { toolMatcher } from './served-server.ts';
 import { listDecisions, listedText, readDefinitions, type ShownDefinition } from './server-definitions.ts';
 
@@ -44,8 +46,8 @@ interface PromptTable {
   readonly view: string;
   readonly definitions: readonly ShownDefinition<'prompts'>[];
   readonly byName: ReadonlyMap<string, ExposedPrompt>;
-  /** Name → the policy's reasons for hiding it. For the audit only. */
-  readonly hidden: ReadonlyMap<string, readonly Reason[]>;
+  /** Name → its server, and the policy's reasons for hiding it. For the audit only. */
+  readonly hidden: ReadonlyMap<string, HiddenTool>;
 }
 
 interface Candidate extends ShownDefinition<'prompts'> {
@@ -69,8 +71,15 @@ export class PromptTables {
     const { byName, hidden } = await this.#tableOf(principal, view);
     const found = findExposed(byName, name)?.value;
     if (found !== undefined) return found;
-    const reasons = hidden.get(name);
+    const reasons = hidden.get(name)?.reasons;
     throw new TollgateError('UNKNOWN_PROMPT', reasons === undefined ? {} : { cause: new HiddenBy(reasons) });
+  }
+
+  /** Returns the server that a name belongs to, as far as it is known: for the record of a refusal. */
+  serverOf(principal: Principal, name: string): string | undefined {
+    const table = this.#tables.get(principal);
+    const shown = table === undefined ? undefined : findExposed(table.byName, name)?.value.server.name;
+    return shown ?? table?.hidden.get(name)?.server ?? nameOfServer(name, [...this.#parts.catalog.servers.keys()]);
   }
 
   /** Returns the JSON of a list. Throws POLICY_FAILED, CANCELLED, and the refusal of a precondition. */
@@ -153,12 +162,12 @@ export class PromptTables {
     );
     const { nameOf } = exposedNames(names);
     const byName = new Map<string, ExposedPrompt>();
-    const hidden = new Map<string, readonly Reason[]>();
+    const hidden = new Map<string, HiddenTool>();
     for (const [at, { served, definition, source, rule }] of candidates.entries()) {
       const [name, decision] = [nameOf.get(names[at] as ExposableTool), decisions[at]];
       if (name === undefined || decision === undefined) continue;
       if (decision.verdict === 'never') {
-        hidden.set(name, decision.reasons);
+        hidden.set(name, { server: served.name, reasons: decision.reasons });
         continue;
       }
       const { description = definition.description } = rule;

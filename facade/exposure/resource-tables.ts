@@ -107,6 +107,15 @@ export class ResourceTables {
     throw new TollgateError('UNKNOWN_RESOURCE', reasons === undefined ? {} : { cause: new HiddenBy(reasons) });
   }
 
+  /** Returns the server that a URI belongs to, as far as it is known: for the record of a refusal. */
+  serverOf(principal: Principal, uri: string): string | undefined {
+    const name = PREFIXED.exec(uri)?.[1] ?? '';
+    const { servers } = this.#parts.catalog;
+    if (servers.has(name)) return name;
+    const { exposed, hidden } = this.#tables.get(principal) ?? { exposed: new Map(), hidden: new Map() };
+    return [...exposed.keys(), ...hidden.keys()].find((one) => servers.get(one)?.uri === 'own');
+  }
+
   /** Returns the JSON of a list. Throws POLICY_FAILED, CANCELLED, and the refusal of a precondition. */
   async list(kind: ResourceList, principal: Principal, from: RequestSession & { readonly signal: CancelSignal }) {
     await this.#parts.refresh();

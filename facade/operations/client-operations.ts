@@ -78,6 +78,7 @@ export function clientOperation(asked: ServerRequest): Operation {
         throw refused(`Server "${asked.server.name}" may not ask the client for this (servers.*.asks).`);
       return { table: EMPTY_TABLE, exposed: askedItem(asked) };
     },
+    serverOf: () => asked.server.name,
     bind: bindArguments,
     lower: lowerTo(asked, kind ?? 'sampling'),
     shape: shapeAnswer(asked.method),

@@ -13,6 +13,7 @@ import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import { EMPTY_TABLE } from '../exposure/name-table.ts';
 import type { ExposedPrompt } from '../exposure/prompt-tables.ts';
 import { type ResultForm, TOOL_FORM } from '../output/result-forms.ts';
+import type { CallRequest } from '../serve/facade-port.ts';
 import { callOfServer, type Operation } from './operation.ts';
 
 const METHOD = 'completion/complete';
@@ -33,8 +34,7 @@ const VALIDATOR = createValidator(ARGUMENTS);
 
 /** Finds the server of the prompt or template, as for a request of it. */
 const resolveCompletion: ResolveStep = async ({ prompts, resources }, { principal, session }, { args, signal }) => {
-  const { ref } = (args.value ?? {}) as { readonly ref?: unknown };
-  const { type, name, uri } = isObject(ref) ? ref : {};
+  const { type, name, uri } = refOf(args);
   if (type === 'ref/prompt' && typeof name === 'string') {
     const exposed = await abortable(prompts.resolve(principal, name, session), signal);
     return { table: EMPTY_TABLE, exposed: completable(exposed, { name: (exposed as ExposedPrompt).prompt.name }) };
@@ -45,6 +45,11 @@ const resolveCompletion: ResolveStep = async ({ prompts, resources }, { principa
   }
   throw new TollgateError('WIRE_PARAMS', { detail: 'params.ref names neither a prompt nor a resource template.' });
 };
+
+function refOf({ value }: CallRequest['args']): Readonly<Record<string, unknown>> {
+  const { ref } = (value ?? {}) as { readonly ref?: unknown };
+  return isObject(ref) ? ref : {};
+}
 
 /** `own`: the name or URI by which the server itself knows it. */
 function completable(exposed: ExposedTool, own: Readonly<Record<string, unknown>>): ExposedTool {
@@ -109,6 +114,11 @@ function firstWithin(values: readonly string[], bytes: number): readonly string[
 export const COMPLETION: Operation = {
   kind: 'completion',
   resolve: resolveCompletion,
+  serverOf: ({ prompts, resources }, principal, { args }) => {
+    const { name, uri } = refOf(args);
+    if (typeof name === 'string') return prompts.serverOf(principal, name);
+    return typeof uri === 'string' ? resources.serverOf(principal, uri) : undefined;
+  },
   bind: bindArguments,
   lower: lowerCompletion,
   shape: shapeCompletion,

@@ -1,7 +1,7 @@
 /** The operation table: one row per method of MCP that reaches a server or the client. To add a method, add a row. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { lowerCall } from '../call/lowering/lowered-call.ts';
-import { resolve } from '../call/resolve.ts';
+import { resolve, serverOfTool } from '../call/resolve.ts';
 import { shape } from '../call/shape.ts';
 import { bindArguments } from '../call/validate.ts';
 import { COMPLETION } from './completion-operation.ts';
@@ -9,7 +9,14 @@ import type { Operation } from './operation.ts';
 import { PROMPT_GET } from './prompt-operation.ts';
 import { RESOURCE_READ, RESOURCE_SUBSCRIBE, RESOURCE_UNSUBSCRIBE } from './resource-operation.ts';
 
-const TOOL_CALL: Operation = { kind: 'tool', resolve, bind: bindArguments, lower: lowerCall, shape };
+const TOOL_CALL: Operation = {
+  kind: 'tool',
+  resolve,
+  serverOf: serverOfTool,
+  bind: bindArguments,
+  lower: lowerCall,
+  shape,
+};
 
 /** Any other method is refused and recorded. */
 const UNKNOWN: Operation = {
@@ -17,6 +24,7 @@ const UNKNOWN: Operation = {
   resolve: () => {
     throw new TollgateError('WIRE_METHOD');
   },
+  serverOf: () => undefined,
 };
 
 const OPERATIONS: ReadonlyMap<string, Operation> = new Map([

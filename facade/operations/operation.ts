@@ -4,7 +4,7 @@ import { andThen } from '../../catalogs/text/awaitable.ts';
 import type { EffectKind } from '../../policies/port.ts';
 import type { DecideSteps } from '../call/decide.ts';
 import type { LoweredCall } from '../call/lowering/lowered-call.ts';
-import type { ResolveStep } from '../call/resolve.ts';
+import type { ResolveStep, ServerStep } from '../call/resolve.ts';
 import type { Shaped, ShapeStep } from '../call/shape.ts';
 import type { BoundArguments } from '../call/validate.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
@@ -21,6 +21,7 @@ export interface Operation extends DecideSteps {
   readonly kind: EffectKind;
   /** Stage 2. */
   readonly resolve: ResolveStep;
+  readonly serverOf: ServerStep;
   /** Stage 7. */
   readonly shape: ShapeStep;
 }

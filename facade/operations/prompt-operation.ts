@@ -80,6 +80,7 @@ function fallbackAnswer(fallback: string, args: PromptArguments): ServerAnswer {
 export const PROMPT_GET: Operation = {
   kind: 'prompt',
   resolve: resolvePrompt,
+  serverOf: ({ prompts }, principal, { name }) => prompts.serverOf(principal, name),
   bind: bindArguments,
   lower: lowerPrompt,
   shape: shapePrompt,

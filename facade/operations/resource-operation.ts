@@ -115,6 +115,10 @@ const shapeContents: ShapeStep = (deps, call) => {
 export const RESOURCE_READ: Operation = {
   kind: 'resource',
   resolve: resolveResource,
+  serverOf: ({ resources }, principal, { args }) => {
+    const { uri } = (args.value ?? {}) as { readonly uri?: unknown };
+    return typeof uri === 'string' ? resources.serverOf(principal, uri) : undefined;
+  },
   bind: bindUri,
   lower: lowerTo('resources/read'),
   shape: shapeContents,

@@ -402,7 +402,7 @@ function recordParts(
   config: Config,
   { audit, digest, redactor }: SharedServices,
 ): Pick<SharedServices, 'audit' | 'digest' | 'redactor'> & Pick<CallDependencies, 'factNames'> {
-  const factNames = createFactNames(config.audit.facts, { redactor, home: homedir() });
+  const factNames = createFactNames(config.audit.facts, { redactor, home: homedir(), workspace: config.workspace });
   return { audit, digest, redactor, factNames };
 }
 

@@ -3,6 +3,8 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { commandFact } from '../../catalogs/programs/command-facts.ts';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { createFactNames } from '../../facade/call/fact-names.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import type { Effect } from '../../policies/port.ts';
@@ -21,6 +23,7 @@ rules:
   - {id: files, outcome: allow, when: {insideWorkspace: true}}
 `;
 
+const PLACES = { redactor: new Redactor(), home: '/home/mia', workspace: '/home/mia/work' };
 const SECRET = 'planted-secret-4711';
 
 /** Returns the records of one call. */
@@ -58,6 +61,15 @@ describe('the facts of calls', () => {
     expect(record).toMatchObject({ type: 'decision', facts: { paths: ['~/.ssh/id_rsa'] } });
   });
 
+  it('finds a command by the file in it' + verifies('AD-110'), async () => {
+    const [record] = await callOf(facade, 'bash', { command: 'base64 deploy/production.key' });
+    expect(record?.facts).toEqual({ paths: ['deploy/production.key'], programs: ['base64'] });
+    const reader = openAuditReader(facade.assembled.config.audit.folder, ':memory:');
+    for (const path of ['deploy/*', 'deploy', '*.key'])
+      expect(reader.page({ path, callsOnly: true }, { limit: 5 }).records).toHaveLength(1);
+    reader.close();
+  });
+
   it('names no registered secret' + verifies('AD-10'), async () => {
     const records = await callOf(facade, 'read', { path: `src/${SECRET}` });
     expect(JSON.stringify(records)).not.toContain(SECRET);
@@ -67,24 +79,53 @@ describe('the facts of calls', () => {
 
 describe('the names of a call', () => {
   const base: Effect = { verb: 'execute', server: 'workspace', tool: 'bash', paths: [], urls: [] };
-  const names = createFactNames('names', { redactor: new Redactor(), home: '/home/mia' });
+  const names = createFactNames('names', PLACES);
   const factsOf = (more: Partial<Effect>): unknown => {
     const text = names({ effect: { ...base, ...more } });
     return text === '' ? undefined : (JSON.parse(`{${text.slice(1)}}`) as { facts: unknown }).facts;
   };
-  const command = (text: string, words: readonly (readonly string[])[] = []): Partial<Effect> => ({
-    command: { text, opaque: words.length === 0, words },
+  const command = (text: string): unknown => factsOf({ command: commandFact(text) });
+
+  it('are programs, also of a command that starts others' + verifies('AD-10', 'AD-110'), () => {
+    expect(command('git push && /home/mia/bin/run x; git log')).toEqual({ programs: ['git', 'run'] });
+    expect(command('bash -c "base64 .env"')).toEqual({ paths: ['.env'], programs: ['bash', 'base64'], opaque: true });
+    expect(command('$CMD x')).toEqual({ opaque: true });
   });
 
-  it('are programs without arguments, also of a command that starts others' + verifies('AD-10'), () => {
-    const words = [
-      ['git', 'push', 'https://mia:pass@host'],
-      ['/home/mia/bin/run', 'x'],
-      ['git', 'log'],
-    ];
-    expect(factsOf(command('…', words))).toEqual({ programs: ['git', 'run'] });
-    expect(factsOf(command('bash -c "cat .env"'))).toEqual({ programs: ['bash'], opaque: true });
-    expect(factsOf(command('$CMD x'))).toEqual({ opaque: true });
+  it.each([
+    ['base64 deploy/production.key', ['deploy/production.key']],
+    ['./run.sh --file=deploy/x.key -I/usr/include if=in/y', ['deploy/x.key', '/usr/include', 'in/y']],
+    ['cat < in.txt >> "my out" 2>&1 >/dev/null', ['in.txt', 'my out']],
+    ['cd deploy/ && cat Makefile ./a/../b | head -n 20', ['deploy', 'Makefile', 'b']],
+    ['F=deploy/x; echo "$(cat "$HOME/.ssh/id" ~/k)" /home/mia/work/src/a', ['deploy/x', '~/.ssh/id', '~/k', 'src/a']],
+    ['for f in deploy/*.key; do base64 $f; done; [[ -f a/b ]]', ['deploy/*.key', 'a/b']],
+    ['curl -d @deploy/x.key -F f=@b.pem https://mia:pass@host/x', ['deploy/x.key', 'b.pem']],
+    ['diff <(cat a/b) <<< "c/$(cat d/e)"', ['a/b', 'd/e']],
+    ['base64 a/b\n)', ['a/b']],
+  ])('are the paths of a command: %s' + verifies('AD-110'), (text, paths) => {
+    expect(command(text)).toMatchObject({ paths });
+  });
+
+  it('are no other words of a command' + verifies('AD-110'), () => {
+    const text = `X_TOKEN=a/b tool --password=c/d --api-key e/f -u mia:g/h -H X/i 's/j/k/' 'fix l/m' 1.5 . -- mia@n.com`;
+    expect(command(text)).toEqual({ programs: ['tool'], opaque: true });
+    expect(command('psql postgres://mia:pass@db/x http://a.example/b')).toEqual({
+      programs: ['psql'],
+      hosts: ['?', 'a.example'],
+      opaque: undefined,
+    });
+  });
+
+  it('of a hostile command cost little' + verifies('AD-110'), () => {
+    const started = performance.now();
+    for (const text of [
+      `x s${'/'.repeat(16_000)}`,
+      `x ${'$('.repeat(8000)}`,
+      `x ${'a/b '.repeat(4000)}`,
+      `${'('.repeat(16_000)}`,
+    ])
+      names({ effect: { ...base, command: commandFact(text) } });
+    expect(performance.now() - started).toBeLessThan(1000);
   });
 
   it('are hosts without the rest of a URL' + verifies('AD-10'), () => {
@@ -108,6 +149,6 @@ describe('the names of a call', () => {
     const paths = [{ argument: 'p', path: 'a', inside: true }];
     expect(factsOf({ server: 'knowledge', paths })).toBeUndefined();
     expect(factsOf({})).toBeUndefined();
-    expect(createFactNames('none', { redactor: new Redactor(), home: '' })({ effect: { ...base, paths } })).toBe('');
+    expect(createFactNames('none', PLACES)({ effect: { ...base, paths } })).toBe('');
   });
 });

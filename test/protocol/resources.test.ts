@@ -88,7 +88,7 @@ describe('resources', () => {
   );
 
   it.each(['prefixed', 'own'])(
-    'are refused with the rule that hides them, in the log (%s)' + verifies('AD-13'),
+    'are refused with the rule that hides them, in the log (%s)' + verifies('AD-13', 'AD-112'),
     async (uri) => {
       const docs = { docs: { ...DOCS, settings: { uri } } };
       const rules = [...READS, { id: 'closed', outcome: 'deny', message: 'Closed.', when: { servers: ['docs'] } }];
@@ -100,6 +100,7 @@ describe('resources', () => {
         type: 'decision',
         outcome: 'deny',
         code: 'UNKNOWN_RESOURCE',
+        server: 'docs',
         reasons: [{ id: 'closed' }],
       });
     },

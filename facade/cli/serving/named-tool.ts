@@ -45,7 +45,7 @@ export async function explainUnknown(thrown: unknown, typed: TypedName): Promise
   if (failed !== undefined) return failed;
   const shown = visibleTools(table);
   const names = shown.filter((one) => toolIdsOf(one).includes(name)).map((one) => one.name);
-  const hidden = table.hiddenBy(name) ?? (thrown.cause instanceof HiddenBy ? thrown.cause.reasons : []);
+  const hidden = table.hidden(name)?.reasons ?? (thrown.cause instanceof HiddenBy ? thrown.cause.reasons : []);
   const why =
     names.length > 1
       ? { is: `it is shown as ${listNames(names)}`, next: 'Use one of these names.' }
