@@ -1,6 +1,4 @@
 /** Tests when telemetry is exported, and that a call never depends on its exporter. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -206,11 +204,6 @@ describe('a process', () => {
     };
     const main = path.join(PROGRAM, 'facade', 'main.js');
     const config = path.join(folder, 'tollgate.yaml');
-    const accept = spawn(process.execPath, [main, 'reload', '--accept', '--config', config], {
-      env: base,
-      stdio: 'ignore',
-    });
-    await once(accept, 'close');
     const logged = new Map<boolean, readonly Plain[]>();
     for (const isOn of [false, true]) {
       const transport = new StdioClientTransport({
