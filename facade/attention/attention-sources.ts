@@ -3,6 +3,7 @@ import { statfsSync } from 'node:fs';
 import { plural } from '../../catalogs/text/readable-text.ts';
 import { type ProofStatus, proofStatus } from '../audit/proof/proof-status.ts';
 import { type BudgetState, readBudgetStates, shareOf } from '../budget/budget-report.ts';
+import type { ClientRoots } from '../clients/client-places.ts';
 import type { Config, ServerConfig } from '../config/config.ts';
 import { listNames } from '../config/config-problems.ts';
 import { ApprovalStore } from '../consent/approvals/call-approval.ts';
@@ -20,8 +21,8 @@ import { listRequests } from '../internal-servers/enable-requests.ts';
 import { readReports } from '../runtime/servers/server-reports.ts';
 import type { State } from '../state/state-port.ts';
 import type { AttentionSource, FoundItem } from './attention-list.ts';
+import { cheapFindings } from './cheap-findings.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
-import { examineOwnFiles } from './own-files.ts';
 import { readTroubles, type Trouble, unusedRules } from './troubles.ts';
 
 /** What the sources ask. */
@@ -39,6 +40,8 @@ export interface AttentionParts {
    * noted, because a process that serves agents lists often.
    */
   readonly readsFiles?: true;
+  /** Where clients have their files. Absent: these are not read. */
+  readonly roots?: ClientRoots;
   readonly now: () => number;
 }
 
@@ -62,7 +65,7 @@ export function attentionSources(parts: AttentionParts): readonly AttentionSourc
       find: () => proofItems(proofStatus(config), config.audit.signing.every),
     },
     { name: 'disk', find: () => diskItems(config.state) },
-    { name: 'files', find: () => examineOwnFiles(config, now()).flatMap(findingItem) },
+    { name: 'files', find: () => cheapFindings(config, { now: now(), roots: parts.roots }).flatMap(findingItem) },
     { name: 'rules', find: () => unusedItem(unusedRules(state, now())) },
   ];
 }
@@ -338,7 +341,9 @@ function diskItems(folder: string): readonly FoundItem[] {
 function findingItem({ id, state, name, seen, repair }: DoctorFinding): readonly FoundItem[] {
   if (state === 'ok') return [];
   const kind = state === 'missing' ? 'finding-missing' : 'finding-weak';
-  return [{ kind, subject: id, title: `${name}: ${seen}`, next: repair ? 'tollgate doctor --fix' : 'tollgate doctor' }];
+  // Those can be found more than once.
+  const subject = id === 'bypass' || id === 'unusable-server' ? `${id} ${name}` : id;
+  return [{ kind, subject, title: `${name}: ${seen}`, next: repair ? 'tollgate doctor --fix' : 'tollgate doctor' }];
 }
 
 function unusedItem(unused: ReturnType<typeof unusedRules>): readonly FoundItem[] {

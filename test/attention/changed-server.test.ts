@@ -4,8 +4,9 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MOST_OF_KIND } from '../../facade/attention/attention-list.ts';
+import { listAttention, MOST_OF_KIND } from '../../facade/attention/attention-list.ts';
 import { type AttentionParts, attentionSources } from '../../facade/attention/attention-sources.ts';
+import { type ClientRoots, rootsAt } from '../../facade/clients/client-places.ts';
 import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { withConsents } from '../consent/consent-facade.ts';
 import { scriptedServer } from '../consent/scripted-server.ts';
@@ -165,6 +166,27 @@ describe('the list of servers' + verifies('AD-125'), () => {
     });
     await run(['kill', '--lift', 'notes']);
     expect((await row())?.killed).toBe(false);
+  });
+});
+
+describe('the findings of doctor' + verifies('AD-127'), () => {
+  it('are on the list where they need no program and no network, each server and client as its own item', async () => {
+    facade = await startFacade(configOf(['notes', 'more']), { folder });
+    const { config } = facade.assembled;
+    const servers = new Map([...config.servers].map(([name, one]) => [name, { ...one, unusable: 'it is broken' }]));
+    writeFileSync(path.join(folder, '.mcp.json'), JSON.stringify({ mcpServers: { mine: { command: 'node' } } }));
+    const findings = async (roots?: ClientRoots) =>
+      withConsents(config, async (consents, state) => {
+        const parts = { config: { ...config, servers }, state, consents, now: Date.now, ...(roots && { roots }) };
+        const list = await listAttention(attentionSources(parts), { redact: (value) => ({ value, count: 0 }) });
+        return list.filter(({ kind }) => kind.startsWith('finding-')).map(({ kind, subject }) => `${kind} ${subject}`);
+      });
+    const broken = ['notes', 'more'].map((name) => `finding-missing unusable-server server ${name}`);
+    expect([...(await findings())].sort()).toEqual(broken.sort());
+    const seen = await findings(rootsAt(folder, { home: path.join(folder, 'home'), env: {} }));
+    expect(seen).toEqual(
+      expect.arrayContaining([...broken, expect.stringMatching(/^finding-weak bypass .*\.mcp\.json/)]),
+    );
   });
 });
 

@@ -38,7 +38,7 @@ afterEach(async () => {
 
 it(
   'on a full disk, kill, suspend and off stop what runs, and on lets it run again' +
-    verifies('HA-19', 'AD-41', 'AD-42'),
+    verifies('HA-19', 'AD-41', 'AD-42', 'AD-128'),
   async () => {
     child = new Child(project, ['run']);
     await child.hello();
@@ -59,6 +59,10 @@ it(
 
     // The same holds for a principal.
     expect((await cli(project, ['suspend', 'local'])).err).toMatch(/^AUDIT_FAILED: The principal is suspended\. /);
+    // Nothing runs. A refusal that cannot be recorded is not returned either, so the agent is told of the log.
+    const refused = JSON.stringify(await child.call('two_echo', {}));
+    expect(refused).toContain('AUDIT_FAILED');
+    expect(refused).not.toContain('"executed":true');
     expect((await cli(project, ['resume', 'local'])).err).toContain('AUDIT_FAILED');
     expect((await cli(project, ['suspend'])).out).toContain('local');
 

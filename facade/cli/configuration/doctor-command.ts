@@ -4,6 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { findBypasses, nodeVersion, reachedServers } from '../../attention/cheap-findings.ts';
 import type { DoctorFinding, NeededProgram, Needs } from '../../attention/doctor-findings.ts';
 import { examineOwnFiles } from '../../attention/own-files.ts';
 import { rootsAt } from '../../clients/client-places.ts';
@@ -16,7 +17,7 @@ import { configFile } from '../config-file.ts';
 import { json, MAX_COLUMNS, plural, printable, table, wrapWords } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
 import type { Wiring } from '../wiring.ts';
-import { examineServers, findBypasses, reachedServers } from './doctor-servers.ts';
+import { examineServers } from './doctor-servers.ts';
 
 /** Options of the command. */
 export interface DoctorOptions extends CommonOptions {
@@ -24,8 +25,6 @@ export interface DoctorOptions extends CommonOptions {
 }
 
 type DoctorWiring = Pick<Wiring, 'examine' | 'inspect'>;
-
-const OLDEST_NODE = [20, 20] as const;
 
 /**
  * Prints every finding, and repairs with `--fix` what it can. Exit code 1 if something that is needed is still missing.
@@ -152,18 +151,6 @@ function needsOf(config: Config | undefined): Needs {
       .map(
         ({ name, command = '', args, cwd = config.folder }): NeededProgram => ({ server: name, command, args, cwd }),
       ),
-  };
-}
-
-function nodeVersion(): DoctorFinding {
-  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
-  const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
-  return {
-    id: 'node-version',
-    name: 'Node.js',
-    state: isNew ? 'ok' : 'missing',
-    seen: process.version,
-    fix: `Install Node.js ${OLDEST_NODE.join('.')} or newer.`,
   };
 }
 

@@ -5,12 +5,11 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { StartInspector } from '../../../adapters/port.ts';
+import { findBypasses, findUnusable, reachedServers } from '../../attention/cheap-findings.ts';
 import type { DoctorFinding } from '../../attention/doctor-findings.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
-import { type ClientRoots, isDefaultPlace, rootsAt } from '../../clients/client-places.ts';
-import { findFiles } from '../../clients/found-client-files.ts';
+import { rootsAt } from '../../clients/client-places.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
-import { listNames } from '../../config/config-problems.ts';
 import { ConsentStore } from '../../consent/servers/consent-store.ts';
 import { consentSummary } from '../../consent/servers/consent-summary.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
@@ -22,12 +21,6 @@ import { plural } from '../print.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
 import { missingSecrets, setHint } from './check-command.ts';
 
-/** Returns the servers that at least one profile reaches. No one can use the others. */
-export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 'servers'>): readonly ServerConfig[] {
-  const reached = new Set([...profiles.values()].flatMap((profile) => profile.servers));
-  return [...servers.values()].filter(({ name }) => reached.has(name));
-}
-
 /** Examines the servers. Throws STATE_FAILED. */
 export async function examineServers(
   config: Config,
@@ -35,19 +28,10 @@ export async function examineServers(
   inspect: StartInspector,
 ): Promise<readonly DoctorFinding[]> {
   const reached = reachedServers(config);
-  const unusable = reached.filter((server) => server.unusable !== undefined);
   const usable = reached.filter((server) => server.unusable === undefined);
   return [
     ...findBypasses(rootsAt(config.folder, io)),
-    ...unusable.map(
-      ({ name, unusable: why = '' }): DoctorFinding => ({
-        id: 'unusable-server',
-        name: `server ${name}`,
-        state: 'missing',
-        seen: why,
-        fix: 'tollgate check',
-      }),
-    ),
+    ...findUnusable(config),
     ...usable.flatMap(fetching),
     ...(await findUnapproved(config, usable, inspect)),
     ...(await findDisabled(
@@ -56,24 +40,6 @@ export async function examineServers(
     )),
     ...(await findMissingSecrets(config, reached, io)),
   ];
-}
-
-/** A server that a client starts itself obeys no policy and leaves no record. */
-export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
-  return findFiles(roots).flatMap(({ client, shown, servers, ofProject }): DoctorFinding[] => {
-    const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
-    if (live.length === 0) return [];
-    const isDefault = client !== undefined && isDefaultPlace({ client, ofProject });
-    return [
-      {
-        id: 'bypass',
-        name: `${client?.title ?? 'client'} (${shown})`,
-        state: 'weak',
-        seen: `starts without Tollgate: ${listNames(live.map(({ original }) => original))}`,
-        fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace`,
-      },
-    ];
-  });
 }
 
 async function findUnapproved(

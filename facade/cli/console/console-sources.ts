@@ -9,6 +9,7 @@ import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
 import { type AuditSearch, openAuditSearch } from '../../audit/index/audit-search.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { proofStatus } from '../../audit/proof/proof-status.ts';
+import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
 import { Suspensions } from '../../consent/switch/suspensions.ts';
@@ -50,7 +51,14 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
   registerSecrets(redactor, config);
   const digest = createDigest(readAuditKey(config.state));
   const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest });
-  const attention = attentionSources({ config, state, consents, now: Date.now, readsFiles: true });
+  const attention = attentionSources({
+    config,
+    state,
+    consents,
+    now: Date.now,
+    readsFiles: true,
+    roots: rootsAt(config.folder, io),
+  });
   return {
     records: async ({ before, ...texts }) => {
       const { records, next } = await search.page(readAuditFilter(texts), {

@@ -7,6 +7,7 @@ import { type ProcessReport, readProcesses } from '../../attention/attention-wat
 import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
 import { openAuditReader } from '../../audit/index/audit-reader.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
 import { Redactor } from '../../output/redactor.ts';
@@ -52,7 +53,14 @@ export async function runStatus(options: StatusOptions, io: Io, { inspect }: Pic
   return withState(config.state, async (state) => {
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    const sources = attentionSources({ config, state, consents, now: Date.now, readsFiles: true });
+    const sources = attentionSources({
+      config,
+      state,
+      consents,
+      now: Date.now,
+      readsFiles: true,
+      roots: rootsAt(config.folder, io),
+    });
     const look = async (calls: number): Promise<StatusView> =>
       viewOf({ config, state, calls, items: await listAttention(sources, redactor) });
     if (options.watch !== true) {
