@@ -33,8 +33,15 @@ const OF_PATHS = wordSet(`
   . base32 base64 cat cd cmp cp diff file head hexdump less ln md5sum mkdir more mv nl od pushd rm rmdir sha1sum
   sha256sum shred sort source stat strings tac tail tee touch uniq wc xxd`);
 const SHELLS = wordSet('bash dash ksh sh zsh');
-/** Scripts in words of scripts that are read. */
-const MAX_DEPTH = 3;
+/** Substitutions and scripts that are read: in each other, and in all. The parser reads each of them again. */
+const MAX_DEPTH = 4;
+const MAX_SCRIPTS = 64;
+const SUBSTITUTIONS: ReadonlySet<string> = new Set([
+  'CommandExpansion',
+  'ProcessSubstitution',
+  'ArithmeticExpansion',
+  'ParameterExpansion',
+]);
 /** Names that are kept of each kind: more than a record has. And characters of a word that count. */
 const MAX_NAMES = 64;
 const MAX_CHARS = 512;
@@ -53,6 +60,7 @@ class Names implements CommandNames {
   readonly paths: string[] = [];
   readonly hosts: { readonly host: string }[] = [];
   #depth = 0;
+  #scripts = 0;
 
   /** Visits a part of the tree with everything in it. */
   visit(node: SyntaxNode): void {
@@ -61,11 +69,20 @@ class Names implements CommandNames {
     else if (node.type === 'HereString') this.#visitInside(node.target);
     else if (node.type === 'Assignment' && PRIVATE.test(node.name)) this.#visitInside(node.value);
     else if (node.type === 'Word') this.#noteWord(node);
+    else if (SUBSTITUTIONS.has(node.type)) this.#visitDeeper(() => this.#visitInside(node));
     else this.#visitInside(node);
   }
 
   #visitInside(node: SyntaxNode | undefined): void {
     if (node !== undefined) forEachChild(node, (child) => this.visit(child));
+  }
+
+  #visitDeeper(visit: () => void): void {
+    if (this.#depth >= MAX_DEPTH || this.#scripts >= MAX_SCRIPTS) return;
+    this.#depth += 1;
+    this.#scripts += 1;
+    visit();
+    this.#depth -= 1;
   }
 
   #noteCommand({ name, prefix, suffix }: Command): void {
@@ -89,10 +106,7 @@ class Names implements CommandNames {
   #readScript(words: readonly Word[]): void {
     const at = words.findIndex(({ value }) => /^-\w*c$/.test(value));
     const text = at < 0 ? undefined : words[at + 1]?.value;
-    if (text === undefined || this.#depth >= MAX_DEPTH) return;
-    this.#depth += 1;
-    this.visit(parse(text));
-    this.#depth -= 1;
+    if (text !== undefined) this.#visitDeeper(() => this.visit(parse(text)));
   }
 
   #noteTarget({ target, operator }: Redirect): void {

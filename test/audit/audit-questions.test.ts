@@ -71,6 +71,15 @@ describe('filters', () => {
     [{ path: 'src/secrets' }, ['c1']],
     [{ path: 'src/' }, ['c1', 'c3']],
     [{ path: '*.pem' }, ['c1']],
+    [{ path: '*/key.pem' }, ['c1']],
+    [{ path: '*y.pem' }, ['c1']],
+    [{ path: '*secrets/key.pem' }, ['c1']],
+    [{ path: '*secret/key.pem' }, []],
+    [{ path: '*c*/README.md' }, ['c3']],
+    [{ path: '*m' }, ['c1']],
+    [{ path: '*.p' }, []],
+    [{ path: '*' }, ['c1', 'c3']],
+    [{ path: '*/' }, []],
     [{ path: 'src/readme.md' }, []],
     [{ program: 'cat' }, ['c1']],
     [{ program: 'c*' }, ['c1', 'c2']],
@@ -118,6 +127,19 @@ describe('filters', () => {
     expect(of({ code: 'DENYED' })).toThrow(/did you mean "DENIED"/);
     expect(of({ since: 'tomorow' })).toThrow(/"tomorow" is not a time/);
     expect(of({ text: '***' })).toThrow(/no word/);
+  });
+
+  it('find paths by their end among many names' + verifies('AD-113'), () => {
+    const names = Array.from({ length: 1500 }, (_, at) => `src/d${at % 7}/${at}.key`);
+    const paths = ['.env', 'x/prod.env', 'env', 'a.b/env', 'x/.env.bak', 'Größe.k\u{1F511}y', ...names];
+    const { open } = logOf([paths.map((name) => decision(name, { facts: { paths: [name] } }))]);
+    const reader = open();
+    const of = (path: string): number => [...reader.all({ path })].length;
+    expect(['*.env', '*env', '*/prod.env', '*.k\u{1F511}y', '*ße.k\u{1F511}y'].map(of)).toEqual([2, 4, 1, 1, 1]);
+    for (const pattern of ['*.key', '*9.key', '*y', '*/d3/*.key', '*d3/10.key', '*/1*.key', 'src/d*/7*.key']) {
+      const parts = pattern.split('*').map((part) => part.replaceAll('.', '\\.'));
+      expect(of(pattern), pattern).toBe(paths.filter((name) => new RegExp(`^${parts.join('.*')}$`).test(name)).length);
+    }
   });
 
   it('take long and hostile patterns in linear time' + verifies('AD-04'), () => {

@@ -12,7 +12,9 @@ export interface AuditFilter extends Readonly<Partial<Record<TermKey, string>>> 
   readonly until?: string;
   /** Words that begin so, and beginnings of ids and hashes. All must be in the record. */
   readonly text?: string;
-  /** Only calls, one record for each: its end, or the intent if no end is recorded. */
+  /** One record for each call: its end, or the intent if no end is recorded. */
+  readonly oncePerCall?: boolean;
+  /** The same, and no records that are not calls. */
   readonly callsOnly?: boolean;
 }
 
@@ -54,7 +56,7 @@ export const FILTER_NAMES = [...TERM_KEYS, 'since', 'until', 'text', 'all'] as c
 
 /**
  * Returns the filter that texts describe: those of the options of a command, or of the query of a URL. A type selects
- * all its records; otherwise only calls are selected, unless `all` is given. `now`: ms since 1970. Throws USAGE for an
+ * all its records; otherwise calls are selected, one record for each, and with `all` records that are not calls too. `now`: ms since 1970. Throws USAGE for an
  * unknown name or word, and for a time that cannot be read.
  */
 export function readAuditFilter(texts: Readonly<Record<string, string>>, now = Date.now()): AuditFilter {
@@ -68,7 +70,8 @@ export function readAuditFilter(texts: Readonly<Record<string, string>>, now = D
     if (name === 'text' && textClauses(text).length === 0) throw usage(`There is no word in the text ${quote(text)}`);
     if (name !== 'all') filter[name] = name === 'since' || name === 'until' ? readAuditTime(text, now) : text;
   }
-  return { ...filter, ...(texts.all === undefined && texts.type === undefined && { callsOnly: true }) };
+  if (texts.type !== undefined) return filter;
+  return { ...filter, ...(texts.all === undefined ? { callsOnly: true } : { oncePerCall: true }) };
 }
 
 /** Returns the error for a wrong use of the audit commands. */

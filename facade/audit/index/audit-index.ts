@@ -3,26 +3,27 @@
  * of records and the terms by which they are found.
  */
 import { rmSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { type Database, openDatabase, type SqlValue } from '../../state/database.ts';
 import { type AuditRecord, checkSeal, parseRecord } from '../audit-chain.ts';
 import { type ChainLine, type ChainPart, listParts, readLineAt, readLines } from '../chain-lines.ts';
-import { GZIP } from '../compressed-file.ts';
+import { GZIP, readCompressed } from '../compressed-file.ts';
 import { TERM_TOKENIZER, type TermGroup, termOf, termsOf, tokenOf } from './record-terms.ts';
 
 /**
  * `record.n` is the time in ms times `SLOTS`, plus a number for records of one ms: its order is that of time, also in
- * the lists of FTS5. `last` is 1 for the last record of a call. `call`, `ended` and `principal` are terms, for counts.
+ * the lists of FTS5. `last` is 0 for the intent of a call that has ended, 1 for the last record of a call, and 2 for a
+ * record of no call. `first` is the `n` of the intent. `call`, `ended` and `principal` are terms, for counts.
  */
 const SCHEMA = {
-  version: 2,
+  version: 3,
   sql: `
     CREATE TABLE file (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, inode INTEGER NOT NULL,
       done INTEGER NOT NULL) STRICT;
     CREATE TABLE term (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
     CREATE TABLE record (
       n INTEGER PRIMARY KEY, file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
-      hash INTEGER NOT NULL, last INTEGER NOT NULL, ms REAL,
+      hash INTEGER NOT NULL, last INTEGER NOT NULL, first INTEGER, ms REAL,
       call INTEGER NOT NULL, ended INTEGER NOT NULL, principal INTEGER NOT NULL) STRICT;
     CREATE INDEX record_file ON record (file, offset);
     CREATE VIRTUAL TABLE terms USING fts5 (
@@ -51,10 +52,12 @@ export interface IndexRow {
   readonly length: number;
   /** The beginning of the hash of the line, as a number. */
   readonly hash: number;
+  /** The `n` of the first record of the same call. */
+  readonly first: number | null;
 }
 
 /** The columns of an `IndexRow`, for `SELECT … FROM record JOIN file ON file.id = record.file`. */
-export const ROW = 'record.n, file.name AS file, offset, length, hash';
+export const ROW = 'record.n, file.name AS file, offset, length, hash, first';
 
 /** The index. */
 export interface AuditIndex {
@@ -77,6 +80,14 @@ export interface IndexedRecord {
   /** The name of the chain file, and the byte where the line begins. */
   readonly file: string;
   readonly offset: number;
+  /** The first record of the same call, which has its facts. */
+  readonly intent?: IndexedRecord;
+}
+
+/** Returns a record as lists show it: with the facts of its call. */
+export function shownRecord({ record, intent }: IndexedRecord): AuditRecord {
+  const { facts } = (intent?.record ?? {}) as { readonly facts?: unknown };
+  return facts === undefined ? record : ({ ...record, facts } as AuditRecord);
 }
 
 /** Records, newest first. `next`: where older ones continue, for `before`; absent if there are none. */
@@ -244,16 +255,24 @@ function createUpdate(database: Database, { folder, tell }: IndexPlaces): Update
   const forget = createForget(database);
   let take = createTake(database, { folder, forget });
   const told = new Set<string>();
-  /** A file that cannot be read is left out, and said to be. */
+  /** Leaves a file out, and says so once. */
+  const leaveOut = (part: ChainPart, why: string): Taken => {
+    if (!told.has(part.name)) tell(`${basename(part.path)} ${why}. Its records are missing here.`);
+    told.add(part.name);
+    return { bytes: 0, isWhole: true };
+  };
   const takeReadable = (part: ChainPart, room: number): Taken => {
+    const isCompressed = part.path.endsWith(GZIP);
     try {
+      if (isCompressed) readCompressed(part.path);
       return take(part, room);
     } catch (thrown) {
       const { code, syscall } = thrown as NodeJS.ErrnoException;
-      if (syscall === undefined || code === undefined) throw thrown;
-      if (!told.has(part.name)) tell(`${part.name} cannot be read (${code}). Its records are missing here.`);
-      told.add(part.name);
-      return { bytes: 0, isWhole: true };
+      if (code === undefined || (syscall === undefined && !isCompressed)) throw thrown;
+      return leaveOut(
+        part,
+        syscall === undefined ? 'is damaged: it cannot be decompressed' : `cannot be read (${code})`,
+      );
     }
   };
   const findBehind = (): ChainPart[] => {
@@ -391,7 +410,9 @@ function* linesOf(part: ChainPart, from: number): Generator<ChainLine> {
 interface NewRow {
   n: number;
   isWritten: boolean;
-  isLast: boolean;
+  last: 0 | 1 | 2;
+  /** The intent of the same call, or its `n`. */
+  readonly first: { readonly n: number } | undefined;
   readonly at: { readonly file: number; readonly offset: number; readonly length: number };
   readonly record: AuditRecord;
   readonly terms: readonly TermGroup[];
@@ -424,7 +445,7 @@ class RowWriter {
 
   constructor(database: Database, folder: string) {
     this.#folder = folder;
-    this.#insert = database.run(`INSERT OR IGNORE INTO record VALUES (${Array(10).fill('?').join(', ')})`);
+    this.#insert = database.run(`INSERT OR IGNORE INTO record VALUES (${Array(11).fill('?').join(', ')})`);
     this.#list = database.run('INSERT INTO terms (rowid, text) VALUES (?, ?)');
     this.#answer = database.run('UPDATE record SET last = 0 WHERE n = ?');
     this.#findIntent = database.first<IndexRow>(INTENT);
@@ -439,14 +460,15 @@ class RowWriter {
     if (!Number.isNaN(ms)) this.#lastMs = ms;
     const { id } = record as { readonly id?: unknown };
     // What only the intent says holds for the call, so its last record is found by it too.
-    const shared = record.type === 'outcome' && typeof id === 'string' ? this.#takeIntent(id) : ofCall;
+    const intent = record.type === 'outcome' && typeof id === 'string' ? this.#takeIntent(id) : undefined;
     const row: NewRow = {
       n: slotOf(this.#lastMs),
       isWritten: false,
-      isLast: record.type === 'intent' || ENDS.has(record.type),
+      last: record.type === 'intent' || ENDS.has(record.type) ? 1 : 2,
+      first: intent,
       at,
       record,
-      terms: [...own, ...shared],
+      terms: [...own, ...(intent?.ofCall ?? ofCall)],
       ofCall,
     };
     if (record.type === 'intent' && typeof id === 'string') {
@@ -456,20 +478,20 @@ class RowWriter {
     this.#rows.push(row);
   }
 
-  /** Marks the intent of an outcome as answered, and returns what it says of the call. */
-  #takeIntent(id: string): readonly TermGroup[] {
+  /** Marks the intent of an outcome as answered, and returns its place and what it says of the call. */
+  #takeIntent(id: string): Pick<NewRow, 'n' | 'ofCall'> | undefined {
     const open = this.#open.get(id);
     this.#open.delete(id);
     if (open !== undefined) {
-      open.isLast = false;
+      open.last = 0;
       if (open.isWritten) this.#answer(open.n);
-      return open.ofCall;
+      return open;
     }
     const row = this.#findIntent(intentQuery(id));
-    if (row === undefined) return [];
+    if (row === undefined) return undefined;
     this.#answer(row.n);
     const found = readRecord(this.#folder, row);
-    return found === undefined ? [] : termsOf(found.record).ofCall;
+    return { n: row.n, ofCall: found === undefined ? [] : termsOf(found.record).ofCall };
   }
 
   flush(): void {
@@ -489,7 +511,8 @@ class RowWriter {
       at.offset,
       at.length,
       hashNumber(record.hash),
-      Number(row.isLast),
+      row.last,
+      row.first?.n ?? null,
       ...this.#countedValues(record),
     ];
     while (this.#insert(row.n, ...values) === 0) {

@@ -19,7 +19,18 @@ import {
   rowAt,
 } from './audit-index.ts';
 import { type LogOverview, type OverviewSpan, overviewOf, type RuleHits, ruleHitsOf } from './log-overview.ts';
-import { HASH_DIGITS, isListed, type TermKey, termOf, termsOf, tokenOf, WORD, wordsOf } from './record-terms.ts';
+import {
+  endTerm,
+  extensionTerm,
+  HASH_DIGITS,
+  isListed,
+  type TermKey,
+  termOf,
+  termsOf,
+  tokenOf,
+  WORD,
+  wordsOf,
+} from './record-terms.ts';
 import { type SessionTimeline, sessionTimeline } from './session-timeline.ts';
 
 /** How often and how fast, by one field. Times in ms; undefined if no record has one. */
@@ -154,6 +165,7 @@ function selectionOf(index: AuditIndex, filter: AuditFilter): Selection {
   if (filter.since !== undefined) terms.push(`${n} >= ${rowAt(filter.since)}`);
   if (filter.until !== undefined) terms.push(`${n} < ${rowAt(filter.until)}`);
   if (filter.callsOnly === true) terms.push('record.last = 1');
+  else if (filter.oncePerCall === true) terms.push('record.last > 0');
   const join = clauses.length === 0 ? 'record' : 'terms CROSS JOIN record ON record.n = terms.rowid';
   return {
     from: `${join} JOIN file ON file.id = record.file`,
@@ -177,18 +189,43 @@ function matchOf(index: AuditIndex, clause: Clause): string {
     if (one.kind === 'exact') return [token];
     if (!isListed(one.term)) return [`${token} *`];
     const isPattern = one.kind === 'pattern' && one.parts?.join('') !== '';
+    // A path that begins with a star can be any, so its end is looked up.
+    const ends = isPattern && one.term === ANY_PATH ? endsQuery(index, one) : undefined;
+    if (ends !== undefined) return ends;
     const begun = termsFrom(index, one.term, isPattern ? MAX_SCANNED : MAX_ALTERNATIVES + 1);
     const meant = isPattern ? begun.filter((term) => hasParts(term, one)) : begun;
     const isMuch = begun.length === MAX_SCANNED || meant.length > (isPattern ? MAX_MATCHES : MAX_ALTERNATIVES);
     if (!isMuch) return meant.map((term) => `"${tokenOf(term)}"`);
-    const words = wordsIn(one);
+    const words = wordsIn(one.parts);
     return [words.length === 0 ? `${token} *` : `(${words.join(' AND ')})`];
   });
   return queries.length === 0 ? '' : `(${queries.join(' OR ')})`;
 }
 
+const ANY_PATH = termOf('path', '');
+
+/**
+ * Returns the query for paths that match a pattern by their last name; none if no path does. Undefined if the pattern
+ * does not say how the name ends.
+ */
+function endsQuery(index: AuditIndex, { parts = [] }: Alternative): readonly string[] | undefined {
+  const end = parts.at(-1) ?? '';
+  const at = end.lastIndexOf('/') + 1;
+  const name = end.slice(at);
+  if (name === '') return undefined;
+  const words = wordsIn([...parts.slice(0, -1), end.slice(0, at)]);
+  const both = (query: string): readonly string[] => [`(${[query, ...words].join(' AND ')})`];
+  const term = endTerm(name);
+  if (at > 0) return both(`"${tokenOf(term)}"`);
+  if (/^\.[^.]+$/.test(name)) return both(`"${tokenOf(extensionTerm(name.slice(1)))}"`);
+  const found = termsFrom(index, term, MAX_MATCHES + 1);
+  if (found.length === 0) return [];
+  if (found.length > MAX_MATCHES) return both(`"${tokenOf(term)}" *`);
+  return both(`(${found.map((one) => `"${tokenOf(one)}"`).join(' OR ')})`);
+}
+
 /** Returns the tokens of the words that any value has which matches a pattern: words between its stars. */
-function wordsIn({ parts = [] }: Alternative): readonly string[] {
+function wordsIn(parts: readonly string[] = []): readonly string[] {
   return parts.flatMap((part, at) => {
     // The first word can continue one under the star before it, and the last word one under the star after it.
     const begun = part.replace(/^[\p{L}\p{N}]+/u, '');
@@ -216,6 +253,8 @@ class Reading {
   readonly #tell: (what: string) => void;
   /** Files that were indexed again because the index and the file differed. */
   readonly #redone = new Set<string>();
+  /** Files that were said to be unreadable. */
+  readonly #unreadable = new Set<string>();
 
   constructor(index: AuditIndex, folder: string, tell: (what: string) => void) {
     this.#index = index;
@@ -231,7 +270,7 @@ class Reading {
     let [from, last] = [before === undefined ? Number.MAX_SAFE_INTEGER : cursorRow(before), 0];
     for (;;) {
       const rows = this.#rows(selection, { sql: `${selection.order} < ?`, from, order: 'DESC' }, asked);
-      const found = this.#read(rows, selection.clauses);
+      const found = this.#read(rows, selection.clauses, true);
       // Rows were made again, so they are asked for again.
       if (found === undefined) continue;
       for (const [n, record] of found) {
@@ -322,13 +361,13 @@ class Reading {
   async *follow(filter: AuditFilter, signal: AbortSignal, everyMs: number): AsyncGenerator<IndexedRecord> {
     const selection = selectionOf(this.#index, filter);
     const { clauses } = selection;
-    const last = filter.callsOnly === true ? 'AND last = 1' : '';
+    const last = filter.callsOnly === true ? 'AND last = 1' : filter.oncePerCall === true ? 'AND last > 0' : '';
     const ends = (): Map<string, number> =>
       new Map(this.#index.rows<{ name: string; done: number }>('SELECT name, done FROM file', []).map(endOf));
     const isWanted = (found: IndexedRecord): boolean =>
       (filter.since === undefined || found.record.ts >= filter.since) &&
       (filter.until === undefined || found.record.ts < filter.until) &&
-      this.#isMeant(found, clauses);
+      isMeant(found, clauses);
     for (let seen = ends(); !signal.aborted; await pause(everyMs, signal)) {
       this.#index.update();
       const now = ends();
@@ -337,9 +376,11 @@ class Reading {
         return done <= from ? [] : this.#appended(file, from, last);
       });
       seen = now;
+      const places = this.#placesOf(rows);
       for (const row of rows) {
         const found = readRecord(this.#folder, row);
-        if (found !== undefined && isWanted(found)) yield found;
+        const joined = found === undefined ? undefined : this.#joined(found, places.get(row.first));
+        if (joined !== undefined && isWanted(joined)) yield joined;
       }
     }
   }
@@ -398,13 +439,20 @@ class Reading {
    * Returns the records of rows that meet the conditions; the index may name more. A row that names no record makes
    * its file be indexed again, once: then the result is undefined. After that, such a row is left out.
    */
-  #read(rows: readonly IndexRow[], clauses: readonly Clause[]): (readonly [number, IndexedRecord])[] | undefined {
+  #read(
+    rows: readonly IndexRow[],
+    clauses: readonly Clause[],
+    withIntents = clauses.length > 0,
+  ): (readonly [number, IndexedRecord])[] | undefined {
     const found: (readonly [number, IndexedRecord])[] = [];
+    const places = withIntents ? this.#placesOf(rows) : NO_PLACES;
     for (const row of rows) {
-      const record = readRecord(this.#folder, row);
+      const read = this.#readRow(row);
+      if (read === UNREADABLE) continue;
+      const record = read === undefined ? undefined : withIntents ? this.#joined(read, places.get(row.first)) : read;
       if (record === undefined) {
         if (this.#redo(row.file)) return undefined;
-      } else if (!record.intact || this.#isMeant(record, clauses)) {
+      } else if (!record.intact || isMeant(record, clauses)) {
         // A changed line is shown as changed, also if it no longer says what it was found by.
         found.push([row.n, record]);
       }
@@ -412,17 +460,43 @@ class Reading {
     return found;
   }
 
-  /** Returns true if the record, or the intent of its call, meets the conditions. */
-  #isMeant({ record }: IndexedRecord, clauses: readonly Clause[]): boolean {
-    const { own, ofCall } = termsOf(record);
-    const terms = [...own, ...ofCall].flatMap((group) => group.terms);
-    if (clauses.every((clause) => meets(terms, clause))) return true;
-    if (record.type !== 'outcome') return false;
+  /** A file that became unreadable is left out, and said to be. */
+  #readRow(row: IndexRow): IndexedRecord | typeof UNREADABLE | undefined {
+    try {
+      return readRecord(this.#folder, row);
+    } catch (thrown) {
+      const { code } = thrown as NodeJS.ErrnoException;
+      if (code === undefined) throw thrown;
+      if (!this.#unreadable.has(row.file))
+        this.#tell(`${row.file} cannot be read (${code}). Its records are missing here.`);
+      this.#unreadable.add(row.file);
+      return UNREADABLE;
+    }
+  }
+
+  /** Returns the places of the first records of calls, by their `n`. */
+  #placesOf(rows: readonly IndexRow[]): ReadonlyMap<number | null, IndexRow> {
+    const firsts = rows.flatMap(({ first }) => first ?? []);
+    if (firsts.length === 0) return NO_PLACES;
+    const found = this.#index.rows<IndexRow>(
+      `SELECT ${ROW} FROM json_each(?) AS asked CROSS JOIN record ON record.n = asked.value
+       JOIN file ON file.id = record.file`,
+      [JSON.stringify(firsts)],
+    );
+    return new Map(found.map((row) => [row.n, row]));
+  }
+
+  /** Returns the last record of a call with the first one. `place`: where the index assumes it. */
+  #joined(found: IndexedRecord, place: IndexRow | undefined): IndexedRecord {
+    const { record } = found;
+    if (record.type !== 'outcome') return found;
+    const isFirst = (one: IndexedRecord | typeof UNREADABLE | undefined): one is IndexedRecord =>
+      one !== UNREADABLE && one?.record.type === 'intent' && one.record.id === record.id;
+    const assumed = place === undefined ? undefined : this.#readRow(place);
+    if (isFirst(assumed)) return { ...found, intent: assumed };
     const [row] = this.#index.rows<IndexRow>(INTENT, [intentQuery(String(record.id))]);
-    const intent = row === undefined ? undefined : readRecord(this.#folder, row);
-    if (intent === undefined) return false;
-    const more = [...terms, ...termsOf(intent.record).ofCall.flatMap((group) => group.terms)];
-    return clauses.every((clause) => meets(more, clause));
+    const intent = row === undefined ? undefined : this.#readRow(row);
+    return isFirst(intent) ? { ...found, intent } : found;
   }
 
   /** Indexes a file again, and says so. Returns false if this was done before, or if the file was archived. */
@@ -433,6 +507,17 @@ class Reading {
     this.#index.redo(file);
     return true;
   }
+}
+
+const UNREADABLE = Symbol('unreadable');
+const NO_PLACES: ReadonlyMap<number | null, IndexRow> = new Map();
+
+/** Returns true if the record, or the first one of its call, meets the conditions. */
+function isMeant({ record, intent }: IndexedRecord, clauses: readonly Clause[]): boolean {
+  const { own, ofCall } = termsOf(record);
+  const more = intent === undefined ? [] : termsOf(intent.record).ofCall;
+  const terms = [...own, ...ofCall, ...more].flatMap((group) => group.terms);
+  return clauses.every((clause) => meets(terms, clause));
 }
 
 function endOf({ name, done }: { readonly name: string; readonly done: number }): readonly [string, number] {

@@ -63,16 +63,10 @@ export function termsOf(record: AuditRecord): RecordTerms {
 }
 
 function ownTerms(fields: Fields): readonly TermGroup[] {
-  const own: TermGroup[] = [];
-  const { principal, type, server, tool, id } = fields;
-  if (isFields(principal)) {
-    addValue(own, 'principal', principal.id);
-    addWords(own, principal.role);
-    addWords(own, principal.origin);
-  }
-  for (const key of PLAIN) addValue(own, key, fields[key]);
-  addValue(own, 'tool', fields.exposed);
-  if (typeof server === 'string' && typeof tool === 'string') addValue(own, 'tool', `${server}.${tool}`);
+  const { principal, type, id } = fields;
+  const own: TermGroup[] = [together(fields, WHAT, addWhat)];
+  if (isFields(principal)) own.push(together(principal, WHO, addWho));
+  for (const key of IDS_OF_RECORD) addValue(own, key, fields[key]);
   for (const list of [fields.reasons, fields.shadow])
     for (const reason of items(list)) if (isFields(reason)) addValue(own, 'rule', reason.id);
   addValue(own, 'approval', type === 'approval' || type === 'grant' ? id : fields.consent);
@@ -97,21 +91,24 @@ function termsOfCall({ obligations, facts }: Fields): readonly TermGroup[] {
 }
 
 /** Fields whose name is the key of their term. */
-const PLAIN = [
-  'type',
-  'id',
-  'session',
-  'run',
-  'parent',
-  'call',
-  'server',
-  'tool',
-  'verb',
-  'code',
-  'outcome',
-  'host',
-  'budget',
-] as const;
+const IDS_OF_RECORD = ['id', 'session', 'run', 'parent', 'call'] as const;
+const PLAIN = ['type', 'server', 'tool', 'verb', 'code', 'outcome', 'host', 'budget'] as const;
+/** Few records differ in all of these, so they have one group of terms. */
+const WHAT = [...PLAIN, 'exposed'] as const;
+const WHO = ['id', 'role', 'origin'] as const;
+
+function addWhat(groups: TermGroup[], { server, tool, exposed, ...fields }: Fields): void {
+  for (const key of PLAIN) addValue(groups, key, key === 'server' ? server : key === 'tool' ? tool : fields[key]);
+  addValue(groups, 'tool', exposed);
+  if (typeof server === 'string' && typeof tool === 'string') addValue(groups, 'tool', `${server}.${tool}`);
+}
+
+function addWho(groups: TermGroup[], { id, role, origin }: Fields): void {
+  addValue(groups, 'principal', id);
+  addWords(groups, role);
+  addWords(groups, origin);
+}
+
 /** Fields that are only searched as text. */
 const WORDS = ['event', 'by', 'user', 'kind', 'via', 'scope', 'correlation', 'reason', 'method', 'profile'];
 const LISTS = ['servers', 'clients', 'secrets', 'files'];
@@ -154,19 +151,60 @@ const NONE: readonly TermGroup[] = [];
 function addValue(groups: TermGroup[], key: string, value: unknown): void {
   if (typeof value !== 'string' || value === '') return;
   if (IDS.has(key)) groups.push(groupOf([termOf(key, value)], false));
-  else groups.push(shared(`${key}=${value}`, () => [termOf(key, value), ...wordTerms(value)]));
+  else groups.push(shared(`${key}=${value}`, () => [termOf(key, value), ...endTerms(key, value), ...wordTerms(value)]));
+}
+
+/** Returns the group of several fields. Each term is in it once. */
+function together(
+  fields: Fields,
+  keys: readonly string[],
+  add: (groups: TermGroup[], fields: Fields) => void,
+): TermGroup {
+  const values = keys.map((key) => fields[key]).map((value) => (typeof value === 'string' ? value : ''));
+  // With a NUL in a value, other fields could have the same name.
+  const name = values.some((value) => value.includes('\0')) ? UNSHARED : `\0\0${values.join('\0')}`;
+  return shared(name, () => {
+    const groups: TermGroup[] = [];
+    add(groups, fields);
+    return [...new Set(groups.flatMap(({ terms }) => terms))];
+  });
+}
+
+/** The keys of how a path ends: the last name of it, backwards, and what follows its last dot. */
+const [END, EXTENSION] = ['end', 'extension'];
+
+/** Terms of how a path ends, for patterns that begin with `*`. */
+function endTerms(key: string, path: string): readonly string[] {
+  if (key !== 'path') return [];
+  const name = path.slice(0, MAX_VALUE).replace(/^.*\//s, '');
+  const dot = name.lastIndexOf('.');
+  return [endTerm(name), ...(dot < 0 ? [] : [extensionTerm(name.slice(dot + 1))])];
+}
+
+/** Returns the term of the last name of a path, and the beginning of such terms for an end of the name. */
+export function endTerm(name: string): string {
+  return termOf(END, [...name].reverse().join(''));
+}
+
+/** Returns the term of what follows the last dot in the last name of a path. */
+export function extensionTerm(extension: string): string {
+  return termOf(EXTENSION, extension);
 }
 
 function addWords(groups: TermGroup[], value: unknown): void {
-  if (typeof value === 'string' && value !== '') groups.push(shared(value, () => wordTerms(value)));
+  if (typeof value === 'string' && value !== '')
+    groups.push(shared(`\0${value.replaceAll('\0', ' ')}`, () => wordTerms(value)));
 }
+
+/** The name of a group that no other record shares. */
+const UNSHARED = '';
 
 function shared(name: string, make: () => readonly string[]): TermGroup {
   const known = SHARED.get(name);
   if (known !== undefined) return known;
   const group = groupOf(make(), true);
   if (SHARED.size >= MAX_SHARED) SHARED.clear();
-  if (name.length <= MAX_TEXT) SHARED.set(name, group);
+  if (name !== UNSHARED && name.length <= MAX_TEXT) SHARED.set(name, group);
   return group;
 }
 

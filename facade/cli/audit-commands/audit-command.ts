@@ -1,12 +1,14 @@
 /** Runs the `tollgate audit` commands that read the log: list, show, tail, stats and export. */
-import { statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import { type AuditFilter, FILTER_NAMES, readAuditFilter } from '../../audit/index/audit-filter.ts';
-import { AUDIT_INDEX, type IndexedRecord } from '../../audit/index/audit-index.ts';
+import { AUDIT_INDEX, type IndexedRecord, shownRecord } from '../../audit/index/audit-index.ts';
 import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
+import { WORKSPACE } from '../../config/servers/server-names.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, MAX_COLUMNS, paint, plural, printable, printList, wrapWords } from '../print.ts';
@@ -24,23 +26,25 @@ const MIN_DIGITS = 8;
 
 type Filtered = LogOptions & FilterOptions;
 
+const NO_ARGUMENTS = 'Recorded arguments (audit.facts: full) are encrypted, so --text does not search them.';
+
 /** Prints the newest records, or those before a cursor. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditList(
   options: Filtered & { readonly limit: number; readonly before?: string; readonly unknown?: true },
   io: Io,
 ): Promise<number> {
-  return withReader(options, io, (reader) => {
+  return withReader(options, io, (reader, { config }) => {
     const { limit, before, unknown } = options;
     const { records, next } =
       unknown === true
         ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
-        : reader.page(knownFilter(reader, options, io), { limit, ...(before !== undefined && { before }) });
+        : reader.page(knownFilter({ reader, config }, options, io), { limit, ...(before !== undefined && { before }) });
     const found = [...records].reverse();
     const older = next === undefined ? '' : `\nOlder ones: --before ${next}`;
     printList(
       { io, options },
       {
-        data: found.map((one) => one.record),
+        data: found.map(shownRecord),
         columns: COLUMNS,
         rows: found.map(rowOf),
         empty: 'There is no such record. With --all, records that are not calls are shown too.',
@@ -48,6 +52,7 @@ export function runAuditList(
       },
     );
     if (options.json === true && older !== '') io.stderr(`${older.trim()}\n`);
+    if (found.length === 0 && options.text !== undefined) io.stderr(`${NO_ARGUMENTS}\n`);
     warnOfChanges(io, found);
     return EXIT.ok;
   });
@@ -103,19 +108,19 @@ export function runAuditTail(options: Filtered & { readonly limit: number }, io:
     void io.stopped.then(() => stop.abort());
     const asJson = options.json === true;
     const before = [...reader.page(filter, { limit: options.limit }).records].reverse();
-    if (asJson) io.stdout(json(before.map((one) => one.record)));
+    if (asJson) io.stdout(json(before.map(shownRecord)));
     else io.stdout(followHead(io) + before.map((found) => followRow(io, found)).join(''));
     warnOfChanges(io, before);
     for await (const found of reader.follow(filter, stop.signal))
-      io.stdout(asJson ? `${found.line}\n` : followRow(io, found));
+      io.stdout(asJson ? `${JSON.stringify(shownRecord(found))}\n` : followRow(io, found));
     return EXIT.ok;
   });
 }
 
 /** Prints counts and times. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditStats(options: Filtered, io: Io): Promise<number> {
-  return withReader(options, io, (reader) => {
-    const found = reader.stats(knownFilter(reader, options, io));
+  return withReader(options, io, (reader, { config }) => {
+    const found = reader.stats(knownFilter({ reader, config }, options, io));
     io.stdout(options.json === true ? json(found) : statsText(io, found));
     return EXIT.ok;
   });
@@ -123,11 +128,11 @@ export function runAuditStats(options: Filtered, io: Io): Promise<number> {
 
 /** Prints all records, also those that are not calls, oldest first. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
 export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 'csv' }, io: Io): Promise<number> {
-  return withReader(options, io, (reader) => {
+  return withReader(options, io, (reader, { config }) => {
     const isCsv = options.format === 'csv';
     if (isCsv) io.stdout(csvHead());
-    for (const found of reader.all(knownFilter(reader, { ...options, all: true }, io)))
-      io.stdout(isCsv ? csvLine(found) : `${found.line}\n`);
+    const { oncePerCall: _, ...filter } = knownFilter({ reader, config }, { ...options, all: true }, io);
+    for (const found of reader.all(filter)) io.stdout(isCsv ? csvLine(found) : `${found.line}\n`);
     return EXIT.ok;
   });
 }
@@ -197,18 +202,62 @@ export function filterOf(options: FilterOptions): AuditFilter {
 /** Fields whose values are known to the index. A mistyped one must not look like a log without such records. */
 const KNOWN = ['principal', 'server', 'tool', 'rule', 'label', 'budget', 'program', 'host'] as const;
 
-/** Returns the filter, and says which of its values do not occur in the log. Throws USAGE. */
-function knownFilter(reader: AuditReader, options: FilterOptions, io: Io): AuditFilter {
+/**
+ * Returns the filter, and says which of its values do not occur in the log. Throws USAGE for one that the configuration
+ * does not have either.
+ */
+function knownFilter(
+  { reader, config }: { readonly reader: AuditReader; readonly config: Config | undefined },
+  options: FilterOptions,
+  io: Io,
+): AuditFilter {
   const filter = filterOf(options);
   for (const key of KNOWN) {
     const value = filter[key];
     if (value === undefined || value.includes('*') || reader.values(key, value).includes(value)) continue;
     const known = reader.values(key, '');
     if (known.length === 0) continue;
-    const told = `No record has the ${key} ${quote(value)}; ${didYouMean(value, known)}`;
-    io.stderr(`${wrapWords(printable(told), MAX_COLUMNS, '  ')}\n`);
+    const told = printable(`No record has the ${key} ${quote(value)}; ${didYouMean(value, known)}`);
+    if (CONFIGURED[key]?.(value, config) === false) throw usage(told);
+    io.stderr(`${wrapWords(told, MAX_COLUMNS, '  ')}\n`);
   }
   return filter;
+}
+
+/** Whether the configuration has a value. Without a configuration, only the log tells. Programs and hosts are any. */
+const CONFIGURED: Readonly<
+  Partial<Record<(typeof KNOWN)[number], (value: string, config: Config | undefined) => boolean>>
+> = {
+  principal: (value, config) => config?.principals.some(({ id }) => id === value) === true,
+  server: isServer,
+  // Only a server itself knows its tools.
+  tool: (value, config) => {
+    const [server = '', tool] = value.split('.', 2);
+    return tool === undefined ? config !== undefined && config.servers.size > 0 : isServer(server, config);
+  },
+  rule: (value, config) => config !== undefined && hasRule(value, config),
+  budget: (value, config) =>
+    [config, ...(config?.profiles.values() ?? [])].some((one) => one?.budgets.some(({ id }) => id === value)),
+};
+
+function isServer(name: string, config: Config | undefined): boolean {
+  return config !== undefined && (config.servers.has(name) || SHIPPED.has(name) || name === WORKSPACE);
+}
+
+/** Rules of Rego have no list of ids, so the texts of the policy are searched. */
+function hasRule(id: string, { rules, policies }: Config): boolean {
+  return (
+    JSON.stringify(rules).includes(id) ||
+    policies.some(({ kind, path }) => kind === 'bundle' || textOf(path)?.includes(id) !== false)
+  );
+}
+
+function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return undefined;
+  }
 }
 
 /** Returns the error for a wrong use of the audit commands. */

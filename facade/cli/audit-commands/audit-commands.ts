@@ -27,10 +27,10 @@ const FILTERS = [
   new Option('--parent <id>', 'only calls that this call made'),
   new Option('--type <type>', 'only of this type, also records that are no calls'),
   new Option('--id <id>', 'only of this call'),
-  new Option('--text <words>', 'only with these words, or beginnings of ids'),
+  new Option('--text <words>', 'only with these words or ids; not in recorded arguments'),
 ];
 
-const ALL = new Option('--all', 'include records that are not calls');
+const ALL = new Option('--all', 'also records that are not calls');
 
 const SEAL = new Option('--seal', 'first sign the records that are not signed yet');
 

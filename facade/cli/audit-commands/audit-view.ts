@@ -2,7 +2,7 @@
 import { parseChainFileName } from '../../audit/audit-chain.ts';
 import type { AuditReason } from '../../audit/audit-entry.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
-import type { IndexedRecord } from '../../audit/index/audit-index.ts';
+import { type IndexedRecord, shownRecord } from '../../audit/index/audit-index.ts';
 import type { AuditStat, AuditStats } from '../../audit/index/audit-reader.ts';
 import type { SessionTimeline, TimelineEvent } from '../../audit/index/session-timeline.ts';
 import { changeWords, type StartChange } from '../../consent/servers/start-changes.ts';
@@ -123,7 +123,8 @@ const SHORT_ID = 13;
 /** Digits of the hash that stand for the id of a record without one. */
 const SHORT_HASH = 12;
 
-function toolOf(found: IndexedRecord): string {
+/** Returns the tool of a record, by the name that was called and its own. */
+export function toolOf(found: IndexedRecord): string {
   const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
   const real = tool === '' ? server : `${server}.${tool}`;
   return exposed === '' || exposed === real ? real : real === '' ? exposed : `${exposed} (${real})`;
@@ -163,7 +164,7 @@ export function rowOf(found: IndexedRecord): readonly Cell[] {
   return [
     field(found, 'ts').slice(0, 19),
     outcome,
-    toolOf(found) || (type === outcome ? 'audit log' : type),
+    callOf(found) || (type === outcome ? 'audit log' : type),
     field(found, 'principal.id'),
     ms === '' ? '' : String(Math.round(Number(ms))),
     field(found, 'id').slice(0, SHORT_ID) || field(found, 'hash').slice(0, SHORT_HASH),
@@ -173,9 +174,37 @@ export function rowOf(found: IndexedRecord): readonly Cell[] {
   ];
 }
 
-/** Returns the paths, programs and hosts of a call, as its record has them. */
-export function factsOf(found: IndexedRecord): string {
-  return names(found, 'facts.programs', 'facts.paths', 'facts.hosts');
+/** Returns the paths, programs and hosts of a call, as its first record has them. */
+export function factsOf({ intent, ...found }: IndexedRecord): string {
+  return names(intent ?? found, 'facts.programs', 'facts.paths', 'facts.hosts');
+}
+
+/** Returns the tool, with what the call read or ran. A name that says enough stands alone, because rows are short. */
+function callOf(found: IndexedRecord): string {
+  const where = whereOf(found);
+  const [tool, exposed] = [field(found, 'tool'), field(found, 'exposed')];
+  if (where === '') return toolOf(found);
+  return `${tool !== '' && exposed.endsWith(tool) ? exposed : toolOf(found)} ${where}`;
+}
+
+/** Characters of what a call read or ran in a list. The end of a path says most. */
+const MAX_WHERE = 32;
+
+/** Returns the first program of a call, and its first path or host; then how many more there are. */
+function whereOf(found: IndexedRecord): string {
+  const { programs = [], paths = [], hosts = [] } = factsIn(found);
+  const targets = [...paths, ...hosts];
+  const text = [programs[0], targets[0]].filter((part) => part !== undefined).join(' ');
+  const more = Math.max(0, programs.length - 1) + Math.max(0, targets.length - 1);
+  return `${text.length > MAX_WHERE ? `…${text.slice(1 - MAX_WHERE)}` : text}${more === 0 ? '' : ` +${more}`}`;
+}
+
+function factsIn(found: IndexedRecord): Readonly<Partial<Record<'programs' | 'paths' | 'hosts', readonly string[]>>> {
+  const read = (key: string): readonly string[] => {
+    const list = valueAt({ ...found, record: shownRecord(found) }, `facts.${key}`);
+    return Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [];
+  };
+  return { programs: read('programs'), paths: read('paths'), hosts: read('hosts') };
 }
 
 /** The columns of `eventRow`. */
@@ -197,9 +226,12 @@ export function timelineText(io: Tty, { session, events }: SessionTimeline): str
 const NO_RECORD = { record: {}, line: '', intact: true, file: '' } as unknown as IndexedRecord;
 
 function eventRow({ found, intent }: TimelineEvent): readonly Cell[] {
-  const [, outcome = '', tool, , ms = '', id = '', why = ''] = rowOf(found);
+  const [, outcome = '', , , ms = '', id = '', why = ''] = rowOf(found);
   const began = intent ?? found;
-  const what = [tool, factsOf(began)].filter((part) => part !== '').join(' ');
+  const [type, tool] = [field(found, 'type'), toolOf(found)];
+  const what = [tool || (type === outcome ? 'audit log' : type), factsOf(began)]
+    .filter((part) => part !== '')
+    .join(' ');
   return [field(began, 'ts').slice(11, 23), outcome, what, ms, id, why];
 }
 

@@ -5,7 +5,7 @@ import { stripVTControlCharacters } from 'node:util';
 import { type AttentionItem, type AttentionKind, listAttention } from '../../attention/attention-list.ts';
 import { attentionSources } from '../../attention/attention-sources.ts';
 import { readAuditFilter } from '../../audit/index/audit-filter.ts';
-import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
+import { AUDIT_INDEX, shownRecord } from '../../audit/index/audit-index.ts';
 import { type AuditSearch, openAuditSearch } from '../../audit/index/audit-search.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { proofStatus } from '../../audit/proof/proof-status.ts';
@@ -66,7 +66,7 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
         ...(before !== undefined && { before }),
       });
       return {
-        records: records.map(({ record, intact }) => (intact ? record : { ...record, changed: true })),
+        records: records.map((one) => ({ ...shownRecord(one), ...(!one.intact && { changed: true }) })),
         ...(next !== undefined && { next }),
         remarks: [...remarks],
       };

@@ -136,7 +136,7 @@ export function CallsPage(): JSX.Element {
             records
             <select value={query.all ?? ''} onChange={(event) => go({ all: event.currentTarget.value })}>
               <option value="">calls only</option>
-              <option value="true">all records</option>
+              <option value="true">calls and other records</option>
             </select>
           </label>
           <button type="button" onClick={() => setWhole(!isWhole)} aria-expanded={isWhole}>
@@ -215,8 +215,9 @@ function Found({ query }: { readonly query: string }): JSX.Element {
               name: 'Where',
               cell: ({ facts }) => (
                 <Foreign
-                  text={Object.values(facts ?? {})
+                  text={[facts?.programs, facts?.paths, facts?.hosts]
                     .flat()
+                    .filter((name) => typeof name === 'string')
                     .join(' ')}
                 />
               ),
