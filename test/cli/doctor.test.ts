@@ -265,6 +265,7 @@ describe('the ids of findings', () => {
     const text = [
       'facade/cli/configuration/doctor-command.ts',
       'facade/attention/own-files.ts',
+      'facade/attention/cheap-findings.ts',
       'facade/cli/configuration/doctor-servers.ts',
       'adapters/sandbox/isolation-doctor.ts',
     ]

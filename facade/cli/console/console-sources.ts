@@ -79,10 +79,10 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
         entries: (timeline?.events ?? []).map(({ found, intent }) => ({ ...intent?.record, ...found.record })),
       };
     },
-    now: async () => ({
-      attention: (await listAttention(attention, redactor)).map(reviewed),
-      ...(await readNow({ config, search, state })),
-    }),
+    now: async () => {
+      const items = await listAttention(attention, redactor);
+      return { attention: items.map(reviewed), ...(await readNow({ config, search, state, items })) };
+    },
     principals: () => {
       const suspended = new Map(new Suspensions(state).list().map((one) => [one.principal, one]));
       const known = readForOwner(options, io).principals.map(({ id, role, profiles, owner, client }) => ({
@@ -149,10 +149,12 @@ async function readNow({
   config,
   search,
   state,
+  items,
 }: {
   readonly config: Config;
   readonly search: AuditSearch;
   readonly state: State;
+  readonly items: readonly AttentionItem[];
 }): Promise<object> {
   await state.refresh();
   const minute = Math.floor(Date.now() / STEP_MS) - STEPS + 1;
@@ -163,6 +165,7 @@ async function readNow({
   ]);
   const { times, outcomes, tools } = overview;
   const { shown, without } = readContextReport(state).total.total;
+  const changed = new Map(items.flatMap((one) => (one.kind === 'server-changed' ? [[one.subject, one.title]] : [])));
   return {
     running: running.map(({ record }) => {
       const { id, ts, exposed, principal, server } = record as unknown as Readonly<Record<string, unknown>>;
@@ -170,7 +173,8 @@ async function readNow({
     }),
     servers: [...config.servers.keys()].map((name) => {
       const [report] = reports.get(name) ?? [];
-      return { name, state: report?.state ?? 'idle', reason: report?.reason };
+      const why = changed.get(name);
+      return { name, state: report?.state ?? (why === undefined ? 'idle' : 'changed'), reason: report?.reason ?? why };
     }),
     series: { times, outcomes },
     tools,
