@@ -56,8 +56,8 @@ export const FILTER_NAMES = [...TERM_KEYS, 'since', 'until', 'text', 'all'] as c
 
 /**
  * Returns the filter that texts describe: those of the options of a command, or of the query of a URL. A type selects
- * all its records; otherwise calls are selected, one record for each, and with `all` records that are not calls too. `now`: ms since 1970. Throws USAGE for an
- * unknown name or word, and for a time that cannot be read.
+ * all its records; otherwise calls are selected, one record for each, and with `all` records that are not calls too.
+ * `now`: ms since 1970. Throws USAGE for an unknown name or word, and for a time that cannot be read.
  */
 export function readAuditFilter(texts: Readonly<Record<string, string>>, now = Date.now()): AuditFilter {
   const filter: Record<string, string | boolean> = {};

@@ -160,9 +160,14 @@ function together(
   keys: readonly string[],
   add: (groups: TermGroup[], fields: Fields) => void,
 ): TermGroup {
-  const values = keys.map((key) => fields[key]).map((value) => (typeof value === 'string' ? value : ''));
-  // With a NUL in a value, other fields could have the same name.
-  const name = values.some((value) => value.includes('\0')) ? UNSHARED : `\0\0${values.join('\0')}`;
+  let name = '\0\0';
+  for (const key of keys) {
+    const value = fields[key];
+    const text = typeof value === 'string' ? value : '';
+    // With a NUL in a value, other fields could have the same name.
+    if (text.includes('\0')) name = UNSHARED;
+    if (name !== UNSHARED) name += `${text}\0`;
+  }
   return shared(name, () => {
     const groups: TermGroup[] = [];
     add(groups, fields);

@@ -124,7 +124,7 @@ const SHORT_ID = 13;
 const SHORT_HASH = 12;
 
 /** Returns the tool of a record, by the name that was called and its own. */
-export function toolOf(found: IndexedRecord): string {
+export function calledTool(found: IndexedRecord): string {
   const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
   const real = tool === '' ? server : `${server}.${tool}`;
   return exposed === '' || exposed === real ? real : real === '' ? exposed : `${exposed} (${real})`;
@@ -183,8 +183,8 @@ export function factsOf({ intent, ...found }: IndexedRecord): string {
 function callOf(found: IndexedRecord): string {
   const where = whereOf(found);
   const [tool, exposed] = [field(found, 'tool'), field(found, 'exposed')];
-  if (where === '') return toolOf(found);
-  return `${tool !== '' && exposed.endsWith(tool) ? exposed : toolOf(found)} ${where}`;
+  if (where === '') return calledTool(found);
+  return `${tool !== '' && exposed.endsWith(tool) ? exposed : calledTool(found)} ${where}`;
 }
 
 /** Characters of what a call read or ran in a list. The end of a path says most. */
@@ -228,7 +228,7 @@ const NO_RECORD = { record: {}, line: '', intact: true, file: '' } as unknown as
 function eventRow({ found, intent }: TimelineEvent): readonly Cell[] {
   const [, outcome = '', , , ms = '', id = '', why = ''] = rowOf(found);
   const began = intent ?? found;
-  const [type, tool] = [field(found, 'type'), toolOf(found)];
+  const [type, tool] = [field(found, 'type'), calledTool(found)];
   const what = [tool || (type === outcome ? 'audit log' : type), factsOf(began)]
     .filter((part) => part !== '')
     .join(' ');

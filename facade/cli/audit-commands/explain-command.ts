@@ -13,7 +13,7 @@ import { explanationText } from '../policy-commands/policy-why-view.ts';
 import { json, MAX_COLUMNS, paint, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { warnOfChanges, withReader } from './audit-command.ts';
-import { factsOf, rowOf, toolOf } from './audit-view.ts';
+import { calledTool, factsOf, rowOf } from './audit-view.ts';
 import { RECORDED_STATES, type RecordedArguments, recordedCall } from './recorded-call.ts';
 
 /** Lines of the server log, and calls inside of the call, that are shown. */
@@ -105,7 +105,7 @@ function callText(io: Pick<Io, 'isTTY'>, call: KnownCall): string {
   const fields = Object.assign({}, ...records.map(({ record }) => record)) as Readonly<Record<string, unknown>>;
   const last = records.at(-1) ?? first;
   const [time, outcome, , , ms, , reasons] = rowOf(last).map(plainCell);
-  const tool = toolOf(last);
+  const tool = calledTool(last);
   const { principal, session, run, by, budget, scope, limit, left, sizes, obligations } = fields as {
     readonly principal?: { readonly id: string; readonly role: string };
     readonly sizes?: Readonly<Record<string, number>>;
