@@ -5,6 +5,7 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { approveAll } from '../consent/approve-servers.ts';
+import { verifies } from '../verifies.ts';
 
 /** Makes a project with these files. `policies` names the sources. */
 function project(files: Readonly<Record<string, string>>, policies = '[policies/git]'): Project {
@@ -470,6 +471,37 @@ ${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     const whole = await cli(made, ['check']);
     expect(whole).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('POLICY_INVALID') as string });
     for (const fault of faults) expect(whole.err).toContain(fault.replace(' error:', ''));
+  });
+
+  it('checks and tests the whole policy with a draft in the place of one source' + verifies('AD-139'), async () => {
+    const rule = (id: string, outcome: string, verb = 'read'): string =>
+      `rules:\n  - {id: ${id}, when: {verbs: [${verb}]}, outcome: ${outcome}, message: m}\n`;
+    const made = project(
+      {
+        'policies/one.yaml': rule('one', 'allow'),
+        'policies/two.yaml': rule('two', 'allow', 'write'),
+        'draft.yaml': rule('two', 'deny'),
+        'policies/rules_suite.yaml': 'cases:\n  - {name: reads, call: {tool: read, args: {path: a}}, expect: allow}\n',
+      },
+      '[policies/one.yaml, policies/two.yaml]',
+    );
+    made.write('tollgate.yaml', `${readFileSync(made.file, 'utf8')}expose: {primitives: workspace}\n`);
+    const tried = (...words: readonly string[]): ReturnType<typeof cli> => cli(made, ['policy', ...words]);
+    const draft = ['--against', 'draft.yaml', '--instead-of', 'policies/one.yaml'];
+    expect(await tried('check')).toMatchObject({ code: 0, out: 'ok: 2 YAML rules\n' });
+    // Alone, the draft has no fault.
+    expect(await tried('check', 'draft.yaml')).toMatchObject({ code: 0 });
+    const twice = await tried('check', ...draft);
+    expect(twice.code).toBe(EXIT.usage);
+    expect(twice.out).toMatch(/^policies\/(one|two)\.yaml:2:\d+: error: .*two/);
+    expect(await tried('test')).toMatchObject({ code: 0 });
+    made.write('draft.yaml', rule('one', 'deny'));
+    expect(await tried('check', ...draft)).toMatchObject({ code: 0, out: 'ok: 2 YAML rules\n' });
+    expect(await tried('test', ...draft)).toMatchObject({ code: 1, out: expect.stringContaining('FAIL') as string });
+    expect(await tried('check', '--against', 'draft.yaml')).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('--instead-of') as string,
+    });
   });
 
   it('needs no opa for YAML rules, and reports their faults before it needs opa for Rego', async () => {

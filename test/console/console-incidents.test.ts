@@ -1,4 +1,6 @@
 /** Tests what an admin sees in the console after an incident: a budget used up, a suspension, hostile names. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
@@ -18,6 +20,13 @@ budgets:
   - {id: two-a-day, scope: principal, window: 1d, calls: 2}
 approvals: {waitMs: 0}
 audit: {facts: full}
+rules:
+  - {id: no-deletes, when: {verbs: [destructive]}, outcome: deny, message: Nothing is deleted.}
+`;
+const RULES = `rules:
+  - {id: no-secrets, when: {paths: ["**/.env"]}, outcome: deny, message: Secrets stay here.}
+  - {id: read-files, when: {verbs: [read]}, outcome: allow}
+  - {id: ask-writes, when: {verbs: [write]}, outcome: ask, message: A person decides about writes.}
 `;
 
 let bench: ConsoleBench;
@@ -43,7 +52,7 @@ const visit = async (to: string, text: RegExp | string): Promise<void> => {
 const main = (): Promise<string> => page.locator('main').innerText();
 
 beforeAll(async () => {
-  bench = await openConsoleBench(CONFIG);
+  bench = await openConsoleBench(CONFIG, RULES);
   const call = (...words: readonly string[]): string =>
     bench.run(['call', ...words, '--as', 'agent', '--by', 'admin'], true);
   call('write', 'path=a.txt', 'content=a');
@@ -193,6 +202,40 @@ describe('the search', () => {
     expect((box?.x ?? width) + (box?.width ?? 0)).toBeLessThanOrEqual(width);
     expect((box?.y ?? 700) + (box?.height ?? 0)).toBeLessThanOrEqual(700);
     await page.setViewportSize({ width: 1200, height: 800 });
+  });
+});
+
+describe('a draft of one file', () => {
+  const press = async (name: string): Promise<void> => page.getByRole('button', { name, exact: true }).click();
+  const save = async (text: string): Promise<void> => {
+    await visit('/policy?source=rules.yaml', 'Replay recorded calls');
+    await page.locator('textarea').fill(text);
+    await press('Save');
+    await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
+  };
+
+  it('is checked, tested and saved with the rest of the policy' + verifies('AD-139'), async () => {
+    const file = path.join(bench.folder, 'rules.yaml');
+    await visit('/policy?source=rules.yaml', 'Replay recorded calls');
+    await page.locator('textarea').fill(RULES.replace('no-secrets', 'no-deletes'));
+    await press('Check');
+    await page.getByText(/rules\.yaml:\d+:\d+/).waitFor();
+    await press('Test the draft');
+    await page.getByText('no-deletes').last().waitFor();
+    await save(RULES.replace('no-secrets', 'no-deletes'));
+    await page.getByRole('alert').getByText('errors with the draft').waitFor();
+    expect(readFileSync(file, 'utf8')).toBe(RULES);
+  });
+
+  it('is saved if it corrects its file, although another file has errors' + verifies('AD-139'), async () => {
+    const file = path.join(bench.folder, 'rules.yaml');
+    writeFileSync(path.join(bench.folder, 'more.yaml'), 'rules: [{id: other, when: {verbs: [rea]}, outcome: deny}]\n');
+    writeFileSync(path.join(bench.folder, 'tollgate.yaml'), CONFIG.replace('[rules.yaml]', '[rules.yaml, more.yaml]'));
+    writeFileSync(file, RULES.replace('outcome: ask', 'outcome: perhaps'));
+    await save(RULES);
+    await page.getByText('Done.').waitFor();
+    expect(readFileSync(file, 'utf8')).toBe(RULES);
+    writeFileSync(path.join(bench.folder, 'tollgate.yaml'), CONFIG);
   });
 });
 

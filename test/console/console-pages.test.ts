@@ -280,7 +280,7 @@ describe('the console in a browser', () => {
     await page.getByText('perhaps').last().waitFor();
     await page.getByRole('button', { name: 'Save', exact: true }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
-    await page.getByRole('alert').getByText('errors in the draft').waitFor();
+    await page.getByRole('alert').getByText('errors with the draft').waitFor();
     await page.keyboard.press('Escape');
     await editor.fill(RULES.replace('A person decides about writes.', 'Ask about writes.'));
     await page.getByRole('button', { name: 'Save', exact: true }).click();

@@ -17,7 +17,7 @@ import { Redactor } from '../../output/redactor.ts';
 import { readContextReport } from '../../runtime/metrics/context-report.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
-import type { CommandAnswerData } from '../../serve/console/console-commands.ts';
+import { type CommandAnswerData, commandText } from '../../serve/console/console-commands.ts';
 import type { ConsoleApproval, ConsoleSources } from '../../serve/console/console-routes.ts';
 import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
@@ -206,6 +206,10 @@ async function approveHere(
     stderr: (text) => void (stderr += text),
     out: new Writable({ write: (_chunk, _encoding, done) => done() }),
   };
+  const covers =
+    loop === undefined
+      ? [`--for=${scope}`]
+      : ['--loop', ...Object.entries(loop).map(([name, value]) => `--${name}=${value}`)];
   const asked = {
     config: options.config,
     ...(options.as !== undefined && { as: options.as }),
@@ -218,7 +222,7 @@ async function approveHere(
     reportError(thrown, { json: true, io: here }),
   );
   return {
-    command: `tollgate approvals approve ${id} --yes ${binding.slice(0, 12)}`,
+    command: commandText(['approvals', 'approve', `--yes=${binding.slice(0, 12)}`, ...covers, id]),
     exit,
     ...(stdout !== '' && { data: JSON.parse(stdout) as unknown }),
     messages: stripVTControlCharacters(stderr),

@@ -5,6 +5,10 @@ import { type CommandDefinition, readCount } from '../command-definition.ts';
 const SHARED = ['config', 'json', 'opa'] as const;
 const ENFORCED = new Option('--enforced', 'treat policies in warn or shadow mode as enforced');
 const SINCE = new Option('--since <time>', 'ISO time, or 30m, 2h, 7d ago');
+const DRAFT = [
+  new Option('--against <draft>', 'a file or folder in the place of the source of --instead-of'),
+  new Option('--instead-of <source>', 'the source of the policy that --against replaces'),
+];
 const COUNT = readCount(99_999);
 
 /** Commands on written policies. */
@@ -14,7 +18,11 @@ const WRITTEN: readonly CommandDefinition[] = [
     about: 'run suites and Rego tests, in opa and in WebAssembly',
     shared: SHARED,
     arguments: [new Argument('[paths...]', 'suites, Rego tests, or folders of them')],
-    options: [new Option('--threshold <percent>', 'fail if the tests cover less').argParser(readPercent), ENFORCED],
+    options: [
+      new Option('--threshold <percent>', 'fail if the tests cover less').argParser(readPercent),
+      ENFORCED,
+      ...DRAFT,
+    ],
     examples: `Examples:
   $ tollgate policy test
   $ tollgate policy test policies/rules_suite.yaml --threshold 90`,
@@ -27,9 +35,11 @@ const WRITTEN: readonly CommandDefinition[] = [
     arguments: [
       new Argument('[paths...]', 'rules, Rego, or folders of them; default: those that the configuration names'),
     ],
+    options: DRAFT,
     examples: `Examples:
   $ tollgate policy check
-  $ tollgate policy check policies/git --json`,
+  $ tollgate policy check policies/git --json
+  $ tollgate policy check --against draft.yaml --instead-of rules.yaml`,
     load: async () => (await import('./policy-check-command.ts')).runPolicyCheck,
   },
   {

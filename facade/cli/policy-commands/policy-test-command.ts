@@ -11,9 +11,9 @@ import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { MAX_COLUMNS, paint, plural, printable, wrapWords } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
-import { asEnforced } from './written-policy.ts';
+import { asEnforced, type DraftOptions, withDraft } from './written-policy.ts';
 
-interface TestOptions extends CommonOptions {
+interface TestOptions extends CommonOptions, DraftOptions {
   /** Relative to the current folder. */
   readonly paths: readonly string[];
   /** Percent, of the rules and of the lines of Rego each. */
@@ -34,7 +34,8 @@ export async function runPolicyTest(
   io: Io,
   { authoring, serveOffline }: Pick<Wiring, 'authoring' | 'serveOffline'>,
 ): Promise<number> {
-  const config = readConfig(options, io);
+  const named = readConfig(options, io);
+  const config = withDraft(named, options, io);
   const patience = setTimeout(
     () => io.stderr('Still running. Rego is built on the first run, and after each change.\n'),
     PATIENCE_MS,
@@ -43,6 +44,7 @@ export async function runPolicyTest(
   try {
     const report = await authoring.test({
       parts: asEnforced(policyParts(config, options), options),
+      nextTo: policyParts(named, options).sources,
       paths: options.paths.map((one) => path.resolve(io.cwd, one)),
       draft: drafting(config, { config, served: await serveOffline(config) }),
       ownRules: controlRule(config).value.rules.map(({ id }) => id),

@@ -15,7 +15,7 @@ import { configFile } from '../config-file.ts';
 import { printable } from '../print.ts';
 
 /** Options of commands that take paths. */
-export interface PathOptions extends CommonOptions {
+export interface PathOptions extends CommonOptions, DraftOptions {
   /** Relative to the current folder. Default: the sources of the configuration. */
   readonly paths: readonly string[];
 }
@@ -34,7 +34,7 @@ export function partsOf(options: PathOptions, io: Io): WrittenParts {
   const named = options.paths.flatMap((shown) => enforcedSources(path.resolve(io.cwd, shown), shown));
   const needsConfig = named.length === 0 || named.some(({ kind }) => kind === 'yaml');
   if (!needsConfig && !existsSync(configFile(options.config, io))) return regoParts(named, options, io);
-  const config = readConfig(options, io);
+  const config = withDraft(readConfig(options, io), options, io);
   const parts = policyParts(config, options);
   return named.length === 0
     ? { ...parts, config, ownRules: controlRule(config).value.rules.length }
@@ -58,13 +58,27 @@ function regoParts(sources: readonly PolicySource[], { opa }: PathOptions, { cwd
 }
 
 /** A draft, and the one source of the configuration that it replaces. Without `insteadOf` it replaces all of them. */
-interface DraftOptions {
+export interface DraftOptions {
   readonly against?: string;
   readonly insteadOf?: string;
   readonly opa?: string;
 }
 
-/** Returns the configuration with a draft in the place of one source. Throws USAGE. */
+/**
+ * Returns the configuration with the draft in the place of its source, and unchanged without a draft. The policy is
+ * then checked and tested as a whole. Throws USAGE.
+ */
+export function withDraft(config: Config, { against: draft, insteadOf }: DraftOptions, io: Pick<Io, 'cwd'>): Config {
+  if (draft === undefined && insteadOf === undefined) return config;
+  if (draft === undefined || insteadOf === undefined)
+    throw new TollgateError('USAGE', {
+      detail: '--against and --instead-of belong together.',
+      next: 'Name the draft with --against, and the source that it replaces with --instead-of.',
+    });
+  return withSource(config, path.resolve(io.cwd, insteadOf), path.resolve(io.cwd, draft));
+}
+
+/** The draft has the name of its source in messages. Throws USAGE. */
 function withSource(config: Config, source: string, draft: string): Config {
   if (!config.policies.some((one) => one.path === source))
     throw new TollgateError('USAGE', {
@@ -75,8 +89,9 @@ function withSource(config: Config, source: string, draft: string): Config {
   return {
     ...config,
     policies: config.policies.map((one) =>
-      one.path === source && drafted !== undefined ? { ...one, path: drafted.path, kind: drafted.kind } : one,
+      one.path === source && drafted !== undefined ? { ...one, kind: drafted.kind } : one,
     ),
+    at: (file) => (file === source && drafted !== undefined ? drafted.path : config.at(file)),
   };
 }
 

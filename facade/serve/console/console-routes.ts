@@ -104,6 +104,9 @@ function approvalOf(body: Readonly<Record<string, unknown>>): ConsoleApproval {
   return { id, binding, scope, loop: { max: max as number, where, within } };
 }
 
+/** What can be done with a draft: the commands of `tollgate policy`. */
+const TRIES = ['check', 'test', 'replay'] as const;
+
 /** A larger file is not edited in a page. */
 const MAX_SOURCE_BYTES = 1024 * 1024;
 
@@ -122,16 +125,13 @@ class PolicyDrafts {
     return { source, text, digest: digestOf(text) };
   }
 
-  /** Checks a draft, or replays recorded calls with it in the place of its source. */
+  /** Checks or tests the policy, or replays recorded calls, with a draft in the place of its source. */
   async ask({ body: { what, source, text }, gone }: ConsoleRequest): Promise<CommandAnswerData> {
     const file = this.#fileOf(String(source));
+    const act = TRIES.find((one) => one === what);
+    if (act === undefined) throw refused('A draft can be checked, tested or replayed.', 'Reload the page.');
     return withDraft(file, String(text), (draft) =>
-      this.#commands.run(
-        what === 'replay'
-          ? ['policy', 'replay', `--against=${draft}`, `--instead-of=${file}`, '--json']
-          : ['policy', 'check', '--json', '--', draft],
-        gone,
-      ),
+      this.#commands.run(['policy', act, `--against=${draft}`, `--instead-of=${file}`, '--json'], gone),
     );
   }
 
@@ -140,7 +140,8 @@ class PolicyDrafts {
     const { source, text, digest } = request.body;
     const file = this.#fileOf(String(source));
     const checked = await this.ask({ ...request, body: { what: 'check', source, text } });
-    if (checked.exit !== 0) throw refused('The checker finds errors in the draft, so it was not saved.', 'Correct it.');
+    if (checked.exit !== 0 && !(await this.#isBetter(checked, request)))
+      throw refused('The checker finds errors with the draft, so it was not saved.', 'Correct it.');
     if (digestOf(readText(file)) !== digest)
       throw refused('The file has changed since you opened it, so nothing was saved.', 'Open it again.');
     replaceFile(file, String(text));
@@ -148,11 +149,34 @@ class PolicyDrafts {
     return { command: `$EDITOR ${String(source)}`, exit: 0, messages };
   }
 
+  /** Whether the errors with the draft are errors of the policy already, in other files: one is corrected at a time. */
+  async #isBetter(checked: CommandAnswerData, { body: { source }, gone }: ConsoleRequest): Promise<boolean> {
+    const found = errorsIn(checked);
+    if (found.length === 0) return false;
+    const before = new Set(errorsIn(await this.#commands.run(['policy', 'check', '--json'], gone)).map(textOf));
+    return found.every((error) => error.file !== source && before.has(textOf(error)));
+  }
+
   #fileOf(source: string): string {
     const file = this.#sources.policyFiles().get(source);
     if (file === undefined) throw refused('This is no file of the policy.', 'Reload the page.');
     return file;
   }
+}
+
+interface CheckError {
+  readonly file?: string;
+  readonly severity?: string;
+  readonly message?: string;
+}
+
+function errorsIn({ data }: CommandAnswerData): readonly CheckError[] {
+  const { findings = [] } = (data ?? {}) as { readonly findings?: readonly CheckError[] };
+  return findings.filter(({ severity }) => severity === 'error');
+}
+
+function textOf({ file, message }: CheckError): string {
+  return JSON.stringify([file, message]);
 }
 
 function refused(detail: string, next: string): TollgateError {

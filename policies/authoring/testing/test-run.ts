@@ -30,6 +30,8 @@ export interface TestRequest {
   readonly parts: PolicyParts;
   /** Suites, Rego tests, and folders of them, absolute. Empty: those next to the policies. */
   readonly paths: readonly string[];
+  /** The sources next to which tests are, if `parts` has a draft from elsewhere. */
+  readonly nextTo?: PolicyParts['sources'];
   readonly draft: Drafting;
   /** Rules that Tollgate adds. They need no case. */
   readonly ownRules: readonly string[];
@@ -55,7 +57,7 @@ const PAUSE_AFTER = 4;
  */
 export async function runTests(request: TestRequest): Promise<TestReport> {
   const { parts } = request;
-  const files = await findTests(parts, request.paths);
+  const files = await findTests({ ...parts, sources: request.nextTo ?? parts.sources }, request.paths);
   const sources = parts.sources
     .filter((source) => source.kind === 'rego' && compileMode(source) !== 'off')
     .map((source) => ({ path: source.path, shown: policySourceName(source, parts) }));

@@ -15,6 +15,7 @@ import {
   Section,
   Shown,
   Time,
+  terminalWord,
   visible,
 } from './page-parts.tsx';
 import { VirtualTable } from './virtual-table.tsx';
@@ -272,7 +273,14 @@ function Decision({ asked, reload }: { readonly asked: Asked; readonly reload: (
         loop: { max: Number(form.get('max')), where: String(form.get('where')), within: String(form.get('within')) },
       }),
     });
-  const shown = `tollgate approvals approve ${asked.id} --yes ${asked.binding.slice(0, 12)}`;
+  const shown = (form: FormData): string => {
+    const option = (name: string, field = name): string => ` --${name}=${terminalWord(String(form.get(field)))}`;
+    const isLoop = form.get('loop') === 'on';
+    const covers = isLoop
+      ? ` --loop${['max', 'where', 'within'].map((name) => option(name)).join('')}`
+      : option('for', 'scope');
+    return `tollgate approvals approve --yes=${asked.binding.slice(0, 12)}${covers} ${asked.id}`;
+  };
   return (
     <div class="buttons">
       <Act label="Approve" title="Let this call run?" act={approve} shows={shown} done={reload}>

@@ -169,10 +169,10 @@ export function Facts({ facts }: { readonly facts: Readonly<Record<string, Compo
   );
 }
 
-/** What a button does: a command with the values of its form, or an act of another kind with its command as a text. */
+/** What a button does: a command with the values of its form, or an act of another kind. `shows`: its command as a text. */
 export type Acting =
   | { readonly command: (form: FormData) => CommandAsk }
-  | { readonly act: (form: FormData) => Promise<CommandAnswer<unknown>>; readonly shows?: string };
+  | { readonly act: (form: FormData) => Promise<CommandAnswer<unknown>>; readonly shows?: (form: FormData) => string };
 
 /**
  * A button that acts only after a second step: it opens a dialog that says what will happen, with the command that does
@@ -197,11 +197,12 @@ export function Act({
   const [error, setError] = useState<Error>();
   const [isBusy, setBusy] = useState(false);
   const [result, setResult] = useState<CommandAnswer<unknown>>();
-  const [command, setCommand] = useState('shows' in acting ? acting.shows : undefined);
+  const [command, setCommand] = useState<string>();
   const preview = (): void => {
-    if (!('command' in acting) || form.current === null) return;
-    const asked = acting.command(new FormData(form.current));
-    previewCommand(asked)
+    if (form.current === null) return;
+    const data = new FormData(form.current);
+    if ('act' in acting) return setCommand(acting.shows?.(data));
+    previewCommand(acting.command(data))
       .then(setCommand)
       .catch(() => setCommand(undefined));
   };

@@ -120,6 +120,7 @@ function Draft({
   const [text, setText] = useState(data.text);
   const [checked, setChecked] = useState<CommandAnswer<{ readonly findings: readonly Finding[] }>>();
   const [replayed, setReplayed] = useState<CommandAnswer<unknown>>();
+  const [tested, setTested] = useState<CommandAnswer<unknown>>();
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState('');
   const area = useRef<HTMLTextAreaElement>(null);
@@ -131,11 +132,11 @@ function Draft({
     area.current?.setSelectionRange(start + 1, start + 1);
     if (area.current !== null) area.current.scrollTop = Math.max(0, (line - 5) * 19);
   }, [line]);
-  const ask = (what: 'check' | 'replay'): void => {
+  const ask = (what: 'check' | 'test' | 'replay'): void => {
     setBusy(what);
     setError(undefined);
     request<CommandAnswer<{ readonly findings: readonly Finding[] }>>('draft', { what, source: data.source, text })
-      .then((answer) => (what === 'check' ? setChecked(answer) : setReplayed(answer)))
+      .then({ check: setChecked, test: setTested, replay: setReplayed }[what])
       .catch(setError)
       .finally(() => setBusy(''));
   };
@@ -155,18 +156,24 @@ function Draft({
         <button type="button" onClick={() => ask('check')} disabled={busy !== ''}>
           {busy === 'check' ? 'Checking …' : 'Check'}
         </button>
+        <button type="button" onClick={() => ask('test')} disabled={busy !== ''}>
+          {busy === 'test' ? 'Testing …' : 'Test the draft'}
+        </button>
         <button type="button" onClick={() => ask('replay')} disabled={busy !== ''}>
           {busy === 'replay' ? 'Replaying …' : 'Replay recorded calls'}
         </button>
         <Act
           label="Save"
           title={`Write ${visible(data.source)}?`}
-          shows={`$EDITOR ${data.source}`}
+          shows={() => `$EDITOR ${data.source}`}
           act={() => request<CommandAnswer<unknown>>('save', { source: data.source, text, digest: data.digest })}
           done={reload}
         >
           <Difference before={data.text} after={text} />
-          <p>The file is written only if the checker finds no error and no one has changed it meanwhile.</p>
+          <p>
+            The file is written only if the checker finds no error in the whole policy with it, and no one has changed
+            it meanwhile.
+          </p>
         </Act>
         <button type="button" onClick={close}>
           Close
@@ -179,10 +186,16 @@ function Draft({
           <ul>
             {(checked.data?.findings ?? []).map((finding, at) => (
               <li key={at}>
-                <code>{`${finding.line ?? ''}:${finding.column ?? ''}`}</code> <Foreign text={finding.message} />
+                <code>{visible(`${finding.file ?? ''}:${finding.line ?? ''}:${finding.column ?? ''}`)}</code>{' '}
+                <Foreign text={finding.message} />
               </li>
             ))}
           </ul>
+        </Section>
+      )}
+      {tested !== undefined && (
+        <Section title="Tests of the policy with the draft">
+          <TestResult result={tested} />
         </Section>
       )}
       {replayed !== undefined && (
@@ -214,12 +227,17 @@ function Tests(): JSX.Element {
         </button>
       </div>
       {error !== undefined && <Problem error={error} />}
-      {result !== undefined && (
-        <>
-          <p role="status">{result.exit === 0 ? 'All pass.' : 'A test fails.'}</p>
-          {result.data !== undefined && <Json value={result.data} />}
-        </>
-      )}
+      {result !== undefined && <TestResult result={result} />}
     </Section>
+  );
+}
+
+function TestResult({ result: { exit, data, messages } }: { readonly result: CommandAnswer<unknown> }): JSX.Element {
+  const verdict = exit === 0 ? 'All pass.' : data === undefined ? visible(messages) : 'A test fails.';
+  return (
+    <>
+      <p role="status">{verdict}</p>
+      {data !== undefined && <Json value={data} />}
+    </>
   );
 }
