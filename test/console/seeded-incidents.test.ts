@@ -26,7 +26,7 @@ describe('seeded incidents' + verifies('AD-105'), () => {
   test('a key was read by a command: who, when, how and by which rule', () => {
     const found = run("tollgate audit list --path 'deploy/*'");
     expect(found).toContain('builder');
-    expect(found).toContain('1 record');
+    expect(found.match(/ builder /g)).toHaveLength(1);
     const explained = run('tollgate explain ID', firstId(found));
     expect(explained).toContain('base64');
     expect(explained).toContain('deploy/production.key');
