@@ -127,6 +127,7 @@ describe('the console', () => {
     expect(await page.locator('tbody tr', { hasText: 'suspended' }).innerText()).not.toContain('deny');
     await visit('/agents/agent', 'Recent calls');
     await page.getByText('2 of 2 calls').waitFor();
+    await page.getByText('not suspended').waitFor();
     await page.getByRole('button', { name: 'Suspend' }).click();
     const dialog = page.getByRole('dialog', { name: 'Suspend agent?' });
     await dialog.getByText('tollgate suspend --as=admin agent').waitFor();

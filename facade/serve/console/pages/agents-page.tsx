@@ -173,7 +173,11 @@ export function AgentPage(): JSX.Element {
                 facts={{
                   State:
                     row.suspended === undefined ? (
-                      known === undefined && 'not in tollgate.yaml'
+                      known === undefined ? (
+                        'not in tollgate.yaml'
+                      ) : (
+                        'not suspended'
+                      )
                     ) : (
                       <SuspendedBy suspension={row.suspended} />
                     ),

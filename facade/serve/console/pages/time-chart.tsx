@@ -12,6 +12,11 @@ export interface ChartLine {
 
 const HEIGHT = 180;
 
+/** Hours and minutes, UTC. */
+function clockText(seconds: number): string {
+  return new Date(seconds * 1000).toISOString().slice(11, 16);
+}
+
 /** Draws lines over times (seconds since 1970). */
 export function TimeChart({
   label,
@@ -33,10 +38,12 @@ export function TimeChart({
       {
         width: element.clientWidth,
         height: HEIGHT,
-        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
         legend: { show: false },
         cursor: { show: false },
-        axes: [axis, { ...axis, size: 48 }],
+        axes: [
+          { ...axis, values: (_plot, times) => times.map(clockText) },
+          { ...axis, size: 48 },
+        ],
         series: [
           {},
           ...lines.map(({ name, colour }) => ({
