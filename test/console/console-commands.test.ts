@@ -83,9 +83,11 @@ describe('a command of the console', () => {
   it('is used by a page, and every command of a page is in the table' + verifies('AD-82'), () => {
     const pages = readdirSync(PAGES).map((name) => readFileSync(path.join(PAGES, name), 'utf8'));
     const used = pages.flatMap((text) =>
-      [...text.matchAll(/(?:runCommand|commandData)(?:<[^(]*>)?\(\s*'([\w-]+)'|name: '([\w-]+)',\s+parameters/g)].map(
-        ([, run, asked]) => run ?? asked,
-      ),
+      [
+        ...text.matchAll(
+          /(?:runCommand|commandData)(?:<[^(]*>)?\(\s*'([\w-]+)'|name: '([\w-]+)',\s+parameters|command: '([\w-]+)'/g,
+        ),
+      ].map(([, run, asked, listed]) => run ?? asked ?? listed),
     );
     expect([...new Set(used)].sort()).toEqual(Object.keys(CONSOLE_COMMANDS).sort());
   });

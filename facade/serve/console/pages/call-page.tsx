@@ -245,8 +245,17 @@ const REMEDIES: Readonly<Record<string, (call: CallRecord) => readonly [string, 
   SUSPENDED: (call) => ['An owner lets the principal call again:', `resume ${terminalWord(principalOf(call))}`],
   BUDGET_EXCEEDED: (call) => ['An owner makes the budget full again:', resetOf(call)],
   RATE_LIMITED: () => ['It is possible when running calls have ended. To see what is used up:', 'budgets'],
+  PIN_MISMATCH: approvalOf,
+  SERVER_UNAVAILABLE: approvalOf,
   SWITCHED_OFF: () => ['Something is switched off or killed. To see what, and to lift it:', 'kill'],
 };
+
+function approvalOf({ server = '', refusal }: CallRecord): readonly [string, string] {
+  const isToReview = refusal?.includes('changed') === true || refusal === 'unapproved';
+  return isToReview
+    ? ['An owner reviews the server, and agrees or not:', `approve ${terminalWord(server)}`]
+    : ['To see what is wrong with the server:', `servers info ${terminalWord(server)}`];
+}
 
 /** Other scopes have keys that are not in the record, so all counters are reset. */
 function resetOf(call: CallRecord): string {
@@ -349,7 +358,7 @@ function CallFacts({ call }: { readonly call: CallRecord }): JSX.Element {
         Session: session !== undefined && <a href={`/sessions/${encodeURIComponent(session)}`}>{session}</a>,
         Around: <a href={`/calls?${around(call)}`}>other calls of this principal around this time</a>,
         Outcome: <Outcome record={call} />,
-        Code: call.code,
+        Code: call.refusal === undefined ? call.code : `${call.code} (${call.refusal})`,
         Time: ms === undefined ? undefined : `${ms} ms`,
         Budgets: obligations?.budgets?.join(', '),
         Output: Object.entries(sizes)

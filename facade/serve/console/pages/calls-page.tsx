@@ -18,6 +18,8 @@ export interface CallRecord {
   readonly principal?: { readonly id: string } | string;
   readonly outcome?: string;
   readonly code?: string;
+  /** Why a server was not asked. */
+  readonly refusal?: string;
   readonly event?: string;
   readonly ms?: number;
   readonly session?: string;

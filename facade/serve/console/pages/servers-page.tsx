@@ -1,7 +1,7 @@
 /** The pages of servers: their state, and one server with its consent, its actions and its log. */
 import type { JSX } from 'preact';
 import { useRoute } from 'preact-iso/router';
-import { commandData, runCommand, useLoaded } from './console-client.tsx';
+import { commandData, useLoaded } from './console-client.tsx';
 import { Act, Badge, Facts, Foreign, Preformatted, Section, Shown, visible } from './page-parts.tsx';
 import { Consent, type ConsentInfo, Review } from './server-consent.tsx';
 import { VirtualTable } from './virtual-table.tsx';
@@ -209,7 +209,7 @@ function Actions({ row, done }: { readonly row: ServerRow; readonly done: () => 
           <Act
             label={label}
             title={question(row.name)}
-            act={() => runCommand(command, { name: row.name })}
+            command={() => ({ name: command, parameters: { name: row.name } })}
             done={done}
             isDanger={isDanger}
           >
