@@ -11,9 +11,16 @@ import { GZIP, readCompressed } from '../compressed-file.ts';
 import { TERM_TOKENIZER, type TermGroup, termOf, termsOf, tokenOf } from './record-terms.ts';
 
 /**
+ * Bytes of the log that are indexed in one transaction, which takes about two seconds. Other commands get their turn
+ * after it, and continue from there.
+ */
+const BATCH_BYTES = 32 * 1024 * 1024;
+
+/**
  * `record.n` is the time in ms times `SLOTS`, plus a number for records of one ms: its order is that of time, also in
  * the lists of FTS5. `last` is 0 for the intent of a call that has ended, 1 for the last record of a call, and 2 for a
- * record of no call. `first` is the `n` of the intent. `call`, `ended` and `principal` are terms, for counts.
+ * record of no call. `first` is the `n` of the intent. `call`, `ended` and `principal` are terms, for counts. FTS5
+ * collects the lists of a whole batch in memory (`hashsize`), and so writes and merges fewer of them.
  */
 const SCHEMA = {
   version: 3,
@@ -27,7 +34,8 @@ const SCHEMA = {
       call INTEGER NOT NULL, ended INTEGER NOT NULL, principal INTEGER NOT NULL) STRICT;
     CREATE INDEX record_file ON record (file, offset);
     CREATE VIRTUAL TABLE terms USING fts5 (
-      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TERM_TOKENIZER}")`,
+      text, content = '', contentless_delete = 1, detail = none, tokenize = "${TERM_TOKENIZER}");
+    INSERT INTO terms (terms, rank) VALUES ('hashsize', ${BATCH_BYTES})`,
 };
 
 /** Records of one ms that are in the order in which they were read. More of them move on to the next ms. */
@@ -237,11 +245,6 @@ interface IndexedFile {
   readonly done: number;
 }
 
-/**
- * Bytes of the log that are indexed in one transaction. Other commands get their turn after it, and continue from
- * there.
- */
-const BATCH_BYTES = 4 * 1024 * 1024;
 /** The cost of a file besides its bytes. */
 const FILE_BYTES = 1024;
 
@@ -423,6 +426,8 @@ interface NewRow {
 const ENDS: ReadonlySet<string> = new Set(['outcome', 'decision', 'budget']);
 /** Intents whose outcomes are awaited. */
 const MAX_OPEN = 20_000;
+/** Rows that are put into order before they are written. */
+const MAX_ROWS = 5_000;
 /** Terms that are known to be stored. */
 const MAX_KNOWN = 200_000;
 
@@ -476,6 +481,7 @@ class RowWriter {
       this.#open.set(id, row);
     }
     this.#rows.push(row);
+    if (this.#rows.length >= MAX_ROWS) this.flush();
   }
 
   /** Marks the intent of an outcome as answered, and returns its place and what it says of the call. */
