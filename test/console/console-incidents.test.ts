@@ -163,7 +163,7 @@ describe('the page Now', () => {
       kept: { shown: 0, without: 0 },
     };
     await page.route('**/api/now', (route) => route.fulfill({ body: `${JSON.stringify(now)}\n` }));
-    await visit('/', 'None is counted yet');
+    await visit('/', 'No agent has had a session');
     expect(await main()).not.toContain('0 B');
     const table = page.getByRole('region', { name: 'Tools, last hour' });
     expect(await table.evaluate(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)).toBe(0);

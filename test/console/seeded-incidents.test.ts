@@ -4,10 +4,12 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { verifies } from '../verifies.ts';
 import type { ConsoleBench } from './console-bench.ts';
+import { type ConsoleBrowser, openConsoleBrowser } from './console-browser.ts';
 import { openIncidentBench, TOOL_WORDS } from './incident-seed.ts';
 
 const PAGE = readFileSync(path.join(import.meta.dirname, '..', '..', 'docs', 'incident.md'), 'utf8');
 let bench: ConsoleBench;
+let opened: ConsoleBrowser;
 
 /** Runs a command that the page shows. `ID` stands for the id of the first record in the answer before. */
 function run(command: string, id = ''): string {
@@ -19,8 +21,15 @@ const firstId = (answer: string): string => /\b[0-9a-f]{8}-[0-9a-f]{4}\b/.exec(a
 
 beforeAll(async () => {
   bench = await openIncidentBench();
-}, 60_000);
-afterAll(() => bench.close());
+  opened = await openConsoleBrowser();
+  await opened.page.goto(`${bench.url}#${bench.code}`);
+  await opened.page.getByRole('heading', { name: 'Now' }).waitFor();
+}, 120_000);
+
+afterAll(async () => {
+  await opened?.browser.close();
+  await bench?.close();
+});
 
 describe('seeded incidents' + verifies('AD-105'), () => {
   test('a key was read by a command: who, when, how and by which rule', () => {
@@ -39,6 +48,8 @@ describe('seeded incidents' + verifies('AD-105'), () => {
     const found = run('tollgate audit list --server notes --outcome error');
     expect(found).toContain('reviewer');
     expect(found).toContain('PIN_MISMATCH');
+    const byTool = bench.run(['audit', 'list', '--tool', 'search_notes', '--outcome', 'error']);
+    expect(byTool).toContain('PIN_MISMATCH');
     const shown = run('tollgate approve notes --as admin --own-isolation');
     expect(shown).toContain(`- ${TOOL_WORDS.approved}`);
     expect(shown).toContain(`+ ${TOOL_WORDS.changed}`);
@@ -51,5 +62,25 @@ describe('seeded incidents' + verifies('AD-105'), () => {
     const found = run('tollgate audit list --principal crawler');
     expect(found.match(/notes\.txt/g)?.length).toBe(8);
     expect(found.match(/BUDGET_EXCEEDED/g)?.length).toBe(2);
+  });
+
+  test('the console shows the old and the new words of a server that needs its own rights', async () => {
+    const { page } = opened;
+    await page.goto(`${bench.url}servers/notes`);
+    await page.getByRole('button', { name: 'Review what it starts and offers' }).click();
+    await page.getByRole('button', { name: 'Start it with its own rights' }).click({ timeout: 30_000 });
+    await page.getByText(TOOL_WORDS.changed).first().waitFor({ timeout: 30_000 });
+    const shown = await page.locator('main').innerText();
+    expect(shown).toContain(TOOL_WORDS.approved);
+  });
+
+  test('the console names no other records when a filter is wrong', async () => {
+    const { page } = opened;
+    await page.goto(`${bench.url}calls`);
+    await page.getByText('deploy/production.key').waitFor();
+    await page.getByLabel('outcome', { exact: true }).fill('refused');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').waitFor();
+    expect(await page.locator('main').innerText()).not.toContain('deploy/production.key');
   });
 });

@@ -100,6 +100,9 @@ const WHO = ['id', 'role', 'origin'] as const;
 function addWhat(groups: TermGroup[], { server, tool, exposed, ...fields }: Fields): void {
   for (const key of PLAIN) addValue(groups, key, key === 'server' ? server : key === 'tool' ? tool : fields[key]);
   addValue(groups, 'tool', exposed);
+  // A refused call may not have reached the tool, whose name its client gave after that of the server.
+  if (tool === undefined && typeof server === 'string' && typeof exposed === 'string' && exposed.startsWith(server))
+    addValue(groups, 'tool', exposed.slice(server.length + 1));
   if (typeof server === 'string' && typeof tool === 'string') addValue(groups, 'tool', `${server}.${tool}`);
 }
 

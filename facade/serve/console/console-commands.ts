@@ -43,6 +43,7 @@ export const CONSOLE_COMMANDS = {
   'server-enable': { words: ['servers', 'enable'], ...NAMED, asOwner: true },
   'server-disable': { words: ['servers', 'disable'], ...NAMED, asOwner: true },
   'server-approve': { words: ['approve'], ...NAMED, hashes: 'yes', asOwner: true },
+  'server-approve-own': { words: ['approve', '--own-isolation'], ...NAMED, hashes: 'yes', asOwner: true },
   'server-revoke': { words: ['revoke'], ...NAMED, asOwner: true },
   kill: { words: ['kill'], ...NAMED, asOwner: true },
   'kill-lift': { words: ['kill', '--lift'], ...NAMED, asOwner: true },
@@ -98,7 +99,7 @@ export function commandWords(
     left.delete(parameter);
     if (value === undefined && key.endsWith('?')) return [];
     if (typeof value !== 'string' || !KINDS[kind].test(value) || value.startsWith('-'))
-      throw wrong(`${parameter} is missing, or no ${kind}.`);
+      throw wrong(`${parameter} is missing, or no ${kind}${kind === 'time' ? ', such as 30m, 2h or 7d' : ''}.`);
     return [[parameter, value]];
   };
   const options = Object.entries(found.options ?? {})
@@ -134,7 +135,7 @@ function shellWord(word: string): string {
 }
 
 function wrong(detail: string): TollgateError {
-  return new TollgateError('WIRE_PARAMS', { detail, next: 'Reload the page.' });
+  return new TollgateError('WIRE_PARAMS', { detail, next: 'Correct the value.' });
 }
 
 /** Where and how commands run. `self`: the arguments that start this program again. */

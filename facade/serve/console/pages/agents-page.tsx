@@ -1,7 +1,7 @@
 /** The pages of agents: who may call, what they may use up, what they were granted, and who is suspended. */
 import type { JSX } from 'preact';
 import { useRoute } from 'preact-iso/router';
-import { type CallRecord, Outcome } from './calls-page.tsx';
+import { type CallRecord, Outcome, whereOf } from './calls-page.tsx';
 import { commandData, type Loaded, request, useLoaded } from './console-client.tsx';
 import { Act, AgentLink, Badge, Facts, Foreign, Json, Section, Shown, Time } from './page-parts.tsx';
 import { VirtualTable } from './virtual-table.tsx';
@@ -221,6 +221,7 @@ function RecentCalls({ principal }: { readonly principal: string }): JSX.Element
               { name: 'Time', cell: ({ ts }) => <Time iso={ts} /> },
               { name: 'Outcome', cell: (record) => <Outcome record={record} /> },
               { name: 'Tool', cell: ({ exposed = '' }) => <Foreign text={exposed} /> },
+              { name: 'Where', cell: (record) => <Foreign text={whereOf(record)} />, isWide: true },
               { name: 'Code', cell: ({ code = '' }) => code, isWide: true },
             ]}
           />

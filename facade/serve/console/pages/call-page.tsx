@@ -355,6 +355,9 @@ function CallFacts({ call }: { readonly call: CallRecord }): JSX.Element {
           </a>
         ),
         Principal: <AgentLink id={principalOf(call)} />,
+        'Called by hand': call.by !== undefined && (
+          <Foreign text={[call.by, call.user].filter(Boolean).join(', user ')} />
+        ),
         Session: session !== undefined && <a href={`/sessions/${encodeURIComponent(session)}`}>{session}</a>,
         Around: <a href={`/calls?${around(call)}`}>other calls of this principal around this time</a>,
         Outcome: <Outcome record={call} />,

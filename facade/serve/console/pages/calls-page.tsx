@@ -28,6 +28,8 @@ export interface CallRecord {
   readonly obligations?: { readonly budgets?: readonly string[] };
   readonly consent?: string;
   readonly by?: string;
+  /** The user of the machine. */
+  readonly user?: string;
   /** Of a refusal by a budget. */
   readonly budget?: string;
   readonly scope?: string;
@@ -160,6 +162,14 @@ function foundText(count: number, isMore: boolean): string {
   return isMore ? `${counted(count, 'newest record')}; scroll for more` : counted(count, 'record');
 }
 
+/** Returns what a call touched: programs, paths and hosts. */
+export function whereOf({ facts }: CallRecord): string {
+  return [facts?.programs, facts?.paths, facts?.hosts]
+    .flat()
+    .filter((name) => typeof name === 'string')
+    .join(' ');
+}
+
 function Found({ query }: { readonly query: string }): JSX.Element {
   const [pages, setPages] = useState<readonly RecordPage[]>([]);
   const [error, setError] = useState<Error>();
@@ -174,7 +184,12 @@ function Found({ query }: { readonly query: string }): JSX.Element {
         setPages((known) => (before === undefined ? [page] : [...known, page]));
         setError(undefined);
       })
-      .catch((thrown: Error) => latest.current === wanted && setError(thrown))
+      .catch((thrown: Error) => {
+        if (latest.current !== wanted) return;
+        // Rows of another search would look like the answer.
+        if (before === undefined) setPages([]);
+        setError(thrown);
+      })
       .finally(() => latest.current === wanted && setBusy(false));
   };
   useEffect(() => {
@@ -193,9 +208,9 @@ function Found({ query }: { readonly query: string }): JSX.Element {
         </p>
       ))}
       <p class="quiet" role="status">
-        {isBusy ? 'Searching …' : foundText(records.length, next !== undefined)}
+        {isBusy ? 'Searching …' : error === undefined && foundText(records.length, next !== undefined)}
       </p>
-      {(records.length > 0 || !isBusy) && (
+      {(records.length > 0 || (!isBusy && error === undefined)) && (
         <VirtualTable
           label="Calls"
           rows={records}
@@ -213,18 +228,7 @@ function Found({ query }: { readonly query: string }): JSX.Element {
               ),
             },
             { name: 'Principal', cell: (row) => <Foreign text={principalOf(row)} /> },
-            {
-              name: 'Where',
-              cell: ({ facts }) => (
-                <Foreign
-                  text={[facts?.programs, facts?.paths, facts?.hosts]
-                    .flat()
-                    .filter((name) => typeof name === 'string')
-                    .join(' ')}
-                />
-              ),
-              isWide: true,
-            },
+            { name: 'Where', cell: (record) => <Foreign text={whereOf(record)} />, isWide: true },
             {
               name: 'Why',
               cell: ({ code, reasons }) => (

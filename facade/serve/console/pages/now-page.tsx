@@ -132,5 +132,5 @@ export function NowPage(): JSX.Element {
 function keptText({ shown, without }: NowState['kept']): string {
   if (without > shown) return `Tollgate kept ${bytesText(without - shown)} of ${bytesText(without)} from models.`;
   if (shown > 0) return `Models were shown ${bytesText(shown)}.`;
-  return 'What models are shown is counted for sessions of agents. None is counted yet; a call of a terminal is not.';
+  return 'No agent has had a session here yet, so there is no count of what models were shown.';
 }

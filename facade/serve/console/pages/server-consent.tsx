@@ -152,21 +152,31 @@ interface ConsentReview {
   readonly approved: boolean;
 }
 
+/** How a server is started once to list its tools. The second is offered when the first has failed. */
+const REVIEWS = [
+  { label: 'Review what it starts and offers', command: 'server-approve' },
+  { label: 'Start it with its own rights to list its tools', command: 'server-approve-own' },
+] as const;
+
+type ReviewCommand = (typeof REVIEWS)[number]['command'];
+
 /** The two questions of an approval. Each is answered with the hash of what is shown. */
 export function Review({ name, done }: { readonly name: string; readonly done: () => void }): JSX.Element {
   const [review, setReview] = useState<ConsentReview>();
   const [error, setError] = useState<Error>();
   const [isBusy, setBusy] = useState(false);
-  const look = (): void => {
+  const [command, setCommand] = useState<ReviewCommand>(REVIEWS[0].command);
+  const look = (by: ReviewCommand): void => {
     setBusy(true);
+    setCommand(by);
     setError(undefined);
-    runCommand<ConsentReview>('server-approve', { name }, [0, TO_DECIDE])
+    runCommand<ConsentReview>(by, { name }, [0, TO_DECIDE])
       .then(({ data }) => setReview(data))
       .catch(setError)
       .finally(() => setBusy(false));
   };
   const agree = async (hashes: readonly string[]): Promise<CommandAnswer<unknown>> => {
-    const answer = await runCommand<ConsentReview>('server-approve', { name, yes: hashes }, [0, TO_DECIDE]);
+    const answer = await runCommand<ConsentReview>(command, { name, yes: hashes }, [0, TO_DECIDE]);
     setReview(answer.data);
     return answer;
   };
@@ -174,9 +184,11 @@ export function Review({ name, done }: { readonly name: string; readonly done: (
   return (
     <>
       <div class="buttons">
-        <button type="button" onClick={look} disabled={isBusy}>
-          {isBusy ? 'Looking …' : 'Review what it starts and offers'}
-        </button>
+        {REVIEWS.slice(0, error === undefined ? 1 : REVIEWS.length).map((by) => (
+          <button key={by.command} type="button" onClick={() => look(by.command)} disabled={isBusy}>
+            {isBusy && command === by.command ? 'Looking …' : by.label}
+          </button>
+        ))}
       </div>
       {error !== undefined && <Problem error={error} />}
       {review?.approved === true && <p role="status">It is approved, and nothing has changed.</p>}
