@@ -129,6 +129,17 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
   };
 }
 
+/** Approves the start and the tools of a server, by the hashes of what is shown. */
+export function approveServer({ run }: ConsoleBench, name: string, ...options: readonly string[]): void {
+  const words = ['approve', name, '--as', 'admin', '--json', ...options];
+  const hashOf = (part: 'start' | 'tools', ...yes: readonly string[]): string => {
+    const shown = JSON.parse(run([...words, ...yes], true)) as Readonly<Record<typeof part, { readonly hash: string }>>;
+    return shown[part].hash;
+  };
+  const start = hashOf('start');
+  run([...words, '--yes', start, hashOf('tools', '--yes', start)]);
+}
+
 async function firstLine({ stdout }: ChildProcess): Promise<{ readonly url: string; readonly code: string }> {
   if (stdout === null) throw new Error('no output');
   for await (const line of createInterface({ input: stdout })) return JSON.parse(line) as { url: string; code: string };

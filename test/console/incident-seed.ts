@@ -7,7 +7,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { giveAway } from '../servers/system.ts';
-import { type ConsoleBench, openConsoleBench } from './console-bench.ts';
+import { approveServer, type ConsoleBench, openConsoleBench } from './console-bench.ts';
 
 const SERVER = path.join(PROGRAM, '..', 'test', 'fixtures', 'raw-server.mjs');
 
@@ -56,7 +56,7 @@ export async function openIncidentBench(): Promise<ConsoleBench> {
   writeFileSync(path.join(folder, 'work', 'deploy', 'production.key'), 'KEY-123\n');
   giveAway(path.join(folder, 'work'));
   define(folder, TOOL_WORDS.approved);
-  approve(bench);
+  approveServer(bench, 'notes', '--own-isolation');
   const call = (as: string, ...words: readonly string[]): string =>
     run(['call', ...words, '--as', as, '--by', 'admin'], true);
   call('reviewer', 'read', 'path=notes.txt');
@@ -76,16 +76,6 @@ function define(folder: string, description: string): void {
   const inputSchema = { type: 'object', properties: { query: { type: 'string' } } };
   const lists = [[{ name: 'search_notes', description, inputSchema }]];
   writeFileSync(path.join(folder, '..', 'definitions.json'), JSON.stringify({ lists }));
-}
-
-function approve({ run }: ConsoleBench): void {
-  const words = ['approve', 'notes', '--as', 'admin', '--json', '--own-isolation'];
-  const hashOf = (part: 'start' | 'tools', ...yes: readonly string[]): string => {
-    const shown = JSON.parse(run([...words, ...yes], true)) as Readonly<Record<typeof part, { readonly hash: string }>>;
-    return shown[part].hash;
-  };
-  const start = hashOf('start');
-  run([...words, '--yes', start, hashOf('tools', '--yes', start)]);
 }
 
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {

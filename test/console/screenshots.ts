@@ -7,7 +7,7 @@ import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { installPrograms } from '../servers/system.ts';
-import { type ConsoleBench, openConsoleBench } from './console-bench.ts';
+import { approveServer, type ConsoleBench, openConsoleBench } from './console-bench.ts';
 
 const ROOT = path.join(PROGRAM, '..');
 const [WIDTH, HEIGHT] = [1180, 760];
@@ -50,17 +50,6 @@ const RULES = `rules:
   - {id: ask-writes, when: {verbs: [write]}, outcome: ask, message: A person decides about writes.}
 `;
 
-/** Approves the start and the tools of the server by the hashes of what is shown. */
-function approve({ run }: ConsoleBench): void {
-  const words = ['approve', 'everything', '--as', 'admin', '--json'];
-  const hashOf = (part: 'start' | 'tools', ...yes: readonly string[]): string => {
-    const shown = JSON.parse(run([...words, ...yes], true)) as Readonly<Record<typeof part, { readonly hash: string }>>;
-    return shown[part].hash;
-  };
-  const start = hashOf('start');
-  run([...words, '--yes', start, hashOf('tools', '--yes', start)]);
-}
-
 function fill({ run, folder }: ConsoleBench): { readonly id: string; readonly asked: string } {
   const call = (as: string, ...words: readonly string[]): string =>
     run(['call', ...words, '--as', as, '--by', 'admin'], true);
@@ -83,7 +72,7 @@ installPrograms([['chromium', 'chromium']], (line) => process.stderr.write(`${li
 const bench = await openConsoleBench(CONFIG, RULES);
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
 try {
-  approve(bench);
+  approveServer(bench, 'everything');
   const { id, asked } = fill(bench);
   const folder = path.join(ROOT, 'docs', 'console');
   mkdirSync(folder, { recursive: true });
