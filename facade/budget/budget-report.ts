@@ -101,7 +101,7 @@ export async function resetBudget(
   const counters = await state.counters(MOST);
   const ids = new Set([...budgetsOf(config).map(({ id }) => id), ...counters.map((one) => one.budget)]);
   if (!ids.has(budget))
-    throw new TollgateError('USAGE', { detail: `There is no budget ${quote(budget)}.`, next: didYouMean(budget, ids) });
+    throw new TollgateError('USAGE', { detail: `There is no budget ${quote(budget)}; ${didYouMean(budget, ids)}` });
   const own = counters.filter((one) => one.budget === budget);
   if (key !== undefined && !own.some((one) => one.key === key))
     throw new TollgateError('USAGE', {

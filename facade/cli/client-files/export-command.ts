@@ -135,14 +135,9 @@ export function entryTargetOf(
       });
     return { url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/mcp`, auth: auth !== 'none' };
   }
-  if (as !== undefined && !config.principals.some(({ id }) => id === as))
-    throw new TollgateError('USAGE', {
-      detail: `tollgate.yaml lists no principal ${as}.`,
-      next: didYouMean(
-        as,
-        config.principals.map(({ id }) => id),
-      ),
-    });
+  const ids = config.principals.map(({ id }) => id);
+  if (as !== undefined && !ids.includes(as))
+    throw new TollgateError('USAGE', { detail: `tollgate.yaml lists no principal ${as}; ${didYouMean(as, ids)}` });
   const self = client.bare === true ? withoutPath(io) : io.self;
   return { words: [...self, 'run', '--config', config.file, ...(as === undefined ? [] : ['--as', as])] };
 }

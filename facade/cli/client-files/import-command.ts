@@ -127,14 +127,9 @@ function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): C
 }
 
 function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundClientFile[] {
+  const ids = CLIENTS.map(({ id }) => id);
   if (from !== undefined && clientOf(from) === undefined)
-    throw new TollgateError('USAGE', {
-      detail: `There is no client ${from}.`,
-      next: didYouMean(
-        from,
-        CLIENTS.map(({ id }) => id),
-      ),
-    });
+    throw new TollgateError('USAGE', { detail: `There is no client ${from}; ${didYouMean(from, ids)}` });
   if (file === undefined) return findFiles(roots).filter(({ client }) => from === undefined || client?.id === from);
   const found = readFound(path.resolve(io.cwd, file), roots);
   const [warning] = found.content.warnings;

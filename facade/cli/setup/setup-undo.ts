@@ -31,7 +31,7 @@ export async function undoSetup(run: SetupRun, which: true | string): Promise<nu
     const client = clientOf(which);
     const ids = CLIENTS.map(({ id }) => id);
     if (client === undefined)
-      throw new TollgateError('USAGE', { detail: `There is no client ${which}.`, next: didYouMean(which, ids) });
+      throw new TollgateError('USAGE', { detail: `There is no client ${which}; ${didYouMean(which, ids)}` });
     return undo('export', { options, io, wiring, client: client.id });
   }
   const config = readConfig(options, io);
