@@ -370,4 +370,16 @@ describe('the search of a process that lives long', () => {
       await search.close();
     }
   });
+
+  it('ends between two questions, so that no call of the database is interrupted' + verifies('AD-16'), async () => {
+    const { folder, index } = logOf([Array.from({ length: 500 }, (_, at) => decision(`d${at}`))]);
+    for (let round = 0; round < 25; round += 1) {
+      const search = openAuditSearch({ folder, index });
+      const asked = Promise.allSettled([search.stats({}), search.page({}, { limit: 50 })]);
+      await new Promise((resolve) => setTimeout(resolve, round * 8));
+      await search.close();
+      for (const answer of await asked)
+        if (answer.status === 'rejected') expect(answer.reason).toMatchObject({ code: 'STATE_FAILED' });
+    }
+  });
 });

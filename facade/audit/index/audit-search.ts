@@ -38,6 +38,13 @@ export interface AskedQuestion {
   readonly args: readonly unknown[];
 }
 
+/**
+ * Ends the thread, between two questions. `terminate` may come in the middle of a call of the database, whose native
+ * code then ends the process.
+ */
+export const SEARCH_END = 'end';
+export type SearchEnd = typeof SEARCH_END;
+
 /** What the thread sends: an answer, an error by its code, or a sentence about what answers lack. */
 export type SearchMessage =
   | { readonly id: number; readonly answer: unknown }
@@ -93,7 +100,11 @@ class SearchThread {
   async close(): Promise<void> {
     const worker = this.#worker;
     this.#end(worker);
-    await worker?.terminate();
+    if (worker === undefined) return;
+    const ended = new Promise((resolve) => worker.once('exit', resolve));
+    worker.ref();
+    worker.postMessage(SEARCH_END satisfies SearchEnd);
+    await ended;
   }
 
   #start(): Worker {
