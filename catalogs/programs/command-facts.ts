@@ -143,7 +143,7 @@ function parseText(text: string): ParsedScript | Opaque {
   }
 }
 
-/** The parser may give up with an error of its own or a stack overflow: the command is not understood. */
+/** The parser may give up with its error or a stack overflow: the command is not understood. */
 function opaqueOf(thrown: unknown): Opaque {
   if (thrown instanceof Opaque) return thrown;
   if (thrown instanceof RangeError || thrown instanceof SyntaxError) return new Opaque('it cannot be parsed');

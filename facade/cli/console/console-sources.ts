@@ -3,15 +3,11 @@ import path from 'node:path';
 import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
 import { type AttentionItem, type AttentionKind, listAttention } from '../../attention/attention-list.ts';
-import { attentionSources } from '../../attention/attention-sources.ts';
 import { readAuditFilter } from '../../audit/index/audit-filter.ts';
 import { AUDIT_INDEX, shownRecord } from '../../audit/index/audit-index.ts';
 import { type AuditSearch, openAuditSearch } from '../../audit/index/audit-search.ts';
-import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import { proofStatus } from '../../audit/proof/proof-status.ts';
-import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
-import { Consents } from '../../consent/servers/server-consents.ts';
 import { Suspensions } from '../../consent/switch/suspensions.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { readContextReport } from '../../runtime/metrics/context-report.ts';
@@ -25,6 +21,7 @@ import { runApproveCall } from '../approval-commands/approvals-actions.ts';
 import { type OwnerOptions, readConfig, readForOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { reportError } from '../failure-report.ts';
+import { ownerAttention } from '../owner-attention.ts';
 import type { Wiring } from '../wiring.ts';
 
 /** The sources, which are open until `close`. */
@@ -49,16 +46,7 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
   const state = openState(config.state);
   const redactor = new Redactor();
   registerSecrets(redactor, config);
-  const digest = createDigest(readAuditKey(config.state));
-  const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest });
-  const attention = attentionSources({
-    config,
-    state,
-    consents,
-    now: Date.now,
-    readsFiles: true,
-    roots: rootsAt(config.folder, io),
-  });
+  const attention = ownerAttention({ config, state }, io, wiring);
   return {
     records: async ({ before, ...texts }) => {
       const { records, next } = await search.page(readAuditFilter(texts), {

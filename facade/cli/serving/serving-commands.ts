@@ -18,7 +18,7 @@ export const SERVE: CommandDefinition = {
   shared: ['config', 'json', 'opa'],
   options: [
     new Option('--port <number>', 'the port; 0 picks a free one').argParser(readPort),
-    new Option('--console [owner]', 'open the console too, on a port of its own, for this owner'),
+    new Option('--console [owner]', 'open the console too, on another port, for this owner'),
   ],
   load: async () => (await import('./serve-command.ts')).runHttp,
 };

@@ -2,14 +2,10 @@
 import path from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type AttentionItem, listAttention } from '../../attention/attention-list.ts';
-import { attentionSources } from '../../attention/attention-sources.ts';
 import { type ProcessReport, readProcesses } from '../../attention/attention-watch.ts';
 import { AUDIT_INDEX } from '../../audit/index/audit-index.ts';
 import { openAuditReader } from '../../audit/index/audit-reader.ts';
-import { createDigest, readAuditKey } from '../../audit/key-files.ts';
-import { rootsAt } from '../../clients/client-places.ts';
 import type { Config } from '../../config/config.ts';
-import { Consents } from '../../consent/servers/server-consents.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { readReports, runsServer } from '../../runtime/servers/server-reports.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
@@ -17,6 +13,7 @@ import type { State } from '../../state/state-port.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
+import { ownerAttention } from '../owner-attention.ts';
 import { type Colour, json, plural, printable, table } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 
@@ -51,16 +48,7 @@ export async function runStatus(options: StatusOptions, io: Io, { inspect }: Pic
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   return withState(config.state, async (state) => {
-    const digest = createDigest(readAuditKey(config.state));
-    const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    const sources = attentionSources({
-      config,
-      state,
-      consents,
-      now: Date.now,
-      readsFiles: true,
-      roots: rootsAt(config.folder, io),
-    });
+    const sources = ownerAttention({ config, state }, io, { inspect });
     const look = async (calls: number): Promise<StatusView> =>
       viewOf({ config, state, calls, items: await listAttention(sources, redactor) });
     if (options.watch !== true) {

@@ -1,6 +1,6 @@
 /**
- * The HTTP listener of the console: loopback only, on a port of its own. Every request is checked for its Host, its
- * Origin and, apart from the page itself, for the session of a person.
+ * The HTTP listener of the console: loopback only, on another port than agents use. Every request is checked for its
+ * Host, its Origin and, apart from the page itself, for the session of a person.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse } from 'node:http';
