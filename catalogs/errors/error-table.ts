@@ -295,6 +295,13 @@ export const ERRORS = {
   STATE_FAILED: retryable(
     rpc(-32009, 'The state database cannot be used.', 'Free space on the disk, or correct the state folder.'),
   ),
+  STATE_AWAY: retryable(
+    rpc(
+      -32009,
+      'The store of the shared state cannot be reached now, so nothing runs.',
+      'Call again in a few seconds. If this continues, an owner checks the store: `tollgate state check`.',
+    ),
+  ),
   STATE_LOST: rpc(
     -32009,
     'The state of this installation is gone: its database was removed.',

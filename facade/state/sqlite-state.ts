@@ -110,6 +110,7 @@ export function openState(
       ...createStateValues(database, stops),
       ...createCounterReader(database),
       stops,
+      isShared: false,
       refresh: () => undefined,
       mark,
       isAlive: (mark) => isAlive(folder, mark),

@@ -148,10 +148,14 @@ const THREAD = new Thread();
 
 /**
  * Opens the state of a folder for a process that serves. Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST.
- * `onFault` is called for each read and write that fails.
+ * `onFault` is called for each read and write that fails. `isShared`: other processes serve the same sessions.
  */
-export async function followState(folder: string, onFault: () => void = () => undefined): Promise<State> {
-  const follower = new Follower(folder, onFault);
+export async function followState(
+  folder: string,
+  onFault: () => void = () => undefined,
+  isShared = false,
+): Promise<State> {
+  const follower = new Follower(folder, onFault, isShared);
   try {
     await follower.open();
     return follower;
@@ -162,6 +166,7 @@ export async function followState(folder: string, onFault: () => void = () => un
 }
 
 class Follower implements State {
+  readonly isShared: boolean;
   readonly #folder: string;
   readonly #onFault: () => void;
   readonly #number: number;
@@ -179,7 +184,8 @@ class Follower implements State {
   #renewal: Promise<void> | undefined;
   #upToDateUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(folder: string, onFault: () => void) {
+  constructor(folder: string, onFault: () => void, isShared: boolean) {
+    this.isShared = isShared;
     this.#folder = path.resolve(folder);
     this.#onFault = onFault;
     this.#number = THREAD.add(this);

@@ -83,6 +83,8 @@ export const OUTCOME_UNKNOWN = Symbol('outcome unknown');
  * 31). A value that was put, removed, taken or swapped is on the disk when the method returns.
  */
 export interface State {
+  /** True if other processes serve the same sessions: replicas over one store, or workers of one machine. */
+  readonly isShared: boolean;
   /** The stops. They need no database. */
   readonly stops: Stops;
   /**
