@@ -139,7 +139,8 @@ class Loader {
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
     const listen = buildListen(written.listen, this.#report);
-    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const places = { report: this.#report, resolve: this.#resolve, workspace };
+    const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
