@@ -21,7 +21,7 @@ export class MountedFolder {
   }
 
   /** Replaces the whole content at once, as the kubelet does. */
-  put(files: Readonly<Record<string, string>>): void {
+  put(files: Readonly<Record<string, string | Uint8Array>>): void {
     const before = this.#version === 0 ? undefined : readlinkSync(this.at('..data'));
     this.#version += 1;
     const content = `..2026_01_0${this.#version}`;
