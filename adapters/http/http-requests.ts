@@ -76,8 +76,8 @@ export class HttpRequests {
   }
 
   /**
-   * Returns what an error of a request means for its call and its session. A refused secret may have been replaced since
-   * it was read, so the session is lost, and the next connection reads it again.
+   * Returns what an error of a request means for its call and its session. A refused secret may have been replaced
+   * since it was read, so the session is lost, and the next connection reads it again.
    */
   judge(thrown: unknown): RemoteFailure {
     const failure = judgeRemoteFailure(this.#name, thrown, this.#authorized?.refusal);
