@@ -142,21 +142,25 @@ listen: {host: 0.0.0.0}
 `,
     );
     chmodSync(path.join(project.folder, 'pod'), 0o755);
+    mkdirSync(path.join(project.folder, 'empty'));
+    chmodSync(path.join(project.folder, 'empty'), 0o777);
     podman([
-      ...['run', '--detach', '--rm', '--name', name, '--network', 'none'],
+      ...['run', '--detach', '--name', name, '--network', 'none'],
       // Any user, as a namespace of Kubernetes may demand. The image itself has no folder for it.
       ...['--user', '65532:65532', '--read-only', '--read-only-tmpfs=false', '--cap-drop', 'ALL'],
       ...['--security-opt', 'no-new-privileges', '--ulimit', 'nofile=1024:1024', '--ulimit', 'nproc=4096:4096'],
-      ...['--tmpfs', '/state:rw,mode=1777', '--tmpfs', '/tmp:rw,mode=1777'],
+      // An emptyDir is a folder of root that everyone may write to.
+      ...['--volume', `${path.join(project.folder, 'empty')}:/state`, '--tmpfs', '/tmp:rw,mode=1777'],
       ...['--volume', `${path.join(project.folder, 'pod')}:/config:ro`, '--env', 'ADMIN_TOKEN=token-of-the-admin-0123'],
       IMAGE,
     ]);
     try {
       const ask = (route: string, how = ''): string => {
         const code = `fetch('http://127.0.0.1:7310${route}'${how}).then(async (r) => console.log(r.status, await r.text()))`;
-        return spawnSync('podman', ['exec', name, 'node', '-e', code], { encoding: 'utf8' }).stdout.trim();
+        const { stdout, stderr } = spawnSync('podman', ['exec', name, 'node', '-e', code], { encoding: 'utf8' });
+        return (stdout === '' ? stderr + podman(['logs', name]) : stdout).trim();
       };
-      await expect.poll(() => ask('/readyz'), { timeout: 60_000 }).toBe('200 {"status":"ready"}');
+      await expect.poll(() => ask('/readyz'), { timeout: 40_000 }).toBe('200 {"status":"ready"}');
       expect(ask('/livez')).toBe('200 {"status":"live"}');
       const token = ", {headers: {authorization: 'Bearer token-of-the-admin-0123'}}";
       expect(ask('/metrics', token)).toMatch(/^200 [^]*\ntollgate_calls_in_flight 0$/m);
@@ -166,10 +170,8 @@ listen: {host: 0.0.0.0}
       expect(status).toMatch(/^NoNewPrivs:\t1$/m);
     } finally {
       podman(['stop', '--time', '20', name]);
+      podman(['rm', name]);
     }
-    await expect
-      .poll(() => podman(['ps', '--all', '--quiet', '--filter', `name=^${name}$`]), { timeout: 20_000 })
-      .toBe('');
   });
 
   it('ends with the signal that an engine sends' + verifies('FH-65'), async () => {
