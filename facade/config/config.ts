@@ -291,5 +291,7 @@ export type SnippetConfig = WrittenSnippet & {
 /** The source of a secret that is not in the vault. */
 export type SecretSource =
   | { readonly from: 'env'; readonly variable: string }
+  /** Absolute. */
+  | { readonly from: 'file'; readonly file: string }
   | { readonly from: 'exec'; readonly command: readonly string[] }
   | { readonly from: 'keychain'; readonly service: string; readonly account: string };

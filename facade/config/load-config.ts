@@ -122,12 +122,8 @@ class Loader {
     const workspace = variables.folders.get('workspaceFolder');
     const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
-    const policies = placePolicies(written.policies, {
-      raw: this.#raw,
-      resolve: this.#resolve,
-      report: this.#report,
-      at: this.#world.at,
-    });
+    const places = { report: this.#report, resolve: this.#resolve, workspace };
+    const policies = placePolicies(written.policies, { ...places, raw: this.#raw, at: this.#world.at });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
     const audit = this.#audit(written, auditFolder, workspace);
@@ -139,9 +135,9 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
-    const store = buildStore(written.state, { resolve: this.#resolve, report: this.#report });
+    const store = buildStore(written.state, places);
     const listen = buildListen(written.listen, this.#report);
-    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);

@@ -234,10 +234,15 @@ export interface WrittenConfig {
    * or headers.
    */
   readonly secrets?: {
-    /** The source: exactly one of env, exec and keychain. */
+    /** The source: exactly one of env, file, exec and keychain. */
     readonly [k: string]: {
       /** A variable of Tollgate's own environment, read when a server starts. */
       readonly env?: string;
+      /**
+       * A file outside of the workspace, read when a server starts. Its text without a final line end is the
+       * value.
+       */
+      readonly file?: string;
       /** A program and its arguments, without a shell. Its output within 10 seconds is the value. */
       readonly exec?: readonly string[];
       /** An entry of the keychain of the operating system: service/account. */

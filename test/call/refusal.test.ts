@@ -240,8 +240,10 @@ describe('Metrics', () => {
       health: { 'a"b': { state: 'healthy', restarts: 2 } },
       unsettled: 3,
       sessions: { stdio: 1, http: 2 },
+      running: 5,
       spills: { files: 1, bytes: 7 },
     });
+    expect(text).toContain('\ntollgate_calls_in_flight 4\n');
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     const labels = 'mcp_method_name="tools/call",gen_ai_tool_name="read",gen_ai_prompt_name="",error_type=""';

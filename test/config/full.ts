@@ -84,7 +84,7 @@ bash:
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys], denyWrite: [.git/hooks]}
   network: {allowedDomains: [packages.example.org], deniedDomains: [internal.packages.example.org]}
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
-secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
+secrets: {a: {env: SOME_VARIABLE}, f: {file: ~/f.txt}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
   - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor,
       stdio: true, owner: true, space: team-a, registers: [dev]}

@@ -57,6 +57,8 @@ export interface MetricReadings {
   readonly unsettled: number;
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
+  /** Calls that have not ended, those that wait for a person included. */
+  readonly running: number;
   readonly spills: { readonly files: number; readonly bytes: number };
   /** Spans and batches of metrics that were not exported. Absent if nothing is exported. */
   readonly dropped?: number | undefined;
@@ -205,7 +207,15 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
+  #processLines({
+    health,
+    unsettled,
+    sessions,
+    running,
+    spills,
+    dropped,
+    exported,
+  }: MetricReadings): readonly string[] {
     return [
       ...exportLines(exported),
       ...metricFamily(
@@ -232,6 +242,11 @@ export class Metrics {
         'tollgate_budget_unsettled',
         ['gauge', 'Leases whose settling failed and is tried again.'],
         unsettled,
+      ),
+      ...singleMetric(
+        'tollgate_calls_in_flight',
+        ['gauge', 'Calls that run now, without those that wait for a person.'],
+        Math.max(0, running - this.#waiting),
       ),
       ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
       ...metricFamily(
