@@ -7,7 +7,8 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditEntry, SetupEntry } from '../audit/audit-entry.ts';
-import { type AuditLog, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
+import { type AuditLog, type AuditOptions, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
+import { replicaOf } from '../audit/fleet/replica-name.ts';
 import type { Config } from '../config/config.ts';
 import { quote } from '../config/config-problems.ts';
 import { WORKSPACE } from '../config/servers/server-names.ts';
@@ -23,7 +24,7 @@ import { printable } from './print.ts';
 /** The state folder and audit log that a command works on. */
 export interface CommandState {
   readonly state: string;
-  readonly audit: { readonly folder: string; readonly rotateBytes: number };
+  readonly audit: Pick<AuditOptions, 'folder' | 'rotateBytes' | 'replica'>;
   /** Absent where no configuration was read. */
   readonly config?: Config;
 }
@@ -143,7 +144,7 @@ export function withDecisions<T>(
   work: (context: DecisionContext) => Promise<T> | T,
 ): Promise<T> {
   return withState(config.state, async (state) => {
-    const audit = openAuditOnDemand(config.audit);
+    const audit = openAuditOnDemand({ ...config.audit, replica: replicaOf(config.audit, state) });
     try {
       return await work({ state, audit, append: (entry) => void audit.append(signed(entry, io)) });
     } finally {
