@@ -55,7 +55,8 @@ export async function publishHead(state: DirectState, { name, folder, key }: Sam
 export class Fleet {
   /** The folder with a folder for each replica. */
   readonly folder = temporaryFolder();
-  readonly state = openState(join(temporaryFolder(), 'state'));
+  readonly stateFolder = join(temporaryFolder(), 'state');
+  readonly state = openState(this.stateFolder);
   readonly replicas: readonly SampleReplica[] = ['gw-1', 'gw-2', 'gw-3'].map((name) => ({
     name,
     folder: join(this.folder, name, 'audit'),

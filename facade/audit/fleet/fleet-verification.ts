@@ -129,11 +129,14 @@ function bestByOrigin(logs: readonly FleetLog[]): ReadonlyMap<string, FleetLog> 
 function changedOf({ replica, folder, verdict }: FleetLog): readonly FleetFinding[] {
   const { faults, chains, proof } = verdict;
   if (faults.length === 0) return [];
-  const records = faults.reduce((sum, { unproven = 0 }) => sum + unproven, 0);
+  const unproven = faults.reduce((sum, fault) => sum + (fault.unproven ?? 0), 0);
+  // Behind the first fault of a chain, nothing is read.
+  const records = Math.max(unproven, proof.signed - proof.read - proof.notRead);
   const files = new Set(faults.map(({ file }) => file.split('.')[0]));
   const ends = chains.filter(({ chain }) => files.has(chain)).map(({ until }) => until);
   const since = ends.sort()[0] ?? proof.until;
-  const count = records === 0 ? 'its log was changed' : `${counted(records)} of its log are missing or were changed`;
+  const many = records === 1 ? 'is missing or was changed' : 'are missing or were changed';
+  const count = records === 0 ? 'its log was changed' : `${counted(records)} of its log ${many}`;
   return [
     {
       kind: 'changed',

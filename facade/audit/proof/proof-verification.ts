@@ -31,6 +31,8 @@ export interface AuditProof {
   /** Records up to the last checkpoint, and records in the log that no checkpoint covers. */
   readonly signed: number;
   readonly unsigned: number;
+  /** Signed records that were read, and are what was signed. */
+  readonly read: number;
   /** Signed records whose files were archived and not read. */
   readonly notRead: number;
   /** Time of the newest signed record, ISO. */
@@ -155,6 +157,7 @@ export class ProofCheck {
         complete,
         signed: this.#size,
         unsigned: this.#unsigned,
+        read: this.#read,
         notRead,
         ...(this.#until !== undefined && { until: this.#until }),
         ...(this.#origin !== undefined && { origin: this.#origin }),

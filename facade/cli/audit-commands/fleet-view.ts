@@ -32,7 +32,7 @@ export function fleetText(io: Pick<CliIo, 'isTTY'>, verdict: FleetVerdict): stri
 /** Returns each finding: the replica, what happened, and what to do. */
 export function findingsText(findings: readonly FleetFinding[]): string {
   const lines = findings.flatMap(({ replica, what, next }) => [
-    wrapWords(printable(`${replica === '' ? 'all logs' : `replica ${replica}`}: ${what}`), MAX_COLUMNS, '  '),
+    wrapWords(printable(`${replica === '' ? 'all logs' : `replica ${replica}`}: ${what}.`), MAX_COLUMNS, '  '),
     wrapWords(`  ${printable(next)}.`, MAX_COLUMNS, '  '),
   ]);
   return lines.map((line) => `${line}\n`).join('');
