@@ -132,7 +132,7 @@ export interface ChainPosition {
   readonly seq: number;
   /** ISO time, UTC. */
   readonly ts: string;
-  /** The replica that wrote it, see replica-name.ts. */
+  /** The replica that wrote it, see docs/audit-fleet.md. */
   readonly replica?: string | undefined;
   readonly prev: string;
 }

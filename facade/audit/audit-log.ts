@@ -57,7 +57,7 @@ export interface AuditOptions {
   readonly folder: string;
   /** A file that would exceed this is followed by the next. */
   readonly rotateBytes: number;
-  /** Of a fleet, see replica-name.ts. Each record has it. */
+  /** Of a fleet, see docs/audit-fleet.md. Each record has it. */
   readonly replica?: string | undefined;
   /** ms since 1970. */
   readonly now?: () => number;

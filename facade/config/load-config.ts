@@ -37,8 +37,10 @@ import {
   buildSecretSources,
   buildSections,
   checkRegistries,
+  hostReplica,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
+import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -129,7 +131,8 @@ class Loader {
     });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const audit = this.#audit(written, auditFolder, workspace);
+    const store = buildStore(written.state, { resolve: this.#resolve, report: this.#report });
+    const audit = this.#audit(written, { folder: auditFolder, workspace, store });
     const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
@@ -151,6 +154,7 @@ class Loader {
       folder: this.#folder,
       workspace,
       state,
+      ...(store !== undefined && { store }),
       otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
@@ -178,7 +182,14 @@ class Loader {
     });
   }
 
-  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+  #audit(
+    { audit }: WrittenConfig,
+    {
+      folder,
+      workspace,
+      store,
+    }: { readonly folder: string; readonly workspace: string | undefined; readonly store: Config['store'] | undefined },
+  ): Config['audit'] {
     const target = buildExport(audit?.export, {
       report: this.#report,
       resolve: this.#resolve,
@@ -186,7 +197,13 @@ class Loader {
     });
     const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const built = buildAudit(audit, { folder, resolve: this.#resolve });
-    return { ...built, signing, ...(target !== undefined && { export: target }) };
+    const replica = audit?.replica ?? (store === undefined ? undefined : hostReplica());
+    return {
+      ...built,
+      ...(replica !== undefined && { replica }),
+      signing,
+      ...(target !== undefined && { export: target }),
+    };
   }
 
   /** The sections that depend on no other section, with their defaults. */
@@ -311,7 +328,7 @@ class Loader {
         : placeWorkspace(String(filled), { resolve: this.#resolve, home: this.#world.home, report: this.#report });
     if (workspace !== undefined) folders.set('workspaceFolder', workspace);
     const state: unknown = (this.#raw as { state?: unknown } | null)?.state;
-    const filledState = typeof state === 'string' ? String(this.#fill(state, ['state'], variables)) : undefined;
+    const filledState = writtenStateFolder(this.#fill(state, ['state'], variables));
     folders.set(
       'stateFolder',
       stateFolder(filledState, { ...this.#world, folder: this.#folder, resolve: this.#resolve }),

@@ -10,10 +10,10 @@ import { openAudit } from '../../facade/audit/audit-log.ts';
 import { AuditExport } from '../../facade/audit/export/audit-export.ts';
 import { exportTarget } from '../../facade/audit/export/export-target.ts';
 import { HeadPublisher, parseHeads, readHeads } from '../../facade/audit/fleet/published-heads.ts';
-import { replicaOf } from '../../facade/audit/fleet/replica-name.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { parseNote } from '../../facade/audit/proof/signed-note.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import { withProject } from '../config/project.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -23,10 +23,18 @@ import { calls } from './signed-log.ts';
 
 describe('the name of a replica', () => {
   it('is the configured one, or the host name if the state is shared' + verifies('FL-10'), () => {
-    expect(replicaOf({ replica: 'gw-1' }, { isShared: false })).toBe('gw-1');
-    expect(replicaOf({}, { isShared: false })).toBeUndefined();
-    expect(replicaOf({}, { isShared: true })).toMatch(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/);
-    expect(os.hostname().startsWith(replicaOf({}, { isShared: true })?.slice(0, 1) ?? '')).toBe(true);
+    withProject((project) => {
+      const replicaOf = (more: string, name = ''): string | undefined =>
+        project.load(`version: 1\nworkspace: ./work\n${more}`, { POD_NAME: name }).config?.audit.replica;
+      project.write('work/x', '');
+      expect(replicaOf('state: ./state\n')).toBeUndefined();
+      const store = 'state: postgres://tollgate@127.0.0.1/tollgate\n';
+      expect(replicaOf(store)).toMatch(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/);
+      expect(os.hostname()).toContain(replicaOf(store)?.slice(0, 1));
+      expect(replicaOf(`${store}audit: {replica: gw-1}\n`)).toBe('gw-1');
+      expect(replicaOf(`${store}audit: {replica: "\${env:POD_NAME}"}\n`, 'gw-5')).toBe('gw-5');
+      expect(replicaOf(`${store}audit: {replica: "\${env:POD_NAME}"}\n`, 'two words')).toBeUndefined();
+    });
   });
 
   it('is in every record from the first one on, and in each checkpoint' + verifies('FL-10'), async () => {

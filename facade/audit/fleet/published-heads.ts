@@ -37,7 +37,7 @@ const MAX_TRIES = 5;
 
 /** Reads all heads of a state. Throws STATE_FAILED. */
 export async function readHeads(state: Pick<State, 'list' | 'refresh'>): Promise<FoundHeads> {
-  await state.refresh();
+  await state.refresh('exact');
   return foundHeads([...state.list(SPACE)].map(([key, text]) => ({ ...partsOf(text), replica: key.split('/', 1)[0] })));
 }
 
@@ -156,7 +156,7 @@ export class HeadPublisher {
   async #put(key: KeyObject, ended: true | undefined): Promise<void> {
     const { state, replica, folder } = this.#places;
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-      await state.refresh();
+      await state.refresh('exact');
       const origin = withTree(folder, (tree) => tree.origin) ?? '';
       const place = keyOf(replica, origin);
       const from = state.get(SPACE, place);

@@ -18,7 +18,7 @@ import { findingsText } from './fleet-view.ts';
 
 /** Prints the heads. Exit code 3 if one does not count. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runAuditHeads(options: CommonOptions, io: Io): Promise<number> {
-  const { heads, faults } = await withState(readForOwner(options, io).state, readHeads);
+  const { heads, faults } = await withState(readForOwner(options, io), readHeads);
   printList(
     { io, options },
     {

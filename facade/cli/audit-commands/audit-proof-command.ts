@@ -102,7 +102,7 @@ async function verifyReplicas(options: VerifyCommandOptions, places: LogPlaces, 
 async function headsOf({ heads, config }: VerifyCommandOptions, io: Io): Promise<FoundHeads> {
   if (heads === undefined) return { heads: [], faults: [] };
   if (heads !== true) return parseHeads(readText(heads, io));
-  return withState(readForOwner({ config }, io).state, readHeads);
+  return withState(readForOwner({ config }, io), readHeads);
 }
 
 /**

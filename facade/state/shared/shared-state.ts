@@ -24,6 +24,8 @@ const PROOF_MS = 1_000;
 const STOPS_MS = 250;
 /** Labels of runs that ended long ago are removed, ms. */
 const CLEAN_MS = 3_600_000;
+/** How long a close waits for the store, ms. */
+const CLOSE_MS = 500;
 /** The clock of the store is compared with ours again if it differs by more, ms. */
 const CLOCK_MS = 1_000;
 
@@ -197,8 +199,9 @@ class SharedState implements State {
     if (this.#isClosed) return;
     this.#isClosed = true;
     for (const timer of this.#timers) clearInterval(timer);
-    const left = Promise.allSettled([this.#following, this.#store.leave(this.#mark)]);
-    await Promise.race([left, sleep(STORE_MS, undefined, { ref: false })]);
+    // Without a word the store forgets this process after its lease.
+    const left = this.#isUpToDate() ? [this.#following, this.#store.leave(this.#mark)] : [];
+    await Promise.race([Promise.allSettled(left), sleep(CLOSE_MS, undefined, { ref: false })]);
     this.#fault = new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
     await this.#store.close();
     this.stops.close();

@@ -42,14 +42,14 @@ export class StopMirror {
 
   async #run(): Promise<void> {
     const shared = readShared(this.#state);
-    const local = this.#stops.list();
+    const local = lastingOf(this.#stops);
     for (const [name, { stop, lifted }] of shared) this.#receive(name, { stop, lifted, here: local.get(name) });
     for (const [name, stop] of this.#agreed)
-      if (!this.#stops.list().has(name) && isDeepStrictEqual(shared.get(name), { stop })) {
+      if (!lastingOf(this.#stops).has(name) && isDeepStrictEqual(shared.get(name), { stop })) {
         await this.#tell(name, { stop, lifted: true });
         this.#agreed.delete(name);
       }
-    for (const [name, stop] of this.#stops.list()) {
+    for (const [name, stop] of lastingOf(this.#stops)) {
       if (!isDeepStrictEqual(shared.get(name)?.stop, stop)) await this.#tell(name, { stop });
       this.#agreed.set(name, stop);
     }
@@ -74,6 +74,11 @@ export class StopMirror {
   async #tell(name: string, shared: SharedStop): Promise<void> {
     await this.#state.put(SPACE, name, JSON.stringify(shared));
   }
+}
+
+/** A stop with an id lasts as long as one command, on one machine. */
+function lastingOf(stops: Stops): ReadonlyMap<string, Stop> {
+  return new Map([...stops.list()].filter(([, { id }]) => id === undefined));
 }
 
 function readShared(state: Pick<State, 'list'>): ReadonlyMap<string, SharedStop> {
