@@ -204,7 +204,7 @@ function openSealing(
   });
 }
 
-/** Publishes the heads of the log if this process is a replica. A failure delays no call, and is counted and recorded. */
+/** Publishes the heads of the log of a replica. A failure delays no call, and is counted and recorded. */
 function openHeads({
   audit,
   troubles,

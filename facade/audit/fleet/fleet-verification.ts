@@ -1,6 +1,6 @@
 /**
- * Verifies the logs of several replicas together, and compares them with the heads that the replicas published: it names
- * each replica whose log is missing, was changed, lost its end, or is another one.
+ * Verifies the logs of several replicas together, and compares them with the heads that the replicas published. It
+ * names each replica whose log is missing, was changed, lost its end, or is another one.
  */
 
 import type { AuditVerdict, VerifyOptions } from '../chain-verification.ts';

@@ -92,7 +92,7 @@ function byReplica(one: PublishedHead, other: PublishedHead): number {
   return one.replica === other.replica ? (one.at < other.at ? -1 : 1) : one.replica < other.replica ? -1 : 1;
 }
 
-/** Returns the head, or why it does not count. Whoever can write the state can write anything there. */
+/** Returns the head, or why it does not count: a replica that was taken over can write any value. */
 function headOf(row: Readonly<Record<string, unknown>> | null): PublishedHead | string {
   const { replica, note, key, at, ended } = row ?? {};
   if (![replica, note, key, at].every((part) => typeof part === 'string')) return 'it cannot be read';
@@ -173,7 +173,7 @@ export class HeadPublisher {
   }
 }
 
-/** Returns the last note of a tree; undefined if there is none. Throws STATE_FAILED for a head that it does not have. */
+/** Returns the last note of a tree, if there is one. Throws STATE_FAILED if the tree does not contain the head. */
 function checkedNote(tree: AuditTree, from: string | undefined): string | undefined {
   const note = tree.last?.note;
   const published = from === undefined ? undefined : parseNote(String(partsOf(from).note))?.checkpoint;

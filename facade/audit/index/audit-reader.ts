@@ -88,8 +88,8 @@ export interface AuditReader {
 }
 
 /**
- * Opens a reader of the chain files in a folder, or of several logs, with its index at `indexPath`. `tell` gets what the
- * answers lack, one sentence each.
+ * Opens a reader of the chain files in a folder, or of several logs, with its index at `indexPath`. `tell` gets what
+ * the answers lack, one sentence each.
  */
 export function openAuditReader(
   folders: string | readonly string[],

@@ -3,10 +3,9 @@ import { Option } from 'commander';
 import { type CommandDefinition, collectValues, readCount } from '../command-definition.ts';
 
 const PLACE = [
-  new Option(
-    '--folder <folder>',
-    'read a copy of the log instead, or all logs in its folders; may be repeated',
-  ).argParser(collectValues),
+  new Option('--folder <folder>', 'read a copy of the log, or all logs in its folders; may be repeated').argParser(
+    collectValues,
+  ),
 ];
 
 /** Select records. */
@@ -46,8 +45,7 @@ const limit = (count: number): Option =>
 /** `audit` with its commands. */
 export const AUDIT: CommandDefinition = {
   usage: 'audit',
-  about:
-    'read and verify the audit log: list, show, session, tail, stats, export, verify, heads, retire, prove, archive, reindex',
+  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, heads, prove, archive',
   examples: `Examples:
   $ tollgate audit list --outcome deny --since 2h
   $ tollgate audit list --path src/secrets --since yesterday

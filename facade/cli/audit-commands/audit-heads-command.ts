@@ -1,4 +1,4 @@
-/** Runs `tollgate audit heads` and `retire`: the heads that replicas published, and those that are not needed any more. */
+/** Runs `tollgate audit heads` and `retire`: the heads that replicas published, and when they are not needed. */
 import { verifyFleet } from '../../audit/fleet/fleet-verification.ts';
 import {
   dropHeads,
@@ -48,7 +48,8 @@ export interface RetireOptions extends OwnerOptions, Pick<LogOptions, 'folder'> 
 
 /**
  * Removes the heads of replicas whose logs are complete in the folders, and records it; with `lost` also without a log.
- * Exit code 3 if a log does not agree with its head. Throws USAGE, CONFIG_INVALID, IDENTITY, STATE_FAILED, AUDIT_FAILED.
+ * Exit code 3 if a log does not agree with its head. Throws USAGE, CONFIG_INVALID, IDENTITY, STATE_FAILED,
+ * AUDIT_FAILED.
  */
 export async function runAuditRetire(options: RetireOptions, io: Io): Promise<number> {
   const { replica, lost, folder } = options;

@@ -1,9 +1,11 @@
 /** Prints what a verification of the logs of several replicas found, and what it cannot show. */
 import type { FleetFinding, FleetVerdict } from '../../audit/fleet/fleet-verification.ts';
-import { type Cell, type CliIo, MAX_COLUMNS, paint, plural, printable, table, wrapWords } from '../print.ts';
+import { shownPath } from '../../clients/client-places.ts';
+import type { Io } from '../command-io.ts';
+import { type Cell, MAX_COLUMNS, paint, plural, printable, table, wrapWords } from '../print.ts';
 
 /** Returns one line for each log, then the findings, then how far all are proven. */
-export function fleetText(io: Pick<CliIo, 'isTTY'>, verdict: FleetVerdict): string {
+export function fleetText(io: Pick<Io, 'isTTY' | 'cwd' | 'home'>, verdict: FleetVerdict): string {
   const { logs, findings, records, heads, ok, complete } = verdict;
   const rows = logs.map(({ replica, folder, verdict: { records: count, proof, ok: isWhole } }): readonly Cell[] => [
     replica,
@@ -11,7 +13,7 @@ export function fleetText(io: Pick<CliIo, 'isTTY'>, verdict: FleetVerdict): stri
     proof.verified ? proof.signed.toLocaleString('en') : 'key unknown',
     proof.until?.slice(0, 19) ?? '',
     isWhole ? '' : { text: 'changed', colour: 'red' },
-    folder === replica ? '' : folder,
+    folder === replica ? '' : shownPath(folder, io),
   ]);
   const unsigned = logs.reduce((sum, log) => sum + log.verdict.proof.unsigned, 0);
   const total = `${plural(logs.length, 'log')}, ${plural(records, 'record')}`;
