@@ -9,11 +9,18 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
 import { AuditExport } from '../../facade/audit/export/audit-export.ts';
 import { exportTarget } from '../../facade/audit/export/export-target.ts';
+import { verifyFleet } from '../../facade/audit/fleet/fleet-verification.ts';
 import { HeadPublisher, parseHeads, readHeads } from '../../facade/audit/fleet/published-heads.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { parseNote } from '../../facade/audit/proof/signed-note.ts';
+import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';
+import { openRedisStore } from '../../facade/state/shared/redis-store.ts';
+import { openSharedState } from '../../facade/state/shared/shared-state.ts';
+import type { SharedStore } from '../../facade/state/shared/shared-store.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import type { State } from '../../facade/state/state-port.ts';
 import { withProject } from '../config/project.ts';
+import { startStoreServer } from '../state/store-servers.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -143,6 +150,43 @@ describe('a head', () => {
     await expect
       .poll(async () => (await facade.assembled.attention()).map(({ kind }) => kind), { timeout: 20_000 })
       .toContain('heads-failed');
+  });
+
+  it.each(['postgres', 'redis'] as const)('is in %s for every machine' + verifies('FL-11'), async (kind) => {
+    const server = await startStoreServer(kind);
+    onTestFinished(() => server.remove());
+    const access = server.access('heads');
+    const openStore = (): SharedStore =>
+      access.kind === 'postgres' ? openPostgresStore(access) : openRedisStore(access);
+    const creating = openStore();
+    await creating.migrate();
+    await creating.close();
+    const fleet = await Fleet.make();
+    const machine = async (): Promise<State> => {
+      const state = await openSharedState({ folder: temporaryFolder(), store: openStore() });
+      onTestFinished(async () => void (await state.close()));
+      return state;
+    };
+    const [first, second] = [await machine(), await machine()];
+    // Two workers of one log publish at the same time.
+    const results: (string | undefined)[] = [];
+    const publishing = [...fleet.replicas, fleet.replicas[0] as SampleReplica].map(({ name, folder, key }, at) =>
+      new HeadPublisher({
+        state: at % 2 === 0 ? first : second,
+        replica: name,
+        folder,
+        onResult: (failure) => void results.push(failure?.message),
+      }).finish(key),
+    );
+    await Promise.all(publishing);
+    expect(results).toEqual([undefined, undefined, undefined, undefined]);
+    const found = await readHeads(second);
+    expect(found.heads.map(({ replica, ended }) => [replica, ended])).toEqual(
+      fleet.replicas.map(({ name }) => [name, true]),
+    );
+    expect(verifyFleet(fleet.folders, { heads: found, publicKeys: [], proof: {}, expectHeads: [] }).complete).toBe(
+      true,
+    );
   });
 
   it('is read from what `audit heads --json` printed, and nothing else is' + verifies('FL-12'), async () => {
