@@ -258,6 +258,8 @@ export interface AuditConfig {
   readonly folder: string;
   /** Bytes after which a new file begins; each day begins one too. */
   readonly rotateBytes: number;
+  /** The name of this replica in a fleet (docs/audit-fleet.md). */
+  readonly replica?: string;
   readonly facts: 'none' | 'names' | 'full';
   readonly recordings: RecordingsConfig;
   /** Absent: the log keeps all files. `archive` is absolute. */

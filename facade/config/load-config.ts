@@ -37,6 +37,7 @@ import {
   buildSecretSources,
   buildSections,
   checkRegistries,
+  hostReplica,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
 import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
@@ -126,7 +127,8 @@ class Loader {
     const policies = placePolicies(written.policies, { ...places, raw: this.#raw, at: this.#world.at });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const audit = this.#audit(written, auditFolder, workspace);
+    const store = buildStore(written.state, places);
+    const audit = this.#audit(written, { folder: auditFolder, workspace, store });
     const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
@@ -135,7 +137,6 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
-    const store = buildStore(written.state, places);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
@@ -177,7 +178,14 @@ class Loader {
     });
   }
 
-  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+  #audit(
+    { audit }: WrittenConfig,
+    {
+      folder,
+      workspace,
+      store,
+    }: { readonly folder: string; readonly workspace: string | undefined; readonly store: Config['store'] | undefined },
+  ): Config['audit'] {
     const target = buildExport(audit?.export, {
       report: this.#report,
       resolve: this.#resolve,
@@ -185,7 +193,13 @@ class Loader {
     });
     const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const built = buildAudit(audit, { folder, resolve: this.#resolve });
-    return { ...built, signing, ...(target !== undefined && { export: target }) };
+    const replica = audit?.replica ?? (store === undefined ? undefined : hostReplica());
+    return {
+      ...built,
+      ...(replica !== undefined && { replica }),
+      signing,
+      ...(target !== undefined && { export: target }),
+    };
   }
 
   /** The sections that depend on no other section, with their defaults. */

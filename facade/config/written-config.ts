@@ -302,6 +302,11 @@ export interface WrittenConfig {
     readonly folder?: string;
     /** A file of the log is closed after this many bytes; a new day closes it too. */
     readonly rotateBytes?: number;
+    /**
+     * The name of this replica of a fleet, in its records and checkpoints. Default: the host name if `state`
+     * names a store, otherwise none.
+     */
+    readonly replica?: string;
     /** How the log is signed. */
     readonly signing?: {
       /**

@@ -213,7 +213,7 @@ describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
     const state = openState(temporaryFolder());
     onTestFinished(() => void state.close());
-    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0 }, new ContextAccounts(state));
+    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0, heads: 0 }, new ContextAccounts(state));
     const start = {
       id: 'd',
       principal,

@@ -153,6 +153,7 @@ caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, 
 audit:
   folder: ~/audit
   rotateBytes: 8192
+  replica: gw-1
   facts: full
   recordings: {keep: 12h, maxBytes: 2097152}
   keep: {age: 90d, size: 2GB, archive: ~/archive}

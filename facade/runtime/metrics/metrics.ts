@@ -48,6 +48,8 @@ const SESSION_BEGINS: ReadonlySet<string> = new Set(['started', 'restarted', 're
 export interface FaultCounts {
   audit: number;
   state: number;
+  /** Heads of the log that could not be published. */
+  heads: number;
 }
 
 /** Values at the moment of the request. */
@@ -263,6 +265,11 @@ export class Metrics {
         'tollgate_state_faults_total',
         ['counter', 'Reads and writes of the shared state that failed.'],
         this.#faults.state,
+      ),
+      ...singleMetric(
+        'tollgate_audit_heads_failed_total',
+        ['counter', 'Heads of the audit log that could not be published in the shared state.'],
+        this.#faults.heads,
       ),
       ...singleMetric(
         'tollgate_spilled_bytes_total',
