@@ -529,6 +529,13 @@ export interface WrittenConfig {
      * 20.
      */
     readonly connections?: number;
+    /** The most calls that run at once in one process. Further ones wait, and principals take turns. */
+    readonly calls?: number;
+    /**
+     * The most bytes of calls that wait in one process: their arguments, and 16 KiB for each. A call above it
+     * is refused.
+     */
+    readonly waitingBytes?: number;
     /**
      * Milliseconds that running calls may continue after a signal or the end of the input. Default for
      * `serve`: 20000.
@@ -1026,7 +1033,7 @@ export const DEFAULTS = {
     requestMs: 60000,
     socketIdleMs: 60000,
   },
-  limits: { servers: 20, connections: 5, drainMs: 10000 },
+  limits: { servers: 20, connections: 5, calls: 256, waitingBytes: 67108864, drainMs: 10000 },
   schemaProfile: 'portable',
   server: {
     connectTimeoutMs: 10000,

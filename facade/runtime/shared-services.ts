@@ -8,6 +8,7 @@ import { createDigest, readAuditKey } from '../audit/key-files.ts';
 import { SealingSchedule } from '../audit/proof/sealing-schedule.ts';
 import { signingKey } from '../audit/proof/signing-key.ts';
 import { type Budgets, createBudgets } from '../budget/budgets.ts';
+import { CallGate } from '../budget/call-gate.ts';
 import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
 import type { OpenSession } from '../call/identify.ts';
 import type { Config } from '../config/config.ts';
@@ -73,6 +74,8 @@ export interface SharedServices {
   readonly clients: SessionClients;
   /** Servers that sessions have hidden. */
   readonly hiddenServers: HiddenServers;
+  /** Limits the calls of all sessions. */
+  readonly callGate: CallGate;
   /** Returns the limit of parallel calls of a session. A new limit begins a new queue, and keeps the waiting calls. */
   readonly concurrencyGateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
   /** The same for the calls of a session's code. */
@@ -133,6 +136,7 @@ export async function openSharedServices(
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
       clients: new SessionClients(redactor),
       hiddenServers: new HiddenServers(),
+      callGate: new CallGate(config.limits),
       concurrencyGateOf: createConcurrencyGates(),
       codeGateOf: createConcurrencyGates(),
     };

@@ -172,7 +172,7 @@ listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.examp
         jwks: 'https://login.example/keys', algorithms: [ES384], claims: {id: email,
         role: {claim: roles, values: {admins: developer}}, groups: {claim: groups, values: {g-1: payments}},
         profiles: {claim: scope, values: {tools: harbor}}, owner: {claim: groups, values: [g-9]}}}}
-limits: {servers: 7, connections: 2, drainMs: 5000}
+limits: {servers: 7, connections: 2, calls: 64, waitingBytes: 16777216, drainMs: 5000}
 schemaProfile: openai
 `;
 

@@ -2,6 +2,7 @@
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { AuditExportState } from '../../audit/export/audit-export.ts';
+import type { GateReadings } from '../../budget/call-gate.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';
@@ -55,6 +56,8 @@ export interface MetricReadings {
   readonly health: Readonly<Record<string, { readonly state: HealthState; readonly restarts: number }>>;
   /** Leases whose settling is tried again. */
   readonly unsettled: number;
+  /** The calls that wait for others to end. */
+  readonly gate: GateReadings;
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
   readonly spills: { readonly files: number; readonly bytes: number };
@@ -205,7 +208,7 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
+  #processLines({ health, unsettled, gate, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
     return [
       ...exportLines(exported),
       ...metricFamily(
@@ -234,6 +237,7 @@ export class Metrics {
         unsettled,
       ),
       ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
+      ...gateLines(gate),
       ...metricFamily(
         'tollgate_sessions',
         ['gauge', 'Open sessions by transport, those of hosts included.'],
@@ -272,6 +276,22 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
+
+function gateLines({ waiting, waitingBytes, shed }: GateReadings): readonly string[] {
+  return [
+    ...singleMetric('tollgate_calls_waiting', ['gauge', 'Calls that wait for other calls to end.'], waiting),
+    ...singleMetric(
+      'tollgate_calls_waiting_bytes',
+      ['gauge', 'What these calls count against limits.waitingBytes.'],
+      waitingBytes,
+    ),
+    ...singleMetric(
+      'tollgate_calls_shed_total',
+      ['counter', 'Calls that were refused at once, because the process was overloaded.'],
+      shed,
+    ),
+  ];
 }
 
 function exportLines({ records, failure }: Partial<AuditExportState> = {}): readonly string[] {
