@@ -8,8 +8,8 @@ import type { Obligations, Principal } from '../../policies/port.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
 import type { BudgetKeys, LeaseRequest } from '../budget/budget-claims.ts';
 import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
-import type { CallGate } from '../budget/call-gate.ts';
 import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
+import type { ProcessGate } from '../budget/process-gate.ts';
 import type { WaitLimit } from '../budget/queue-place.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
@@ -23,7 +23,7 @@ import type { LoweredCall, OwnLimits } from './lowering/lowered-call.ts';
 export interface ReserveDependencies {
   readonly concurrencyLimitOf: (session: OpenSession) => ConcurrencyLimit;
   /** The limit for the calls of all sessions. Requests of servers and calls of code have the place of their call. */
-  readonly callGate: Pick<CallGate, 'enter' | 'takeRoom'>;
+  readonly processGate: Pick<ProcessGate, 'enter' | 'takeRoom'>;
   /** The limit for calls of code, which have no place among the others: their run waits for them. */
   readonly codeLimitOf?: (session: OpenSession) => ConcurrencyLimit;
   readonly budgets: Pick<Budgets, 'reserve'>;
@@ -70,7 +70,7 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
   const { start, caller, allowed, caps, signal } = call;
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
   const share = shareOf(caller);
-  const takeRoom = (): (() => void) => deps.callGate.takeRoom(share, start.argBytes);
+  const takeRoom = (): (() => void) => deps.processGate.takeRoom(share, start.argBytes);
   const patience = { signal, deadline: deps.now() + limits.timeoutMs, takeRoom };
   return andThen(enterLimits(deps, caller, patience), (releaseSlot) => {
     try {
@@ -87,7 +87,7 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
 
 /** Takes the call's place in its session, and then its place in the process. */
 function enterLimits(
-  { concurrencyLimitOf, codeLimitOf, callGate }: ReserveDependencies,
+  { concurrencyLimitOf, codeLimitOf, processGate }: ReserveDependencies,
   caller: Caller,
   patience: WaitLimit,
 ): Awaitable<() => void> {
@@ -101,7 +101,7 @@ function enterLimits(
         leaveSession();
       };
     try {
-      const entering = callGate.enter(shareOf(caller), patience);
+      const entering = processGate.enter(shareOf(caller), patience);
       if (!(entering instanceof Promise)) return leaveBoth(entering);
       return entering.then(leaveBoth, (thrown: unknown) => giveUp(thrown, leaveSession));
     } catch (thrown) {

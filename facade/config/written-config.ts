@@ -442,6 +442,14 @@ export interface WrittenConfig {
         | 'ES512'
         | 'EdDSA'
       )[];
+      /**
+       * Claims that a token must have with exactly these texts, such as the organisation of a tenant. Others are
+       * refused.
+       */
+      readonly require?: {
+        /** The only text that the claim may be. */
+        readonly [k: string]: string;
+      };
       /** Which claims become which facts of the principal. A claim that is not named here changes nothing. */
       readonly claims?: {
         /** Claim with the id of the subject. Default: `sub`. */
@@ -541,6 +549,11 @@ export interface WrittenConfig {
      * `serve`: 20000.
      */
     readonly drainMs?: number;
+  };
+  /** The tenants of `tollgate serve`, by name: the configuration file of each. Its endpoint is /t/NAME/mcp. */
+  readonly tenants?: {
+    /** The configuration file of a tenant. Each has another folder. */
+    readonly [k: string]: string;
   };
   /** Which JSON Schema features the model sees. */
   readonly schemaProfile?: string;

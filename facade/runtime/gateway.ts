@@ -347,12 +347,12 @@ export class Gateway implements Facade, InnerFacade {
     const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
     const sessions = { stdio: 0, http: 0 };
     for (const { transport } of this.#sessions) sessions[transport] += 1;
-    const { metrics, budgets, callGate, spills, telemetry, exportAudit } = this.#shared;
+    const { metrics, budgets, processGate, spills, telemetry, exportAudit } = this.#shared;
     return metrics.text(
       {
         health: Object.fromEntries(entries),
         unsettled: budgets.unsettled,
-        gate: callGate.readings,
+        gate: processGate.readings,
         sessions,
         spills: spills.kept,
         dropped: telemetry?.dropped,

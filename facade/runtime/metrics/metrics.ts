@@ -2,7 +2,7 @@
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { AuditExportState } from '../../audit/export/audit-export.ts';
-import type { GateReadings } from '../../budget/call-gate.ts';
+import type { GateReadings } from '../../budget/process-gate.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';

@@ -1,8 +1,8 @@
 /** Tests the limit of calls in a process: turns of principals, the memory of waiting calls, and calls that are shed. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { CallGate, memoryPressure, WAITING_CALL_BYTES } from '../../facade/budget/call-gate.ts';
 import type { ReleaseSlot } from '../../facade/budget/concurrency-limit.ts';
+import { memoryPressure, ProcessGate, WAITING_CALL_BYTES } from '../../facade/budget/process-gate.ts';
 import { ACT, allow, type RawFacade, startRaw } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -11,7 +11,7 @@ const ROOM = 1024 * WAITING_CALL_BYTES;
 
 /** A gate, and the order in which it admitted calls. */
 function gateOf(calls: number, waitingBytes = ROOM, isPressed = calm) {
-  const gate = new CallGate({ calls, waitingBytes }, isPressed);
+  const gate = new ProcessGate({ calls, waitingBytes }, isPressed);
   const order: string[] = [];
   const running: ReleaseSlot[] = [];
   const refused: TollgateError[] = [];

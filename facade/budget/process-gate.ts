@@ -35,7 +35,7 @@ const FRESH_MS = 250;
 const RETRY_MS = 1000;
 
 /** The gate of one facade. */
-export class CallGate {
+export class ProcessGate {
   readonly #limits: GateLimits;
   readonly #isPressed: () => boolean;
   readonly #now: () => number;
@@ -59,8 +59,8 @@ export class CallGate {
   }
 
   /**
-   * Returns at once if a place is free, otherwise returns a promise. A free place goes to the waiting principal that has
-   * the fewest. Throws, or rejects with, RATE_LIMITED or CANCELLED.
+   * Returns at once if a place is free, otherwise returns a promise. A free place goes to the waiting principal that
+   * has the fewest. Throws, or rejects with, RATE_LIMITED or CANCELLED.
    */
   enter(principal: string, patience: WaitLimit): ReleaseSlot | Promise<ReleaseSlot> {
     if (this.#queues.size === 0 && this.#inside < this.#places()) return this.#admit(principal);
