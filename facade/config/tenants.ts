@@ -1,6 +1,6 @@
 /**
- * Reads the configurations of tenants, and checks that no state, file or token of one is that of another (decision 109).
- * One process serves them all, with the rights of one user.
+ * Reads the configurations of tenants, and checks that no state, file or token of one is that of another (decision
+ * 109). One process serves them all, with the rights of one user.
  */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -12,8 +12,8 @@ import { realPath } from './reading/text-files.ts';
 import type { JwtConfig } from './settings/jwt-settings.ts';
 
 /**
- * Reads the configuration of each tenant with `read`, and checks all of them together with `own`, the configuration that
- * names them. Throws CONFIG_INVALID with all problems of all files, and what else `read` throws, with the tenant's name.
+ * Reads the configuration of each tenant with `read`, and checks all of them together with `own`, the configuration
+ * that names them. Throws CONFIG_INVALID with all problems of all files.
  */
 export function readTenants(
   own: Config,
@@ -43,13 +43,14 @@ export function checkTenant(changed: Config, others: readonly Config[], own: Con
 }
 
 function refusalOf(own: Config, problems: readonly Problem[]): TollgateError {
+  const count = problems.length === 1 ? 'one problem' : `${problems.length} problems`;
   return new TollgateError('CONFIG_INVALID', {
-    detail: `The tenants of ${path.basename(own.file)} have ${problems.length === 1 ? 'one problem' : `${problems.length} problems`}.`,
+    detail: `The tenants of ${path.basename(own.file)} have ${count}.`,
     data: { problems },
   });
 }
 
-/** Returns the problems of a tenant's file. Its own name is often that of the others, so it is shown with its folder. */
+/** Returns the problems of a tenant's file. Files of several tenants may have one name, so each has its folder. */
 function problemsOf(thrown: unknown, file: string, tenant: string): readonly Problem[] {
   if (!(thrown instanceof TollgateError)) throw thrown;
   const { problems } = thrown.data;
@@ -196,7 +197,8 @@ function sharedTokens(config: Config, other: Config): readonly Shared[] {
 }
 
 const DIFFER =
-  'a token of one would be accepted by the other, so write another audience, or in both of them a claim under require whose text differs';
+  'a token of one would be accepted by the other, so write another audience, or in both of them a claim under ' +
+  'require whose text differs';
 
 function mayShare(one: JwtConfig | undefined, other: JwtConfig | undefined): boolean {
   if (one === undefined || other === undefined) return false;

@@ -329,6 +329,18 @@ describe('a reload of one tenant', () => {
   });
 });
 
+describe('the table of tenants', () => {
+  it('does not change while Tollgate runs' + verifies('FL-22'), async () => {
+    const before = running.said.err.length;
+    const file = path.join(project.folder, 'tollgate.yaml');
+    project.write('tollgate.yaml', readFileSync(file, 'utf8').replace(', globex: ~/globex/tollgate.yaml', ''));
+    await expect
+      .poll(() => running.said.err.slice(before), { timeout: 30_000 })
+      .toContain('tenants cannot change while Tollgate runs');
+    expect(await open('globex')).not.toBe('');
+  });
+});
+
 describe('a start', () => {
   it('with a bad tenant is refused, and names it' + verifies('FL-21'), async () => {
     const other = new Project();

@@ -101,9 +101,7 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
         tokenFile: openAccess(one.assembled.config, one.assembled.config.listen).tokenFile,
       }));
       if (options.json === true)
-        io.stdout(
-          `${JSON.stringify({ url: server.url, tokenFile: access.tokenFile, ...(places.length > 0 && { tenants: places }) })}\n`,
-        );
+        print({ url: server.url, tokenFile: access.tokenFile, ...(places.length > 0 && { tenants: places }) }, io);
       // Over stdio, a client must name its principal with --as if several are possible.
       const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
       io.stderr(
@@ -123,6 +121,10 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
       return EXIT.ok;
     }),
   );
+}
+
+function print(facts: object, io: Io): void {
+  io.stdout(`${JSON.stringify(facts)}\n`);
 }
 
 /** Returns how the listener reaches a facade. */

@@ -454,9 +454,7 @@ class HttpMetrics {
         ['counter', 'Idle sessions that were ended to make room.'],
         [['', endpoints.reduce((sum, { sessions }) => sum + sessions.evicted, 0)]],
       ),
-      ...(tenants.length === 0
-        ? []
-        : metricFamily('tollgate_tenant_sessions', ['gauge', 'Open sessions of each tenant.'], tenants)),
+      ...metricFamily('tollgate_tenant_sessions', ['gauge', 'Open sessions of each tenant.'], tenants),
     ];
   }
 }
