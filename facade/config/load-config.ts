@@ -39,6 +39,7 @@ import {
   checkRegistries,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
+import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
 import { checkTenantSettings } from './tenant-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
@@ -139,13 +140,13 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
+    const store = buildStore(written.state, { resolve: this.#resolve, report: this.#report });
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
-    const { tenant } = this.#world;
-    if (tenant !== '') checkTenantSettings(tenant, { written, servers, listen }, this.#report);
+    checkTenantSettings(this.#world.tenant, { written, servers, listen }, this.#report);
     if (workspace === undefined || this.#report.problems.length > 0)
       throw refusal(this.#yaml.file, this.#report.problems);
     return freezeDeep<Config>({
@@ -154,6 +155,7 @@ class Loader {
       folder: this.#folder,
       workspace,
       state,
+      ...(store !== undefined && { store }),
       otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
@@ -318,7 +320,7 @@ class Loader {
         : placeWorkspace(String(filled), { resolve: this.#resolve, home: this.#world.home, report: this.#report });
     if (workspace !== undefined) folders.set('workspaceFolder', workspace);
     const state: unknown = (this.#raw as { state?: unknown } | null)?.state;
-    const filledState = typeof state === 'string' ? String(this.#fill(state, ['state'], variables)) : undefined;
+    const filledState = writtenStateFolder(this.#fill(state, ['state'], variables));
     folders.set(
       'stateFolder',
       stateFolder(filledState, { ...this.#world, folder: this.#folder, resolve: this.#resolve }),

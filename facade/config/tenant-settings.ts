@@ -8,7 +8,7 @@ export function tenantPath(name: string): string {
   return `/t/${name}/mcp`;
 }
 
-/** Reports settings that a configuration cannot have in a process that also serves others. */
+/** Reports settings that the configuration of a tenant cannot have. `tenant`: its name, or '' if there is none. */
 export function checkTenantSettings(
   tenant: string,
   {
@@ -18,6 +18,7 @@ export function checkTenantSettings(
   }: { readonly written: WrittenConfig; readonly servers: Map<string, ServerConfig>; readonly listen: ListenConfig },
   report: ProblemReport,
 ): void {
+  if (tenant === '') return;
   const direct =
     'it would run with all rights of Tollgate, so it could read the files of every tenant; write isolation: sandbox';
   for (const [name, server] of servers)

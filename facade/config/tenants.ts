@@ -73,19 +73,14 @@ interface Place {
   readonly file: string;
 }
 
-/** Returns where the state of a configuration is. No two may have the same one. */
-function statePlace({ state }: Config): Place {
-  return { at: ['state'], what: 'the state', file: state };
-}
-
 /** Returns the files and folders that belong to one tenant alone. */
 function privatePlaces(config: Config): readonly Place[] {
-  const { audit, acceptedFolder, workspace, otherWorkspaces } = config;
+  const { state, audit, acceptedFolder, workspace, otherWorkspaces } = config;
   const { keep, signing, export: target } = audit;
   const at = (key: Path, what: string, file: string | undefined): readonly Place[] =>
     file === undefined ? [] : [{ at: key, what, file: realPath(file) }];
   return [
-    statePlace(config),
+    ...at(['state'], 'the state', state),
     ...at(['audit', 'folder'], 'the audit log', audit.folder),
     ...at(['audit', 'keep', 'archive'], 'the archive of the log', keep?.archive),
     ...at(['audit', 'signing', 'key'], 'the key of the log', signing.key),
@@ -141,8 +136,8 @@ function sharedBy(configs: readonly Config[], own: Config): readonly Problem[] {
         ...config.ruleDocument.placeOf(place, 'value'),
         message,
       });
-      return [...sharedPlaces(config, other), ...sharedTokens(config, other)].map(([place, what, fix]) =>
-        at(place, `${what} ${who}; ${fix}`),
+      return [...sharedPlaces(config, other), ...sharedStore(config, other), ...sharedTokens(config, other)].map(
+        ([place, what, fix]) => at(place, `${what} ${who}; ${fix}`),
       );
     }),
   );
@@ -181,6 +176,14 @@ function overlaps(mine: readonly Place[], theirs: readonly Place[]): readonly Sh
     const hit = theirs.find((place) => isPathWithin(file, place.file) || isPathWithin(place.file, file));
     return hit === undefined ? [] : [[at, `${what} overlaps with ${hit.what}`, OWN_FOLDER]];
   });
+}
+
+/** Two addresses may lead to one store, so only namespaces tell states apart. */
+function sharedStore({ store }: Config, other: Config): readonly Shared[] {
+  const isShared = store !== undefined && store.kind === other.store?.kind && store.namespace === other.store.namespace;
+  return isShared
+    ? [[['state', 'namespace'], 'the namespace in the store is also that', 'write another namespace for each']]
+    : [];
 }
 
 /** Returns the tokens that both would accept. */

@@ -47,7 +47,12 @@ export interface AssembledFacade {
  */
 export type AssembleFacade = (
   config: Config,
-  options: { readonly opa?: string; readonly onLog?: (line: string) => void },
+  options: {
+    readonly opa?: string;
+    readonly onLog?: (line: string) => void;
+    /** Other processes of this machine serve the same sessions. */
+    readonly isWorker?: boolean;
+  },
 ) => Promise<AssembledFacade>;
 
 /**

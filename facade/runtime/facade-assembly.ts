@@ -34,6 +34,7 @@ export function createFacadeAssembly(make: Implementations): AssembleFacade {
     const shared = await openSharedServices(config, {
       onLog: options.onLog ?? (() => undefined),
       inspect: make.inspect,
+      ...(options.isWorker === true && { isWorker: true }),
     });
     try {
       return await new Assembly(make, options, shared).start(config);

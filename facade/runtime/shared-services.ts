@@ -17,10 +17,10 @@ import { Suspensions } from '../consent/switch/suspensions.ts';
 import { HiddenServers } from '../internal-servers/caller-identity.ts';
 import { Redactor } from '../output/redactor.ts';
 import { Spills } from '../output/spills.ts';
+import { openServingState } from '../secrets/opened-state.ts';
 import { openPlaces, openSecrets } from '../secrets/secrets.ts';
 import { CallTally } from '../serve/host/call-statistics.ts';
 import { EventFeed } from '../serve/host/event-feed.ts';
-import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
 import { createSeals, type Seals } from '../state/state-seals.ts';
 import { ContextAccounts } from './metrics/context-accounts.ts';
@@ -85,7 +85,11 @@ export interface SharedServices {
 /** Opens all services. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
 export async function openSharedServices(
   config: Config,
-  { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector },
+  {
+    onLog,
+    inspect,
+    isWorker = false,
+  }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector; readonly isWorker?: boolean },
 ): Promise<SharedServices> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
@@ -94,7 +98,11 @@ export async function openSharedServices(
   const tell = (line: string): void => onLog(`${of}${redactor.redact(line).value}\n`);
   const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0 };
-  const state = await followState(config.state, () => void (faults.state += 1));
+  const state = await openServingState(config, {
+    redactor,
+    onFault: () => void (faults.state += 1),
+    isWorker,
+  });
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes } = config.audit;

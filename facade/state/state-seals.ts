@@ -30,7 +30,7 @@ export function createSeals(
   const today = (): number => Math.floor(now() / DAY_MS);
   const keyOf = async (day: number): Promise<Buffer | undefined> => {
     const known = state.get(SPACE, String(day));
-    if (known === undefined) await state.refresh();
+    if (known === undefined) await state.refresh('exact');
     const text = known ?? state.get(SPACE, String(day));
     return text === undefined ? undefined : Buffer.from(text, 'hex');
   };

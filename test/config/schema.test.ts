@@ -134,6 +134,9 @@ describe('the published schema', () => {
         'ageMs',
         'withinMs',
         'pollMs',
+        // Of the store of the state.
+        'store',
+        'url',
         'secretSources',
         'from',
         'variable',

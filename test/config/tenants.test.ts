@@ -155,6 +155,26 @@ describe('two tenants', () => {
     expect(problemsOf([tenant('acme'), tenant('globex', inCwd)]).join('\n')).toContain('the state of tenant acme');
   });
 
+  it.each([
+    ['the same namespace', 'redis://10.0.0.2:6379', 'ours', 1],
+    ['the default one', 'redis://10.0.0.1:6379', undefined, 1],
+    ['another namespace', 'redis://10.0.0.1:6379', 'theirs', 0],
+    ['another kind of store', 'postgres://u@10.0.0.1/db', 'ours', 0],
+  ])(
+    'cannot share a store but with namespaces that differ: %s' + verifies('FL-21'),
+    (_what, store, namespace, count) => {
+      const state = (name: string, at: string, space = namespace): string =>
+        tenant(name).replace(
+          `state: ~/states/${name}`,
+          `state: {folder: ~/states/${name}, store: '${at}'${space === undefined ? '' : `, namespace: ${space}`}}`,
+        );
+      const mine = state('acme', 'redis://10.0.0.1:6379', namespace === undefined ? undefined : 'ours');
+      const problems = problemsOf([mine, state('globex', store)]);
+      expect(problems).toHaveLength(count);
+      if (count > 0) expect(problems[0]).toContain('the namespace in the store is also that of tenant acme');
+    },
+  );
+
   it('cannot accept one token' + verifies('FL-20'), () => {
     expect(problemsOf([tenant('acme'), tenant('globex').replace(tokenOf('globex'), tokenOf('acme'))])[0]).toMatch(
       new RegExp(`^${at('globex')}:4:\\d+: the token is also that of a principal of tenant acme`),

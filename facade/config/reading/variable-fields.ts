@@ -21,6 +21,9 @@ const SIGN_IN_SECRETS: readonly Path[] = [
 const WITH_VARIABLES: readonly Path[] = [
   ['workspace'],
   ['state'],
+  ['state', 'folder'],
+  ['state', 'store'],
+  ['state', 'ca'],
   ['otherWorkspaces', '*', '*'],
   ['include', '*'],
   ['registries', '*'],
