@@ -43,11 +43,11 @@ export interface AssembledFacade {
 }
 
 /**
- * Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED.
+ * Wires a configuration. `isShared`: other processes serve the same sessions over the same state. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED.
  */
 export type AssembleFacade = (
   config: Config,
-  options: { readonly opa?: string; readonly onLog?: (line: string) => void },
+  options: { readonly opa?: string; readonly onLog?: (line: string) => void; readonly isShared?: boolean },
 ) => Promise<AssembledFacade>;
 
 /**

@@ -34,6 +34,7 @@ export function createFacadeAssembly(make: Implementations): AssembleFacade {
     const shared = await openSharedServices(config, {
       onLog: options.onLog ?? (() => undefined),
       inspect: make.inspect,
+      isShared: options.isShared ?? false,
     });
     try {
       return await new Assembly(make, options, shared).start(config);

@@ -82,7 +82,11 @@ export interface SharedServices {
 /** Opens all services. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
 export async function openSharedServices(
   config: Config,
-  { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector },
+  {
+    onLog,
+    inspect,
+    isShared,
+  }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector; readonly isShared: boolean },
 ): Promise<SharedServices> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
@@ -90,7 +94,7 @@ export async function openSharedServices(
   const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
   const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0 };
-  const state = await followState(config.state, () => void (faults.state += 1));
+  const state = await followState(config.state, () => void (faults.state += 1), isShared);
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes } = config.audit;

@@ -66,7 +66,8 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
   const { config } = inForce;
   const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
-  return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
+  const isShared = address.replicaPort !== undefined;
+  return withReloading({ inForce, options, io, assemble, listening: true, isShared }, async (assembled, reloader) => {
     const { gateway, notices, onFault, warmUp } = assembled;
     tell(notices, inForce, io);
     warmUp();
@@ -82,6 +83,7 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
     const server = await serveHttp({
       facade: gateway,
       listen: address,
+      ...(assembled.state.isShared && { shared: assembled.state }),
       ...createAccess(() => assembled.config, address, issuerKeys),
       host,
       drainMs: config.limits.drainMs,

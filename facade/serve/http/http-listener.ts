@@ -16,6 +16,7 @@ import type { ListenConfig } from '../../config/config.ts';
 import type { JwtConfig } from '../../config/settings/jwt-settings.ts';
 import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
 import { metricFamily } from '../../runtime/metrics/prometheus-text.ts';
+import type { State } from '../../state/state-port.ts';
 import { type Drain, drained } from '../drain.ts';
 import type { Facade } from '../facade-port.ts';
 import { HOST_PATH, type HostEndpoint } from '../host/host-endpoint.ts';
@@ -24,6 +25,8 @@ import { SessionTable } from './http-sessions.ts';
 import { type EndpointRequest, serveMcp } from './mcp-endpoint.ts';
 import { createOriginCheck, type OriginCheck, urlHost } from './origin-check.ts';
 import { authenticateHeader, resourceMetadata } from './protected-resource.ts';
+import { ReplicaHop } from './replica-hop.ts';
+import { SharedSessions } from './shared-sessions.ts';
 import { Sockets } from './sockets.ts';
 import { type Authenticate, bearerToken } from './token-authentication.ts';
 
@@ -36,6 +39,8 @@ export interface HttpOptions extends Drain {
   readonly issuer?: () => JwtConfig | undefined;
   /** Whether a token of this principal is still valid. Default: always. */
   readonly isCurrent?: (principal: Principal) => boolean;
+  /** The state that other replicas share. Absent: there are none. */
+  readonly shared?: State;
   /** Serves paths under /host/v1/; absent: there are none. */
   readonly host?: HostEndpoint;
   /** Called with an unexpected error. */
@@ -102,19 +107,34 @@ class HttpFront {
   readonly #server: Server;
   readonly #sockets: Sockets;
   readonly #metrics = new HttpMetrics();
+  readonly #shared: SharedSessions | undefined;
+  readonly #hop: ReplicaHop | undefined;
   /** The principals of pages, by origin. The check of origins bounds their number. */
   readonly #pages = new WeakMap<Principal, Map<string, Principal>>();
   #process: ProcessMetrics | undefined;
   #gate: OriginCheck | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
+  #isDraining = false;
 
   constructor(options: HttpOptions) {
     const { facade, listen, onFault, now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
+    const { shared: state } = options;
+    const { idleMs, replicaPort, replicaHost } = listen;
+    this.#shared = state && new SharedSessions({ state, idleMs, now: Date.now });
+    if (replicaPort !== undefined)
+      this.#hop = new ReplicaHop({
+        seals: facade.seals,
+        host: replicaHost ?? listen.host,
+        port: replicaPort,
+        receive: (request, response) => this.#receive(request, response, true),
+        onFault,
+      });
     this.#sessions = new SessionTable({
       facade,
+      ...(this.#shared !== undefined && { shared: this.#shared, hops: this.#hop !== undefined }),
       maxSessions: listen.maxSessions,
       maxPerPrincipal: listen.maxSessionsPerPrincipal,
       idleMs: listen.idleMs,
@@ -151,6 +171,7 @@ class HttpFront {
       this.#server.listen(port, host, resolve);
     });
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
+    if (this.#hop !== undefined) await this.#shared?.enlist(await this.#hop.listen());
     this.#process = new ProcessMetrics();
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createOriginCheck(this.#options.listen, bound);
@@ -164,13 +185,18 @@ class HttpFront {
   }
 
   async #close(): Promise<void> {
-    const { host } = this.#options;
+    const { host, listen, onUrge } = this.#options;
+    // Until its load balancer has seen that this replica is not ready, it serves all requests.
+    await drained(new Promise(() => undefined), { drainMs: listen.unreadyMs, onUrge });
+    this.#isDraining = true;
     await drained(Promise.all([this.#sessions.drain(), host?.drain()]), this.#options);
     clearInterval(this.#timer);
     this.#process?.close();
     const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await Promise.all([this.#sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]);
     await turn();
+    await this.#shared?.delist().catch(this.#options.onFault);
+    await this.#hop?.close();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
     this.#server.closeAllConnections();
@@ -182,15 +208,16 @@ class HttpFront {
     this.#options.host?.tick();
   }
 
-  #receive(request: IncomingMessage, response: ServerResponse): void {
+  /** `isHop`: another replica sent the request on, after its checks of Host and Origin. */
+  #receive(request: IncomingMessage, response: ServerResponse, isHop = false): void {
     const { socket } = request;
     this.#sockets.begin(socket);
     response.on('close', () => {
       this.#sockets.end(socket);
-      this.#metrics.count(response);
+      if (!isHop) this.#metrics.count(response);
     });
     try {
-      const work = this.#admit(request, response);
+      const work = isHop ? this.#serveMcp(request, response, true) : this.#admit(request, response);
       if (work instanceof Promise) work.catch((thrown) => this.#refuse(response, thrown));
     } catch (thrown) {
       this.#refuse(response, thrown);
@@ -221,16 +248,7 @@ class HttpFront {
   }
 
   #route(path: string, request: IncomingMessage, response: ServerResponse): Awaitable<void> {
-    const { listen } = this.#options;
-    if (path === '/mcp')
-      return andThen(this.#visit(request, response), (visit) =>
-        serveMcp(visit, {
-          sessions: this.#sessions,
-          maxBodyBytes: listen.maxBodyBytes,
-          now: this.#now,
-          isDraining: this.#closed !== undefined,
-        }),
-      );
+    if (path === '/mcp') return this.#serveMcp(request, response, false);
     if (this.#options.host !== undefined && path.startsWith(HOST_PATH))
       return this.#options.host.serve({ request, response }, () =>
         andThen(this.#visit(request, response), ({ principal }) => principal),
@@ -249,6 +267,24 @@ class HttpFront {
     if (path === '/healthz' && request.headers.authorization === undefined)
       return this.#answerReadiness(response, 'ok', {});
     return andThen(this.#visit(request, response), ({ principal }) => this.#report(path, response, principal));
+  }
+
+  #serveMcp(request: IncomingMessage, response: ServerResponse, isHop: boolean): Awaitable<void> {
+    const { listen, facade } = this.#options;
+    return andThen(this.#visit(request, response), (visit) =>
+      serveMcp(
+        { ...visit, isHop },
+        {
+          facade,
+          sessions: this.#sessions,
+          maxBodyBytes: listen.maxBodyBytes,
+          now: this.#now,
+          isDraining: this.#isDraining,
+          ...(this.#hop !== undefined && { hop: this.#hop }),
+          addressOf: (replica) => this.#shared?.addressOf(replica),
+        },
+      ),
+    );
   }
 
   #report(path: string, response: ServerResponse, principal: Principal): Awaitable<void> {
