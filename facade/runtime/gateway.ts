@@ -97,6 +97,7 @@ export class Gateway implements Facade, InnerFacade {
       append: (entry) => shared.audit.append(entry),
       redactor: shared.redactor,
       newId: randomUUID,
+      replica: this.replica,
     });
     shared.clients.attach({
       sessions: this.#sessions,

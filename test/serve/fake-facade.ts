@@ -52,6 +52,10 @@ export class FakeValues {
 }
 
 export class FakeFacade implements Facade {
+  constructor(seals: Seals = createSeals(new FakeValues(), Date.now)) {
+    this.seals = seals;
+  }
+
   readonly calls: { readonly session: Session; readonly request: CallRequest }[] = [];
   readonly opened: Session[] = [];
   readonly closed: Session[] = [];
@@ -119,7 +123,7 @@ export class FakeFacade implements Facade {
     return this.policyRevision;
   }
 
-  readonly seals: Seals = createSeals(new FakeValues(), Date.now);
+  readonly seals: Seals;
   headers: readonly MirroredArgument[] = [];
   async headerArguments(): Promise<readonly MirroredArgument[]> {
     return this.headers;

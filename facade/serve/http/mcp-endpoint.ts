@@ -11,6 +11,7 @@ import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Facade } from '../facade-port.ts';
+import { namedReplica } from '../modern/request-states.ts';
 import { type Era, eraOf, eraOfMessage } from '../protocol-revisions.ts';
 import { replyText } from '../reply-text.ts';
 import { MAX_RUNNING } from '../session-dispatch.ts';
@@ -19,7 +20,6 @@ import { respond, respondEmpty, respondRefusal, respondWith, STATUS } from './ht
 import { type HttpSession, MAX_MOVES, type SessionTable, tooManyMoves } from './http-sessions.ts';
 import { MISDIRECTED, type ReplicaHop } from './replica-hop.ts';
 import { readBody } from './request-body.ts';
-import { namedReplica } from './shared-sessions.ts';
 
 /** One request that passed the checks, and its principal. */
 export interface EndpointRequest {

@@ -46,14 +46,6 @@ const [SESSIONS, IDS, REPLICAS] = ['sessions', 'session-ids', 'replicas'];
 /** A record is deleted this long after its idle time: clocks of replicas differ, and records are written seldom. */
 const SLACK_MS = 120_000;
 const MAX_TRIES = 5;
-/** The name of a replica before a dot, in texts that clients send back. */
-const REPLICA_PREFIX = /^([A-Za-z0-9_-]{8,64})\./;
-
-/** Returns the replica that a text of a client names, if it names one. */
-export function namedReplica(text: unknown): string | undefined {
-  return typeof text === 'string' ? REPLICA_PREFIX.exec(text)?.[1] : undefined;
-}
-
 /** The records of sessions. Methods throw STATE_FAILED and STATE_AWAY. */
 export class SharedSessions {
   readonly #state: State;
