@@ -452,6 +452,7 @@ export interface SetupEntry {
     | 'configuration-accepted'
     | 'audit-archived'
     | 'state-restored'
+    | 'state-migrated'
     | 'state-repaired'
     | 'budget-reset';
   readonly outcome: 'allow';

@@ -36,6 +36,13 @@ export function readKeyFile(folder: string, name: string): Buffer {
   }
 }
 
+/** Makes `audit.key` with a key that several machines share. Throws STATE_FAILED if there is another one. */
+export function writeAuditKey(folder: string, key: Buffer): void {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  if (!create(join(folder, 'audit.key'), key).equals(key))
+    throw new TollgateError('STATE_FAILED', { detail: 'Another process has just made another audit.key.' });
+}
+
 /** Returns the key if it exists. A reader makes none. Throws STATE_FAILED. */
 export function findKeyFile(folder: string, name: string): Buffer | undefined {
   return existsSync(join(folder, name)) ? readKeyFile(folder, name) : undefined;
@@ -62,9 +69,9 @@ export function createDigest(key: Buffer): (text: string) => string {
   };
 }
 
-function create(path: string): Buffer {
+function create(path: string, key: Buffer = randomBytes(KEY_BYTES)): Buffer {
   const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
-  writeFileSync(draft, randomBytes(KEY_BYTES), { mode: 0o600, flag: 'wx', flush: true });
+  writeFileSync(draft, key, { mode: 0o600, flag: 'wx', flush: true });
   try {
     linkSync(draft, path);
   } catch (error) {

@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditEntry, SetupEntry } from '../audit/audit-entry.ts';
 import { type AuditLog, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
@@ -12,9 +12,10 @@ import type { Config } from '../config/config.ts';
 import { quote } from '../config/config-problems.ts';
 import { WORKSPACE } from '../config/servers/server-names.ts';
 import { guessFolders } from '../config/state-folder-guess.ts';
-import { DATABASE_FILE, openState } from '../state/sqlite-state.ts';
+import { openOwnerState, type StatePlace } from '../secrets/opened-state.ts';
+import { DATABASE_FILE } from '../state/sqlite-state.ts';
 import type { State } from '../state/state-port.ts';
-import { STOPS_FILE } from '../state/stop-file.ts';
+import { STOPS_FILE, Stops } from '../state/stop-file.ts';
 import { type CommonOptions, readForOwner } from './command-facade.ts';
 import type { Io } from './command-io.ts';
 import { configFile, DEFAULT_CONFIG } from './config-file.ts';
@@ -115,14 +116,52 @@ export function signed<Entry extends AuditEntry>(entry: Entry, { user }: Pick<Io
   return 'by' in entry && entry.by !== undefined ? { ...entry, user } : entry;
 }
 
-/** Opens the state of a folder for `work`, and closes it. Throws STATE_FAILED, and what `work` throws. */
-export async function withState<T>(folder: string, work: (state: State) => Promise<T> | T): Promise<T> {
-  const state = openState(folder);
+/** Opens a state for `work`, and closes it. Throws STATE_FAILED, STATE_AWAY, and what `work` throws. */
+export async function withState<T>(place: StatePlace, work: (state: State) => Promise<T> | T): Promise<T> {
+  const state = await openOwnerState(place);
   try {
     return await work(state);
   } finally {
     await state.close();
   }
+}
+
+/**
+ * Opens the stops of a state folder for `work`. If machines share the state, a stop is made here first, and is then
+ * carried to all; `lifts` first needs the store, because a stop that stays there would come back. Throws STATE_FAILED,
+ * STATE_AWAY, and what `work` throws.
+ */
+export async function withStops<T>(
+  { state, config }: CommandState,
+  work: (stops: Stops) => Promise<T> | T,
+  lifts?: 'lifts',
+): Promise<T> {
+  const shared = config?.store === undefined ? undefined : { ...config, state };
+  if (shared !== undefined && lifts !== undefined)
+    return withState(shared, async (opened) => {
+      const result = await work(opened.stops);
+      await opened.shareStops();
+      return result;
+    });
+  const stops = new Stops(state);
+  let result: T;
+  try {
+    result = await work(stops);
+  } finally {
+    stops.close();
+  }
+  if (shared === undefined) return result;
+  try {
+    await withState(shared, (opened) => opened.shareStops());
+  } catch (thrown) {
+    const { code, message, next } = asTollgateError(thrown);
+    throw new TollgateError(code, {
+      detail: `Done on this machine. Other machines have not heard of it: ${message}`,
+      next: `${next} They hear of it when the store answers and Tollgate runs here.`,
+      cause: thrown,
+    });
+  }
+  return result;
 }
 
 /** The state, and the audit log that records what a person decides at the terminal. */
@@ -138,11 +177,11 @@ export interface DecisionContext {
  * throws.
  */
 export function withDecisions<T>(
-  config: Pick<Config, 'state' | 'audit'>,
+  config: StatePlace & Pick<Config, 'audit'>,
   io: Pick<Io, 'user'>,
   work: (context: DecisionContext) => Promise<T> | T,
 ): Promise<T> {
-  return withState(config.state, async (state) => {
+  return withState(config, async (state) => {
     const audit = openAuditOnDemand(config.audit);
     try {
       return await work({ state, audit, append: (entry) => void audit.append(signed(entry, io)) });

@@ -63,6 +63,7 @@ export function compareFiles(before: Accepted, after: Contents, { file, folder, 
 const SECTIONS = [
   'workspace',
   'state',
+  'store',
   'otherWorkspaces',
   'bash',
   'caps',

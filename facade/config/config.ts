@@ -4,6 +4,7 @@ import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts'
 import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { SigningConfig } from '../audit/proof/signing-key.ts';
+import type { StoreSettings } from '../state/shared/shared-store.ts';
 import type { ConfigPath, Problem } from './config-problems.ts';
 import type { OutsideValues } from './reading/outside-values.ts';
 import type { JwtConfig } from './settings/jwt-settings.ts';
@@ -171,8 +172,10 @@ export interface Config {
   readonly folder: string;
   /** Absolute, symlinks resolved. */
   readonly workspace: string;
-  /** Absolute; made with mode 0700 when it is used. */
+  /** The state folder of this machine. Absolute; made with mode 0700 when it is used. */
   readonly state: string;
+  /** The store that several machines share. Absent: the state is in the folder. */
+  readonly store?: StoreSettings;
   /** Closed unless an owner has added the capability cross_workspace. */
   readonly otherWorkspaces: OtherWorkspaces;
   readonly servers: ReadonlyMap<string, ServerConfig>;

@@ -39,6 +39,7 @@ import {
   checkRegistries,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
+import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -138,6 +139,7 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
+    const store = buildStore(written.state, { resolve: this.#resolve, report: this.#report });
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
@@ -151,6 +153,7 @@ class Loader {
       folder: this.#folder,
       workspace,
       state,
+      ...(store !== undefined && { store }),
       otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
@@ -311,7 +314,7 @@ class Loader {
         : placeWorkspace(String(filled), { resolve: this.#resolve, home: this.#world.home, report: this.#report });
     if (workspace !== undefined) folders.set('workspaceFolder', workspace);
     const state: unknown = (this.#raw as { state?: unknown } | null)?.state;
-    const filledState = typeof state === 'string' ? String(this.#fill(state, ['state'], variables)) : undefined;
+    const filledState = writtenStateFolder(this.#fill(state, ['state'], variables));
     folders.set(
       'stateFolder',
       stateFolder(filledState, { ...this.#world, folder: this.#folder, resolve: this.#resolve }),

@@ -4,6 +4,7 @@ import { ProblemReport } from './config-problems.ts';
 import { readText, realPath } from './reading/text-files.ts';
 import { fillVariables } from './reading/variable-fields.ts';
 import { readYaml } from './reading/yaml-document.ts';
+import { writtenStateFolder } from './settings/store-settings.ts';
 import { resolver, stateFolder, type World } from './work-folders.ts';
 
 const MAX_BYTES = 1024 * 1024;
@@ -38,8 +39,10 @@ export function guessFolders(file: string, world: World): GuessedFolders | undef
     secrets: new Set(),
     variables: { env: world.env, folders },
   }) as Keys;
-  if (report.problems.length > 0 || (filled.state !== undefined && typeof filled.state !== 'string')) return undefined;
-  const state = stateFolder(filled.state, { ...world, folder, resolve });
+  const isStore = typeof (filled.state as { store?: unknown } | null | undefined)?.store === 'string';
+  const isUnread = filled.state !== undefined && typeof filled.state !== 'string' && !isStore;
+  if (report.problems.length > 0 || isUnread) return undefined;
+  const state = stateFolder(writtenStateFolder(filled.state), { ...world, folder, resolve });
   const audit = filled.audit?.folder;
   return {
     state,

@@ -8,6 +8,7 @@ import type { ProblemReport } from './config-problems.ts';
 import { realPath } from './reading/text-files.ts';
 import { toSlug } from './servers/server-names.ts';
 import { auditFolders } from './settings/sections.ts';
+import { writtenStateFolder } from './settings/store-settings.ts';
 import type { WrittenConfig } from './written-config.ts';
 
 /** The environment in which a file is loaded. */
@@ -68,7 +69,7 @@ export function placeState(
   written: Pick<WrittenConfig, 'state' | 'audit'>,
   context: StateContext,
 ): Pick<Config, 'state'> & { readonly auditFolder: string } {
-  const state = stateFolder(written.state, context);
+  const state = stateFolder(writtenStateFolder(written.state), context);
   const auditFolder = realPath(
     written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder),
   );

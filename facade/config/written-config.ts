@@ -130,9 +130,25 @@ export interface WrittenConfig {
   readonly workspace?: string;
   /**
    * The folder of budgets, grants, spills and the audit log; outside the workspace. Default:
-   * $XDG_STATE_HOME/tollgate, a folder for each project.
+   * $XDG_STATE_HOME/tollgate, a folder for each project. Or the address of a store that several machines
+   * share: postgres://USER@HOST/DATABASE or redis://HOST. Or a mapping with both.
    */
-  readonly state?: string;
+  readonly state?:
+    | string
+    | {
+        /** The state folder of this machine: spills, the audit log and the file of stops. */
+        readonly folder?: string;
+        /** The address of the store, without a password. */
+        readonly store: string;
+        /** The secret with the password: `secret:NAME`. */
+        readonly password?: string;
+        /** A PEM file with the certificates that are trusted. Default: those of Node.js. */
+        readonly ca?: string;
+        /** Separates installations in one store: the schema of Postgres, the prefix of keys in Redis. */
+        readonly namespace?: string;
+        /** The most connections to Postgres of one process. */
+        readonly connections?: number;
+      };
   /**
    * Folders outside the workspace that read, write and edit can reach after an owner has added the
    * capability cross_workspace.

@@ -43,11 +43,16 @@ export interface AssembledFacade {
 }
 
 /**
- * Wires a configuration. `isShared`: other processes serve the same sessions over the same state. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED.
+ * Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED.
  */
 export type AssembleFacade = (
   config: Config,
-  options: { readonly opa?: string; readonly onLog?: (line: string) => void; readonly isShared?: boolean },
+  options: {
+    readonly opa?: string;
+    readonly onLog?: (line: string) => void;
+    /** Other processes of this machine serve the same sessions. */
+    readonly isWorker?: boolean;
+  },
 ) => Promise<AssembledFacade>;
 
 /**

@@ -34,7 +34,7 @@ export function createFacadeAssembly(make: Implementations): AssembleFacade {
     const shared = await openSharedServices(config, {
       onLog: options.onLog ?? (() => undefined),
       inspect: make.inspect,
-      isShared: options.isShared ?? false,
+      ...(options.isWorker === true && { isWorker: true }),
     });
     try {
       return await new Assembly(make, options, shared).start(config);

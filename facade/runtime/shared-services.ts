@@ -16,10 +16,10 @@ import { Suspensions } from '../consent/switch/suspensions.ts';
 import { HiddenServers } from '../internal-servers/caller-identity.ts';
 import { Redactor } from '../output/redactor.ts';
 import { Spills } from '../output/spills.ts';
+import { openServingState } from '../secrets/opened-state.ts';
 import { openPlaces, openSecrets } from '../secrets/secrets.ts';
 import { CallTally } from '../serve/host/call-statistics.ts';
 import { EventFeed } from '../serve/host/event-feed.ts';
-import { followState } from '../state/state-follower.ts';
 import type { State } from '../state/state-port.ts';
 import { createSeals, type Seals } from '../state/state-seals.ts';
 import { ContextAccounts } from './metrics/context-accounts.ts';
@@ -85,8 +85,8 @@ export async function openSharedServices(
   {
     onLog,
     inspect,
-    isShared,
-  }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector; readonly isShared: boolean },
+    isWorker = false,
+  }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector; readonly isWorker?: boolean },
 ): Promise<SharedServices> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
@@ -94,7 +94,11 @@ export async function openSharedServices(
   const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
   const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0 };
-  const state = await followState(config.state, () => void (faults.state += 1), isShared);
+  const state = await openServingState(config, {
+    redactor,
+    onFault: () => void (faults.state += 1),
+    isWorker,
+  });
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes } = config.audit;

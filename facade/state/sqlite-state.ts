@@ -111,6 +111,8 @@ export function openState(
       ...createCounterReader(database),
       stops,
       isShared: false,
+      machine: '',
+      shareStops: () => undefined,
       refresh: () => undefined,
       mark,
       isAlive: (mark) => isAlive(folder, mark),

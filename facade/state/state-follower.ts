@@ -10,8 +10,9 @@ import { threadFile } from '../../catalogs/programs/own-code.ts';
 import { needsSettle } from './budget-counter.ts';
 import { isAlive, ownMark } from './process-mark.ts';
 import { OUTCOME_UNKNOWN, type State } from './state-port.ts';
-import type { ValueChange, ValueChanges } from './state-values.ts';
+import type { ValueChanges } from './state-values.ts';
 import { HEADER_MS, Stops } from './stop-file.ts';
+import { ValueCopy } from './value-copy.ts';
 
 /** How long a write waits for the lock of another process, ms. */
 export const BUSY_MS = 5_000;
@@ -25,9 +26,6 @@ const REFRESH_MS = 2_000;
 const YOUNG_MB = 4;
 /** How long to wait before a new thread is started after one has ended, ms. */
 const RESTART_MS = 500;
-
-/** The most lists of one space that are cached. */
-const MAX_LISTS = 1_000;
 
 /** The methods of the state that the thread runs. */
 type StateMethod =
@@ -167,16 +165,14 @@ export async function followState(
 
 class Follower implements State {
   readonly isShared: boolean;
+  readonly machine = '';
   readonly #folder: string;
   readonly #onFault: () => void;
   readonly #number: number;
   readonly #pending = new Map<number, (answer: StateResponse) => void>();
-  readonly #values = new Map<string, Map<string, string>>();
-  /** Space → prefix → list. */
-  readonly #lists = new Map<string, Map<string, ReadonlyMap<string, string>>>();
+  readonly #values = new ValueCopy();
   readonly #proved = new BigInt64Array(new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT));
   #stops: Stops | undefined;
-  #version = 0;
   #isClosed = false;
   #lastId = 0;
   #stamp = '';
@@ -207,6 +203,9 @@ class Follower implements State {
     return this.#stops;
   }
 
+  /** All processes of a machine read one stop file. */
+  shareStops(): void {}
+
   refresh(): Promise<void> | undefined {
     if (this.#isUpToDate()) return undefined;
     if (this.#renewal === undefined) {
@@ -218,26 +217,17 @@ class Follower implements State {
 
   get(space: string, key: string): string | undefined {
     this.#check();
-    return this.#values.get(space)?.get(key);
+    return this.#values.get(space, key);
   }
 
-  list(space: string, prefix = ''): ReadonlyMap<string, string> {
+  list(space: string, prefix?: string): ReadonlyMap<string, string> {
     this.#check();
-    const known = this.#lists.get(space)?.get(prefix);
-    if (known !== undefined) return known;
-    const found = [...(this.#values.get(space) ?? [])]
-      .filter(([key]) => key.startsWith(prefix))
-      .sort(([one], [other]) => (one < other ? -1 : 1));
-    const list = new Map(found);
-    const lists = this.#lists.get(space) ?? new Map<string, ReadonlyMap<string, string>>();
-    if (lists.size >= MAX_LISTS) lists.clear();
-    this.#lists.set(space, lists.set(prefix, list));
-    return list;
+    return this.#values.list(space, prefix);
   }
 
   stamp(): string {
     this.#check();
-    return String(this.#version);
+    return String(this.#values.version);
   }
 
   reserve(...args: Parameters<State['reserve']>): Called<'reserve'> {
@@ -312,7 +302,7 @@ class Follower implements State {
     this.#pending.delete(id);
     if ('changes' in answer || id === 0) this.#upToDateUntil = Number.NEGATIVE_INFINITY;
     if ('changes' in answer) {
-      this.#apply(answer.changes);
+      this.#values.apply(answer.changes);
       this.#stamp = answer.stamp;
       this.#fault = undefined;
     } else if ('failed' in answer && id === 0 && answer.busy !== true) {
@@ -378,21 +368,6 @@ class Follower implements State {
     if (this.#fault === undefined) return;
     this.#onFault();
     throw this.#fault;
-  }
-
-  #apply({ all, changes }: ValueChanges): void {
-    if (!all && changes.length === 0) return;
-    if (all) this.#values.clear();
-    for (const change of changes) this.#set(change);
-    this.#lists.clear();
-    this.#version += 1;
-  }
-
-  #set({ space, key, value }: ValueChange): void {
-    const values = this.#values.get(space) ?? new Map<string, string>();
-    this.#values.set(space, values);
-    if (value === undefined) values.delete(key);
-    else values.set(key, value);
   }
 }
 

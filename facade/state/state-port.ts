@@ -74,7 +74,7 @@ export interface ReservationRefusal {
   readonly resetsAt?: number;
 }
 
-/** The cause of STATE_FAILED if the work may have been done, because the thread ended before its answer. */
+/** The cause of STATE_FAILED or STATE_AWAY if the work may have been done, because no answer came. */
 export const OUTCOME_UNKNOWN = Symbol('outcome unknown');
 
 /**
@@ -87,12 +87,15 @@ export interface State {
   readonly isShared: boolean;
   /** The stops. They need no database. */
   readonly stops: Stops;
+  /** Carries changed stops to all machines. They hear of them anyway, but a command waits until they do. */
+  shareStops(): Awaitable<void>;
   /**
    * Makes the following reads see what all processes have committed. Call it before values are read for a decision.
-   * Returns undefined if they see it already. Throws or rejects with STATE_FAILED if this takes longer than two
+   * Returns undefined if they see it already. In a store that machines share, that is what was committed up to a second
+   * ago; with `exact`, up to now. Throws or rejects with STATE_FAILED or STATE_AWAY if this takes longer than two
    * seconds.
    */
-  refresh(): Promise<void> | undefined;
+  refresh(exact?: 'exact'): Promise<void> | undefined;
   /**
    * Reserves all claims or none, atomically. A refusal names spent budgets before busy ones. With `ahead`, the amounts
    * of the reservation are those of the call and of further calls.
@@ -126,6 +129,8 @@ export interface State {
   list(space: string, prefix?: string): ReadonlyMap<string, string>;
   /** Returns a stamp that differs after each change of a value by any process. Cheaper than a read. */
   stamp(): string;
+  /** Identifies the machine in a store that machines share; '' if the state is of one machine. */
+  readonly machine: string;
   /** Returns the mark of this process (see process-mark.ts). Throws STATE_FAILED if it has none. */
   mark(): string;
   /** Returns true while the process with this mark runs, and if that cannot be known. */

@@ -68,7 +68,7 @@ describe('tollgate secret', () => {
       const idle = await pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
       expect(idle.err).toBe('Rotated github.token.\n');
       const { state } = loadConfig(project.file, { env: {}, home: project.home });
-      const rotated = await withState(state, async (open) => {
+      const rotated = await withState({ state }, async (open) => {
         await new OwnReports(open).report(new Map([['local', { state: 'healthy', restarts: 0, badLines: 0 }]]));
         return pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
       });

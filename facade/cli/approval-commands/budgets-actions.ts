@@ -8,7 +8,7 @@ import { type Cell, plural, printable, printList, printResult } from '../print.t
 /** Prints what is spent. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
 export async function runBudgetList(options: OwnerOptions, io: Io): Promise<number> {
   const { config } = readDecider(options, 'sees and resets budgets', io);
-  const budgets = await withState(config.state, (state) => readBudgetStates({ config, state }));
+  const budgets = await withState(config, (state) => readBudgetStates({ config, state }));
   printList(
     { io, options },
     {

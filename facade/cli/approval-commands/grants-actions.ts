@@ -182,7 +182,7 @@ function grantNamed(grants: readonly Grant[], id: string): Grant {
  * STATE_FAILED.
  */
 async function unknownToolWarnings(tools: readonly string[], config: Config): Promise<readonly string[]> {
-  return withState(config.state, async (state) => {
+  return withState(config, async (state) => {
     const approved = new ApprovedTools(state);
     const servers = [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()];
     const lines: string[] = [];

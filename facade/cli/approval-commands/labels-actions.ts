@@ -12,7 +12,7 @@ import { printable, printList, printResult } from '../print.ts';
 /** Prints the sticky labels. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
 export async function runLabelList(options: OwnerOptions, io: Io): Promise<number> {
   const { config } = readDecider(options, 'sees and clears labels', io);
-  const labels = await withState(config.state, listSticky);
+  const labels = await withState(config, listSticky);
   printList(
     { io, options },
     {
@@ -35,7 +35,7 @@ export async function runLabelClear(
   io: Io,
 ): Promise<number> {
   const { config, by } = readDecider(options, 'sees and clears labels', io);
-  const cleared = await withState(config.state, async (state) => {
+  const cleared = await withState(config, async (state) => {
     const found = select(listSticky(state), options);
     await recordActs(
       config.audit,

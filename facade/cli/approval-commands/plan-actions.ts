@@ -10,7 +10,7 @@ import { printList, printResult } from '../print.ts';
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runPlanList(options: OwnerOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
-  const plans = await withState(config.state, (state) => listPlans(state, Date.now()));
+  const plans = await withState(config, (state) => listPlans(state, Date.now()));
   printList(
     { io, options },
     {
@@ -38,7 +38,7 @@ export async function runPlanDecision(
     by,
     record: (decided: RunPlan) => recordActs(config.audit, [signed(actOf(config, decided, by), io)]),
   };
-  const plan = await withState(config.state, (state) => decidePlan(state, verdict, Date.now()));
+  const plan = await withState(config, (state) => decidePlan(state, verdict, Date.now()));
   printResult(
     { io, options },
     plan,

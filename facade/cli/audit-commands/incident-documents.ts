@@ -1,5 +1,6 @@
 /** Collects what explains the records of an incident: policy, approvals and versions. What cannot be read is named. */
-import { existsSync, readFileSync, statSync } from 'node:fs';
+
+import { readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
@@ -11,9 +12,9 @@ import { type Approval, ApprovalStore } from '../../consent/approvals/call-appro
 import { ConsentStore, consentStateOf } from '../../consent/servers/consent-store.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
+import { hasState } from '../../secrets/opened-state.ts';
 import { openSecrets } from '../../secrets/secrets.ts';
 import { VERSION } from '../../serve/version.ts';
-import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
 import type { Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
@@ -67,9 +68,9 @@ export async function incidentDocuments(
   };
   const { config, opa } = sources;
   const present = await attempt('The present policy', () => sources.check(config, opa === undefined ? {} : { opa }));
-  const state = !existsSync(path.join(config.state, DATABASE_FILE))
+  const state = !hasState(config)
     ? undefined
-    : await attempt('The state', () => withState(config.state, (opened) => readStored(sources, facts, opened)));
+    : await attempt('The state', () => withState(config, (opened) => readStored(sources, facts, opened)));
   if (state === undefined) missing.push('There are no stored approvals and consents.');
   const { unread } = sources.secrets;
   if (unread.length > 0)

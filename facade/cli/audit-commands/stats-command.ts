@@ -29,7 +29,7 @@ const UNITS = [
  */
 export async function runStats(options: OwnerOptions & { readonly session?: string }, io: Io): Promise<number> {
   const { config } = readDecider(options, 'sees what sessions cost', io);
-  const report = await withState(config.state, readContextReport);
+  const report = await withState(config, readContextReport);
   if (options.session === undefined) printAll(report, options, io);
   else printOne(report, { ...options, session: options.session }, io);
   return EXIT.ok;

@@ -120,7 +120,7 @@ async function forget(
 ): Promise<readonly string[]> {
   if (names.length === 0 || !existsSync(path.join(state, DATABASE_FILE))) return [];
   const existing = serversOf(file, io);
-  return withState(state, async (opened) => {
+  return withState({ state }, async (opened) => {
     const inspect = (): never => {
       throw new Error('withdrawing consent reads no file');
     };

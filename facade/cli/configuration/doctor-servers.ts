@@ -2,8 +2,7 @@
  * Examines servers for `doctor`: those that clients start without Tollgate, those without approval, and what they lack.
  * It approves and moves none.
  */
-import { existsSync } from 'node:fs';
-import path from 'node:path';
+
 import type { StartInspector } from '../../../adapters/port.ts';
 import { findBypasses, findUnusable, reachedServers } from '../../attention/cheap-findings.ts';
 import type { DoctorFinding } from '../../attention/doctor-findings.ts';
@@ -14,7 +13,7 @@ import { ConsentStore } from '../../consent/servers/consent-store.ts';
 import { consentSummary } from '../../consent/servers/consent-summary.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
-import { DATABASE_FILE } from '../../state/sqlite-state.ts';
+import { hasState } from '../../secrets/opened-state.ts';
 import type { Io } from '../command-io.ts';
 import { withState } from '../command-state.ts';
 import { plural } from '../print.ts';
@@ -48,9 +47,8 @@ async function findUnapproved(
   inspect: StartInspector,
 ): Promise<readonly DoctorFinding[]> {
   // Without a state database no one has approved anything, and none is made for this.
-  if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
-    return servers.map(({ name }) => unapproved(name, NO_APPROVAL));
-  return withState(config.state, async (state) => {
+  if (servers.length === 0 || !hasState(config)) return servers.map(({ name }) => unapproved(name, NO_APPROVAL));
+  return withState(config, async (state) => {
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
     return (await Promise.all(servers.map((server) => consentFinding(server, consents)))).flat();
@@ -85,8 +83,8 @@ function fetching(server: ServerConfig): readonly DoctorFinding[] {
 
 /** A server that a person disabled is not a finding. */
 async function findDisabled(config: Config, servers: readonly ServerConfig[]): Promise<readonly DoctorFinding[]> {
-  if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE))) return [];
-  return withState(config.state, async (state) => {
+  if (servers.length === 0 || !hasState(config)) return [];
+  return withState(config, async (state) => {
     const reports = await readReports(state);
     const byPerson = await new ConsentStore(state, createDigest(readAuditKey(config.state))).disabled();
     return servers

@@ -114,7 +114,7 @@ async function withStore(
   const settings = serverOf(config, options.server);
   const redactor = new Redactor();
   const places = openPlacesFor(config, io);
-  return withState(config.state, async (state) => {
+  return withState(config, async (state) => {
     const consents = new Consents(state, {
       folder: config.folder,
       inspect,

@@ -1,14 +1,13 @@
 /** Runs `secret set`, `list`, `rm` and `rotate`. It never prints a value or its length. */
-import { existsSync } from 'node:fs';
-import path from 'node:path';
+
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Config } from '../../config/config.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
+import { hasState } from '../../secrets/opened-state.ts';
 import { type SecretPlaces, sourceName } from '../../secrets/secret-source.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { MIN_SECRET, openPlaces } from '../../secrets/secrets.ts';
 import { signedInServer } from '../../secrets/sign-ins.ts';
-import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup, withState } from '../command-state.ts';
@@ -61,9 +60,9 @@ export async function runSecretRotate(options: Named, io: Io): Promise<number> {
 }
 
 /** Returns the servers that run in some process. Without a readable state, all of them may. */
-async function runningOf(servers: readonly string[], { state: folder }: Config): Promise<readonly string[]> {
-  if (servers.length === 0 || !existsSync(path.join(folder, DATABASE_FILE))) return [];
-  const reports = await withState(folder, readReports).catch(() => undefined);
+async function runningOf(servers: readonly string[], config: Config): Promise<readonly string[]> {
+  if (servers.length === 0 || !hasState(config)) return [];
+  const reports = await withState(config, readReports).catch(() => undefined);
   return servers.filter(
     (server) =>
       reports === undefined ||

@@ -36,7 +36,7 @@ export async function openConsole(
   const { by } = readDecider(options, 'opens the console', io);
   const config = configFile(options.config, io);
   const commands = new ConsoleCommands({ self: io.self, config, cwd: io.cwd, env: io.env });
-  const sources = openConsoleSources({ ...options, config, as: by }, io, wiring);
+  const sources = await openConsoleSources({ ...options, config, as: by }, io, wiring);
   const signIn = new ConsoleSignIn(() => performance.now());
   const server = await serveConsole({
     port: options.port ?? 0,

@@ -1,4 +1,5 @@
 /** What the console shows without running a command: the log by its index, and the present state of everything. */
+
 import path from 'node:path';
 import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
@@ -13,9 +14,9 @@ import { Redactor } from '../../output/redactor.ts';
 import { readContextReport } from '../../runtime/metrics/context-report.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
+import { openOwnerState } from '../../secrets/opened-state.ts';
 import { type CommandAnswerData, commandText } from '../../serve/console/console-commands.ts';
 import type { ConsoleApproval, ConsoleSources } from '../../serve/console/console-routes.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
 import { runApproveCall } from '../approval-commands/approvals-actions.ts';
 import { type OwnerOptions, readConfig, readForOwner } from '../command-facade.ts';
@@ -35,7 +36,11 @@ const PAGE = 100;
 const [STEP_MS, STEPS] = [60_000, 60];
 
 /** Opens the sources of a console. `options.as`: the owner who opened it. Throws STATE_FAILED. */
-export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<Wiring, 'inspect'>): OpenConsoleSources {
+export async function openConsoleSources(
+  options: OwnerOptions,
+  io: Io,
+  wiring: Pick<Wiring, 'inspect'>,
+): Promise<OpenConsoleSources> {
   const config = readForOwner(options, io);
   const remarks = new Set<string>();
   const search = openAuditSearch({
@@ -43,7 +48,7 @@ export function openConsoleSources(options: OwnerOptions, io: Io, wiring: Pick<W
     index: path.join(config.state, AUDIT_INDEX),
     tell: (what) => void remarks.add(what),
   });
-  const state = openState(config.state);
+  const state = await openOwnerState(config);
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const attention = ownerAttention({ config, state }, io, wiring);

@@ -107,10 +107,12 @@ async function decideAgainst(
     return code;
   } catch (thrown) {
     const { code, message, next } = asTollgateError(thrown);
-    if (code !== 'STATE_FAILED' && code !== 'STATE_LOST') {
+    if (code !== 'STATE_FAILED' && code !== 'STATE_LOST' && code !== 'STATE_AWAY') {
       stops.remove(options.name, stop);
       throw thrown;
     }
+    // Without its id, it is carried to all machines when the store answers.
+    if (stops.remove(options.name, stop)) stops.put(options.name, { since: stop.since, by });
     throw new TollgateError(code, {
       detail: `${message} Instead, ${options.name} was stopped as by tollgate kill.`,
       next: `${next} Then run this again, and lift the stop: tollgate kill --lift ${options.name}`,

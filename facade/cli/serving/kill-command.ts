@@ -3,10 +3,17 @@ import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Kill, KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
-import { Stops } from '../../state/stop-file.ts';
+import type { Stops } from '../../state/stop-file.ts';
 import { type OwnerOptions, readActor } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { type CommandState, findCommandState, recordActs, serverNames, withState } from '../command-state.ts';
+import {
+  type CommandState,
+  findCommandState,
+  recordActs,
+  serverNames,
+  withState,
+  withStops,
+} from '../command-state.ts';
 import { printList, printResult } from '../print.ts';
 import { noServer } from '../server-consent/owner-context.ts';
 
@@ -33,12 +40,12 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const actor = readActor(options, 'stops a server', io);
   // A stop can be lifted even if its server is no longer configured.
   if (server !== undefined && lift !== true) checkName(server, place);
-  const stops = new Stops(place.state);
-  try {
+  const work = async (stops: Stops): Promise<number> => {
     const killSwitch = new KillSwitch({ stops });
     if (lift === true) {
       const code = await liftKills(killSwitch, { options, io, place, actor });
-      if (server !== undefined) await withState(place.state, (state) => reviveServer(state, server, randomUUID()));
+      if (server !== undefined)
+        await withState({ ...place.config, state: place.state }, (state) => reviveServer(state, server, randomUUID()));
       return code;
     }
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
@@ -55,9 +62,9 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     );
     await record(place, { event: 'kill', names: [server ?? '*'], ...actor });
     return EXIT.ok;
-  } finally {
-    stops.close();
-  }
+  };
+  const isStop = lift !== true && (all === true || server !== undefined);
+  return withStops(place, work, isStop ? undefined : 'lifts');
 }
 
 async function liftKills(

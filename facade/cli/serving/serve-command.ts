@@ -66,8 +66,8 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
   const { config } = inForce;
   const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
-  const isShared = address.replicaPort !== undefined;
-  return withReloading({ inForce, options, io, assemble, listening: true, isShared }, async (assembled, reloader) => {
+  const isWorker = address.replicaPort !== undefined;
+  return withReloading({ inForce, options, io, assemble, listening: true, isWorker }, async (assembled, reloader) => {
     const { gateway, notices, onFault, warmUp } = assembled;
     tell(notices, inForce, io);
     warmUp();

@@ -132,20 +132,27 @@ export const RESUME: CommandDefinition = {
   load: async () => (await import('./suspend-command.ts')).runResume,
 };
 
-/** `state check`, `backup`, `restore` and `repair`. */
+/** `state check`, `migrate`, `backup`, `restore` and `repair`. */
 export const STATE: CommandDefinition = {
   usage: 'state',
-  about: 'check, back up, restore and repair the state database',
+  about: 'check, migrate, back up, restore and repair the state',
   examples: `Examples:
   $ tollgate state check
+  $ tollgate state migrate
   $ tollgate state backup state-2026-11-23.db
   $ tollgate state restore state-2026-11-23.db`,
   commands: [
     {
       usage: 'check',
-      about: 'check the database for damage',
+      about: 'check the database for damage, or the store',
       shared: ['config', 'state', 'json'],
       load: async () => (await import('./state-actions.ts')).runStateCheck,
+    },
+    {
+      usage: 'migrate',
+      about: 'create or upgrade the store that machines share',
+      shared: ['config', 'json'],
+      load: async () => (await import('./store-actions.ts')).runStateMigrate,
     },
     {
       usage: 'backup <file>',

@@ -1,10 +1,12 @@
 /** Runs `state check`, `backup`, `restore` and `repair`. A change is recorded before it is made. */
 import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { backUp, checkState, type DatabaseCondition, repair, restore } from '../../state/database-maintenance.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { findCommandState, recordSetup } from '../command-state.ts';
+import { type CommandState, findCommandState, recordSetup } from '../command-state.ts';
 import { plural, printable, printResult } from '../print.ts';
+import { checkStore } from './store-actions.ts';
 
 /** Options of the state commands. */
 export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
@@ -14,7 +16,8 @@ export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
 
 /** Prints the result of a check. Exit code 1 if the database is damaged or lost. Throws USAGE, STATE_FAILED. */
 export async function runStateCheck(options: StateOptions, io: Io): Promise<number> {
-  const { state } = findCommandState(options, io);
+  const { state, config } = findCommandState(options, io);
+  if (config?.store !== undefined) return checkStore(config, options, io);
   const found = checkState(state);
   printResult({ io, options }, { state, ...found }, conditionLines(found).map(printable).join('\n'));
   return found.database === 'damaged' || found.database === 'lost' ? EXIT.unexpected : EXIT.ok;
@@ -22,7 +25,7 @@ export async function runStateCheck(options: StateOptions, io: Io): Promise<numb
 
 /** Copies the database. Throws USAGE if the file exists, STATE_FAILED, STATE_LOST. */
 export async function runStateBackup(options: StateOptions & { readonly file: string }, io: Io): Promise<number> {
-  const { state } = findCommandState(options, io);
+  const { state } = findOwnDatabase(options, io);
   const file = path.resolve(io.cwd, options.file);
   const { bytes } = backUp(state, file);
   printResult(
@@ -39,7 +42,7 @@ export async function runStateBackup(options: StateOptions & { readonly file: st
  * AUDIT_FAILED.
  */
 export async function runStateRestore(options: StateOptions & { readonly file: string }, io: Io): Promise<number> {
-  const { state, audit } = findCommandState(options, io);
+  const { state, audit } = findOwnDatabase(options, io);
   await recordSetup({ event: 'state-restored' }, { audit, user: io.user });
   const { kept } = restore(state, path.resolve(io.cwd, options.file));
   printResult(
@@ -58,7 +61,7 @@ export async function runStateRestore(options: StateOptions & { readonly file: s
  * AUDIT_FAILED.
  */
 export async function runStateRepair(options: StateOptions & { readonly startEmpty?: true }, io: Io): Promise<number> {
-  const { state, audit } = findCommandState(options, io);
+  const { state, audit } = findOwnDatabase(options, io);
   const startEmpty = options.startEmpty === true;
   if (!startEmpty && checkState(state).database === 'sound') {
     printResult({ io, options }, { repaired: false }, 'The database is undamaged. Nothing was changed.');
@@ -78,6 +81,17 @@ export async function runStateRepair(options: StateOptions & { readonly startEmp
     `${result}${oldDatabase(old)}${startEmpty || complete ? '' : lost}`,
   );
   return EXIT.ok;
+}
+
+/** Returns the state of a folder. Throws USAGE if it is in a store, which has its own tools for this. */
+function findOwnDatabase(options: StateOptions, io: Io): CommandState {
+  const place = findCommandState(options, io);
+  if (place.config?.store === undefined) return place;
+  const tool = place.config.store.kind === 'postgres' ? 'pg_dump and pg_restore' : 'the append-only files of Redis';
+  throw new TollgateError('USAGE', {
+    detail: 'The state is in a store that machines share, and has no database in its folder.',
+    next: `Back it up and restore it with ${tool}.`,
+  });
 }
 
 function oldDatabase(name: string | undefined): string {

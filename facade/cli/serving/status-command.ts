@@ -47,7 +47,7 @@ export async function runStatus(options: StatusOptions, io: Io, { inspect }: Pic
   const config = readForOwner(options, io);
   const redactor = new Redactor();
   registerSecrets(redactor, config);
-  return withState(config.state, async (state) => {
+  return withState(config, async (state) => {
     const sources = ownerAttention({ config, state }, io, { inspect });
     const look = async (calls: number): Promise<StatusView> =>
       viewOf({ config, state, calls, items: await listAttention(sources, redactor) });

@@ -1,15 +1,16 @@
 /** Runs `suspend` and `resume`: what a principal asks for is refused in every process, or allowed again. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { SwitchEntry } from '../../audit/audit-entry.ts';
 import {
   resumePrincipal,
   type SuspensionParts,
   Suspensions,
   suspendPrincipal,
 } from '../../consent/switch/suspensions.ts';
-import { Stops } from '../../state/stop-file.ts';
+import type { Stops } from '../../state/stop-file.ts';
 import { type OwnerOptions, readActor } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { findCommandState, recordActs } from '../command-state.ts';
+import { findCommandState, recordActs, withStops } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { printable, printList, printResult } from '../print.ts';
 
@@ -26,7 +27,7 @@ export interface SuspendOptions extends Pick<OwnerOptions, 'config' | 'json' | '
 /** Suspends a principal. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
 export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
   const forMs = options.for === undefined ? undefined : readTime(options.for);
-  return withSuspensions(options, io, async (parts) => {
+  return withSuspensions(options, { io }, async (parts) => {
     const { principal } = options;
     if (principal === undefined) {
       if (forMs !== undefined) throw new TollgateError('USAGE', { detail: '--for needs a principal.' });
@@ -51,31 +52,26 @@ export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
 
 /** Lifts the suspension of a principal. Throws as `runSuspend`. */
 export function runResume(options: SuspendOptions & { readonly principal: string }, io: Io): Promise<number> {
-  return withSuspensions(options, io, async (parts) => {
+  const work = async (parts: SuspensionParts): Promise<number> => {
     const { principal } = options;
     const resumed = await resumePrincipal(parts, { principal, ...readActor(options, 'resumes a principal', io) });
     const what = resumed ? 'may call again.' : 'was not suspended. To see who is: tollgate suspend';
     printResult({ io, options }, { principal, resumed }, `${printable(principal)} ${what}`);
     return EXIT.ok;
-  });
+  };
+  return withSuspensions(options, { io, lifts: 'lifts' }, work);
 }
 
 async function withSuspensions(
   options: SuspendOptions,
-  io: Io,
+  { io, lifts }: { readonly io: Io; readonly lifts?: 'lifts' },
   work: (parts: SuspensionParts) => Promise<number> | number,
 ): Promise<number> {
-  const { state, audit, config } = findCommandState(options, io);
-  const stops = new Stops(state);
-  try {
-    return await work({
-      suspensions: new Suspensions({ stops }),
-      config,
-      append: (entry) => recordActs(audit, [entry]),
-    });
-  } finally {
-    stops.close();
-  }
+  const place = findCommandState(options, io);
+  const append = (entry: SwitchEntry): Promise<void> => recordActs(place.audit, [entry]);
+  const run = (stops: Stops): Promise<number> | number =>
+    work({ suspensions: new Suspensions({ stops }), config: place.config, append });
+  return withStops(place, run, lifts);
 }
 
 function listSuspensions(suspensions: Suspensions, options: SuspendOptions, io: Io): number {

@@ -3,10 +3,10 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { DATABASE_FILE } from '../../state/sqlite-state.ts';
-import { Stops } from '../../state/stop-file.ts';
+import type { Stops } from '../../state/stop-file.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { findCommandState, recordActs } from '../command-state.ts';
+import { findCommandState, recordActs, withStops } from '../command-state.ts';
 import { printResult } from '../print.ts';
 
 /** Options of `off` and `on`. */
@@ -22,8 +22,7 @@ export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
  */
 export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
   const place = findCommandState(options, io);
-  const stops = new Stops(place.state);
-  try {
+  const work = async (stops: Stops): Promise<number> => {
     const killSwitch = new KillSwitch({ stops });
     const now = { since: new Date().toISOString(), by: io.user };
     const before = killSwitch.list().find(({ server }) => server === undefined);
@@ -43,9 +42,8 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
     );
     if (to === 'off' && changed) await record();
     return EXIT.ok;
-  } finally {
-    stops.close();
-  }
+  };
+  return withStops(place, work, to === 'on' ? 'lifts' : undefined);
 }
 
 function offText(before: { readonly since: string; readonly by: string } | undefined): string {

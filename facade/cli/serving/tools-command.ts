@@ -252,12 +252,13 @@ function requestRemark({ server, principal }: EnableRequest): string {
 }
 
 /** Reads the requests of agents for configured servers, and the reports of running processes on servers not killed. */
-async function readShared({ state: folder, servers }: Config): Promise<{
+async function readShared(config: Config): Promise<{
   readonly requests: readonly EnableRequest[];
   readonly reports: ReadonlyMap<string, readonly ServerReport[]>;
   readonly stopOf: (server: string) => TollgateError | undefined;
 }> {
-  return withState(folder, async (state) => {
+  const { servers } = config;
+  return withState(config, async (state) => {
     const killSwitch = new KillSwitch(state);
     const killed = killSwitch.names();
     const stopOf = (server: string): TollgateError | undefined => refusalIn(killed, server);

@@ -21,6 +21,9 @@ const SIGN_IN_SECRETS: readonly Path[] = [
 const WITH_VARIABLES: readonly Path[] = [
   ['workspace'],
   ['state'],
+  ['state', 'folder'],
+  ['state', 'store'],
+  ['state', 'ca'],
   ['otherWorkspaces', '*', '*'],
   ['include', '*'],
   ['registries', '*'],
@@ -34,6 +37,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['audit', 'export', 'headers', '*'],
   ['notices', 'webhook'],
   ['listen', 'host'],
+  ['listen', 'replicaHost'],
   ['principals', '*', 'token'],
   ['servers', '*', 'command'],
   ['servers', '*', 'cwd'],

@@ -3,8 +3,6 @@
  * approved one in every byte.
  */
 
-import { existsSync } from 'node:fs';
-import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { loadMapping } from '../../../catalogs/primitives/primitive-mapping.ts';
@@ -13,7 +11,7 @@ import type { OfferedTools } from '../../../policies/authoring/authoring-port.ts
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { createSemantics } from '../../exposure/served-server.ts';
-import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
+import { hasState, openOwnerState } from '../../secrets/opened-state.ts';
 import type { State } from '../../state/state-port.ts';
 import { ConsentStore } from './consent-store.ts';
 import {
@@ -152,13 +150,14 @@ function readSet(text: string | undefined): ToolSet | undefined {
 
 /** Returns the tools of each approved server, or `any` if all its tools are approved. Throws STATE_FAILED. */
 export async function approvedDefinitions(
-  config: Pick<Config, 'state' | 'servers'>,
+  config: Pick<Config, 'state' | 'store' | 'secretSources' | 'workspace' | 'servers'>,
 ): Promise<ReadonlyMap<string, OfferedTools>> {
   const offered = new Map<string, OfferedTools>();
-  const key = existsSync(path.join(config.state, DATABASE_FILE)) ? findKeyFile(config.state, 'audit.key') : undefined;
-  if (key === undefined) return offered;
-  const state = openState(config.state);
+  if (!hasState(config)) return offered;
+  const state = await openOwnerState(config);
   try {
+    const key = findKeyFile(config.state, 'audit.key');
+    if (key === undefined) return offered;
     const store = new ConsentStore(state, createDigest(key));
     const approved = new ApprovedTools(state);
     for (const server of config.servers.values()) {

@@ -17,7 +17,7 @@ export class SharedConnections implements SharedConnectionSlots {
   /** `onFault` is called when a lease cannot be given back; see `retryReturns`. */
   constructor(state: State, { limit, onFault }: { limit: number; onFault: (thrown: unknown) => void }) {
     this.#state = state;
-    this.#claim = { budget: SPACE, scope: 'folder', key: '', demands: [], concurrent: limit };
+    this.#claim = { budget: SPACE, scope: 'folder', key: state.machine, demands: [], concurrent: limit };
     this.#onFault = onFault;
   }
 
@@ -47,12 +47,12 @@ export class SharedConnections implements SharedConnectionSlots {
 
   async ask(): Promise<void> {
     this.#lastRequest = `${this.#state.mark()} ${Date.now()}`;
-    await this.#state.put(SPACE, REQUEST, this.#lastRequest);
+    await this.#state.put(SPACE, REQUEST + this.#state.machine, this.#lastRequest);
   }
 
   /** Returns true once for each request of another process. */
   async isAsked(): Promise<boolean> {
-    const request = this.#state.get(SPACE, REQUEST);
+    const request = this.#state.get(SPACE, REQUEST + this.#state.machine);
     const isNew = request !== undefined && request !== this.#lastRequest && this.#lastRequest !== undefined;
     // A request from before this process began does not concern it.
     this.#lastRequest = request ?? '';

@@ -36,6 +36,7 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
     'ISSUER_UNAVAILABLE',
     'SHUTTING_DOWN',
     'STATE_FAILED',
+    'STATE_AWAY',
     'AUDIT_FAILED',
     'SERVER_UNAVAILABLE',
     'SANDBOX_UNAVAILABLE',
@@ -55,6 +56,7 @@ const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
   HTTP_SESSIONS_FULL: { 'retry-after': '10' },
   HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
   SHUTTING_DOWN: { 'retry-after': '1' },
+  STATE_AWAY: { 'retry-after': '2' },
 };
 
 /** How a refusal is answered, if not only by its code. */

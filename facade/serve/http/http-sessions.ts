@@ -232,23 +232,28 @@ export class SessionTable {
 
   /**
    * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined: see
-   * `find`. Throws SHUTTING_DOWN if this replica stops and no other one has the session.
+   * `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one has
+   * the session.
    */
-  locate(id: string, principal: Principal): Awaitable<HttpSession | SessionElsewhere | undefined> {
+  locate(id: string, principal: Principal, exact?: 'exact'): Awaitable<HttpSession | SessionElsewhere | undefined> {
     const { shared } = this.#options;
-    return shared === undefined ? this.find(id, principal) : this.#locate(shared, id, principal);
+    return shared === undefined ? this.find(id, principal) : this.#locate(shared, { id, principal, exact });
   }
 
   async #locate(
     shared: SharedSessions,
-    id: string,
-    principal: Principal,
+    {
+      id,
+      principal,
+      exact,
+    }: { readonly id: string; readonly principal: Principal; readonly exact: 'exact' | undefined },
   ): Promise<HttpSession | SessionElsewhere | undefined> {
     for (let moves = 0; moves < MAX_MOVES; moves += 1) {
       await this.#claims.get(id);
-      await shared.refresh();
+      await shared.refresh(moves > 0 ? 'exact' : exact);
       const local = this.#sessions.get(id);
       if (local !== undefined && shared.isHome(id)) return this.find(id, principal);
+      if (shared.find(id) === undefined) await shared.refresh('exact');
       const found = shared.find(id);
       if (found === undefined) {
         if (local !== undefined) await this.end(local, ENDED);

@@ -277,7 +277,7 @@ async function sharedSession(
   const { request, response, principal } = visit;
   if (visit.isHop === true && !(await sessions.isHome(id))) return misdirect(response);
   for (let moves = 0; moves < MAX_MOVES; moves += 1) {
-    const found = await sessions.locate(id, principal);
+    const found = await sessions.locate(id, principal, moves > 0 ? 'exact' : undefined);
     if (found === undefined) throw new TollgateError('HTTP_SESSION');
     if (!('address' in found)) return found;
     const sent = (await hop?.forward(found.address, { request, response, body })) ?? 'unreachable';

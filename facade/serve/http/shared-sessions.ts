@@ -61,8 +61,8 @@ export class SharedSessions {
   }
 
   /** Makes the following reads see what all replicas have written. */
-  refresh(): Promise<void> | undefined {
-    return this.#state.refresh();
+  refresh(exact?: 'exact'): Promise<void> | undefined {
+    return this.#state.refresh(exact);
   }
 
   /** Lets other replicas find this one. `address`: host and port of its hop. */
@@ -149,7 +149,7 @@ export class SharedSessions {
       const to = JSON.stringify({ nonce, touched: this.#now() });
       if (await this.#state.swap(IDS, name, { to, ...(from !== undefined && { from }) }))
         return { id: idFrom(key, nonce), isContinued: false };
-      await this.#state.refresh();
+      await this.#state.refresh('exact');
     }
   }
 
