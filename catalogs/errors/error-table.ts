@@ -153,6 +153,10 @@ export const ERRORS = {
     'Tollgate stopped, or the session ended, while the tool worked on this call.',
     'The call may have run: check before you repeat it.',
   ),
+  REPLICA_LOST: result(
+    'The replica of Tollgate that worked on this request ended, or can no longer be reached.',
+    'The call may have run: check before you repeat it. The session goes on.',
+  ),
   INTERNAL: rpc(-32603, 'Something went wrong inside Tollgate.', 'Tell the admin the decision id.'),
   WIRE_PARSE: rpc(
     -32700,

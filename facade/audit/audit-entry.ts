@@ -247,7 +247,11 @@ export interface ConfigEntry {
 /** A session that began, ended, or was refused before it began. */
 export interface SessionEntry {
   readonly type: 'session';
-  readonly event: 'opened' | 'closed' | 'refused';
+  /**
+   * `continued`: another process served it before, or does. `released`: other processes may go on with it. `lost`: the
+   * process that worked on a request of it ended.
+   */
+  readonly event: 'opened' | 'continued' | 'released' | 'lost' | 'closed' | 'refused';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
   readonly session?: string;

@@ -2,7 +2,7 @@
  * Stage 1, identify: the session, its principal and its run. Role, profile and origin are never taken from what a
  * client sends.
  */
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { sizeOfDoc } from '../../adapters/rpc/wire-message.ts';
@@ -133,6 +133,11 @@ export interface Caller {
   /** The decision id of the call during which a server made this request, or during which code made this call. */
   readonly parent?: string | undefined;
   readonly startedAt: number;
+}
+
+/** Returns the name of a session in the shared state, where its id must not be readable. */
+export function sessionKey(id: string): string {
+  return hash('sha256', id, 'hex');
 }
 
 /** Opens a session. Its id is 128 random bits. */

@@ -5,7 +5,7 @@
 import type { Principal } from '../../policies/port.ts';
 import { labelSpace, type Runs } from '../serve/host/host-runs.ts';
 import type { State } from '../state/state-port.ts';
-import type { OpenSession } from './identify.ts';
+import { type OpenSession, sessionKey } from './identify.ts';
 
 /** The labels of runs. Both methods throw STATE_FAILED. */
 export interface RunLabels {
@@ -17,6 +17,8 @@ export interface RunLabels {
   of(session: OpenSession, run: string): readonly string[];
   /** Adds labels. Call this before the server is reached, because its progress and its errors are its data as well. */
   join(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
+  /** Deletes what other processes know of the labels of a session that has ended. */
+  end(session: OpenSession): Promise<void>;
 }
 
 /** A sticky label that is set. `since`: milliseconds since 1970. */
@@ -43,10 +45,12 @@ export interface LabelParts {
  */
 export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabels {
   const stickyOf = createStickyReader(state, sticky.length > 0);
+  const spaceOf = ({ id }: OpenSession): string => labelSpace(sessionKey(id));
   return {
     of: (session, run) => {
       const stuck = stickyOf(session.principal);
       const isNamed = run !== session.id;
+      if (state.isShared) for (const label of state.list(spaceOf(session)).keys()) session.labels.add(label);
       if (!isNamed && stuck.length === 0) return session.labels.size === 0 ? NONE : [...session.labels];
       const named = isNamed ? state.list(labelSpace(run)).keys() : NONE;
       return [
@@ -60,9 +64,16 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
             await state.put(STICKY, keyOf(session.principal.id, label), String(now()));
           continue;
         }
+        // First, because the server is reached with the label in force everywhere, or not at all.
+        if (state.isShared && !state.list(spaceOf(session)).has(label))
+          await state.put(spaceOf(session), label, String(now()));
         session.labels.add(label);
         if (run !== session.id) await state.put(labelSpace(run), label, String(now()));
       }
+    },
+    end: async (session) => {
+      if (!state.isShared) return;
+      for (const label of state.list(spaceOf(session)).keys()) await state.remove(spaceOf(session), label);
     },
   };
 }

@@ -40,6 +40,8 @@ export interface CommandWiring {
   readonly options: Pick<CommonOptions, 'opa'>;
   readonly io: Io;
   readonly assemble: AssembleFacade;
+  /** Other processes of this machine serve the same sessions. */
+  readonly isWorker?: boolean;
 }
 
 /**
@@ -158,9 +160,10 @@ export async function withFacade(
   opening: CommandWiring,
   work: (assembled: AssembledFacade) => Promise<number>,
 ): Promise<number> {
-  const { config, options, io, assemble } = opening;
+  const { config, options, io, assemble, isWorker = false } = opening;
   const assembled = await assemble(config, {
     onLog: io.stderr,
+    isWorker,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   });
   try {

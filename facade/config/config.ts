@@ -142,7 +142,8 @@ type Complete<Section extends keyof WrittenConfig> = Required<NonNullable<Writte
 export type CapsConfig = Omit<Complete<'caps'>, 'timeoutMs'> & Pick<NonNullable<WrittenConfig['caps']>, 'timeoutMs'>;
 
 /** The HTTP listener. `jwt`: the tokens that it accepts besides those of the principals. */
-export type ListenConfig = Omit<Complete<'listen'>, 'jwt'> & { readonly jwt?: JwtConfig };
+export type ListenConfig = Omit<Complete<'listen'>, 'jwt' | 'replicaPort' | 'replicaHost'> &
+  Pick<NonNullable<WrittenConfig['listen']>, 'replicaPort' | 'replicaHost'> & { readonly jwt?: JwtConfig };
 
 /** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */
 export interface PolicySource extends ModeSettings {

@@ -436,6 +436,18 @@ export interface WrittenConfig {
     readonly host?: string;
     /** Port to listen on; 0 picks a free one. */
     readonly port?: number;
+    /**
+     * Port on which other replicas send on requests of sessions that this one has; 0 picks a free one.
+     * Replicas share the state. Without it, a session moves to the replica that is asked.
+     */
+    readonly replicaPort?: number;
+    /** Address of this replica for the others, also to listen on. Default: `listen.host`. */
+    readonly replicaHost?: string;
+    /**
+     * At the end, `/readyz` fails for this long before requests are refused, so that a load balancer sends
+     * them elsewhere.
+     */
+    readonly unreadyMs?: number;
     /** Host headers that are accepted in addition to those of the loopback. */
     readonly hosts?: readonly string[];
     /** Origins of web pages that may connect, scheme and host; no wildcard. */
@@ -1062,6 +1074,7 @@ export const DEFAULTS = {
   listen: {
     host: '127.0.0.1',
     port: 7310,
+    unreadyMs: 0,
     auth: 'token',
     maxBodyBytes: 4194304,
     maxSessions: 1000,

@@ -12,6 +12,8 @@ import type { AskClient, AskLimits, CallRequest, ForwardedFacts, Reply, ResultEn
 
 /** How a task is made. */
 export interface NewTask {
+  /** The replica that runs it, if there are several. The id begins with it. */
+  readonly replica?: string | undefined;
   /** Milliseconds from its creation to its end, whether it runs or not. */
   readonly ttlMs: number;
   readonly redactor: Redactor;
@@ -37,7 +39,7 @@ const RELATED_TASK = 'io.modelcontextprotocol/related-task';
 /** A task of a client. */
 export class ClientTask {
   /** Unknown to servers, and unrelated to ids of theirs. */
-  readonly id = randomBytes(16).toString('hex');
+  readonly id: string;
   readonly createdAt = new Date();
   readonly ttlMs: number;
   readonly cancel = new Cancellation();
@@ -62,7 +64,9 @@ export class ClientTask {
   #asked = 0;
   #wake: (() => void)[] = [];
 
-  constructor({ ttlMs, redactor, onChange }: NewTask) {
+  constructor({ ttlMs, redactor, onChange, replica }: NewTask) {
+    const random = randomBytes(16).toString('hex');
+    this.id = replica === undefined ? random : `${replica}.${random}`;
     this.ttlMs = ttlMs;
     this.#redactor = redactor;
     this.#onChange = onChange;

@@ -30,6 +30,8 @@ export interface ClientTaskParts {
   readonly append: (entry: TaskEntry) => void;
   readonly redactor: Redactor;
   readonly newId: () => string;
+  /** The mark of this process among those that serve the same sessions. */
+  readonly replica?: string | undefined;
 }
 
 /** Tasks of one principal, in all of its sessions. */
@@ -87,6 +89,7 @@ export class ClientTasks {
     const task = new ClientTask({
       ttlMs,
       redactor: this.#parts.redactor,
+      replica: this.#parts.replica,
       onChange: () => this.#changed(session, task),
     });
     this.#of(session).set(task.id, task);

@@ -1,5 +1,5 @@
 /** The running facade: its sessions, and the snapshot that answers them. */
-import { randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { homedir } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import type { LogLevel } from '../../adapters/port.ts';
@@ -16,7 +16,7 @@ import { appendQuietly } from '../audit/audit-log.ts';
 import { type ArchiveAnswer, type Retention, startRetention } from '../audit/retention.ts';
 import { perform } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
-import { interruptionError } from '../call/refusal.ts';
+import { interruptionError, refusalReply } from '../call/refusal.ts';
 import type { InnerCall, InnerFacade } from '../code/code-server.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
@@ -40,7 +40,9 @@ import type {
   Facade,
   HostSessionOptions,
   ListMethod,
+  LostRequest,
   Reply,
+  SavedSession,
   Session,
 } from '../serve/facade-port.ts';
 import type { Snapshot } from './config-snapshot.ts';
@@ -62,6 +64,7 @@ export class Gateway implements Facade, InnerFacade {
   #attention: AttentionWatch | undefined;
   readonly readiness: Facade['readiness'];
   readonly seals: Facade['seals'];
+  readonly replica: Facade['replica'];
   readonly follow: Facade['follow'];
 
   constructor({ shared, backends, snapshot }: { shared: SharedServices; backends: Backends; snapshot: Snapshot }) {
@@ -69,6 +72,7 @@ export class Gateway implements Facade, InnerFacade {
     this.#backends = backends;
     this.#snapshot = snapshot;
     this.seals = shared.seals;
+    this.replica = shared.state.isShared ? shared.state.mark() : undefined;
     this.follow = shared.telemetry?.follow;
     this.readiness = createReadiness(shared, () => this.#snapshot.policy);
     this.#retention = startRetention({
@@ -93,6 +97,7 @@ export class Gateway implements Facade, InnerFacade {
       append: (entry) => shared.audit.append(entry),
       redactor: shared.redactor,
       newId: randomUUID,
+      replica: this.replica,
     });
     shared.clients.attach({
       sessions: this.#sessions,
@@ -129,7 +134,8 @@ export class Gateway implements Facade, InnerFacade {
     const current = principalAfter(principal, { before: config, after: config });
     if (current === undefined) throw principalRemoved();
     const session = openSession(isDeepStrictEqual(current, principal) ? principal : current, transport, host);
-    this.#shared.audit.append({ ...sessionRecord(session), event: 'opened', outcome: 'allow' });
+    const event = host?.isContinued === true ? 'continued' : 'opened';
+    this.#shared.audit.append({ ...sessionRecord(session), event, outcome: 'allow' });
     this.#sessions.add(session);
     this.#shared.context.open(session);
     this.#snapshot.demand(session);
@@ -137,7 +143,7 @@ export class Gateway implements Facade, InnerFacade {
     return session;
   }
 
-  async closeSession(session: Session): Promise<void> {
+  async closeSession(session: Session, how?: 'released'): Promise<void> {
     const open = session as OpenSession;
     if (!this.#sessions.delete(open)) return;
     const ended = interruptionError('The session ended while the call ran.');
@@ -154,13 +160,60 @@ export class Gateway implements Facade, InnerFacade {
     await Promise.allSettled(
       [...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)),
     );
+    const record = { ...sessionRecord(open), outcome: 'allow' } as const;
+    if (how === 'released') return void audit.append({ ...record, event: 'released' });
     await runAll([
       () => deps.plans.end(open.principal, open.id),
+      () => deps.labels.end(open),
       () => budgets.end('run', open.id),
       () => budgets.end('session', open.id),
       () => deps.grants.expire({ session: open.id }),
-      () => audit.append({ ...sessionRecord(open), event: 'closed', outcome: 'allow' }),
+      () => audit.append({ ...record, event: 'closed' }),
     ]);
+  }
+
+  save(session: Session): SavedSession {
+    const { client, logLevel } = session;
+    return { client, ...(logLevel !== undefined && { logLevel }), lists: hashLists(session as OpenSession) };
+  }
+
+  async restore(session: Session, { client, logLevel, lists }: SavedSession): Promise<void> {
+    const open = session as OpenSession;
+    open.client = client;
+    open.isStateless = false;
+    if (logLevel !== undefined) this.setLogLevel(open, logLevel);
+    for (const method of Object.keys(lists)) {
+      const { kind } = await this.list(open, method as ListMethod, open.closed);
+      if (kind === 'error')
+        throw new TollgateError('STATE_FAILED', {
+          detail: 'What the client of this session has listed cannot be compared now.',
+          next: 'Call again in a few seconds.',
+        });
+    }
+    const now = hashLists(open);
+    const stale = Object.keys(lists).filter((method) => lists[method] !== now[method]);
+    for (const name of open.listed.keys()) if (stale.includes(listOf(name))) open.listed.set(name, UNKNOWN_PIN);
+  }
+
+  answerLost({ principal, session, method }: LostRequest): Reply {
+    const { audit, redactor } = this.#shared;
+    const { id, role, profiles, origin } = principal;
+    const kind = method === 'tools/call' ? 'tool' : 'list';
+    const answer = (thrown: unknown): Reply => refusalReply(thrown, { id: randomUUID(), redactor, kind });
+    try {
+      audit.append({
+        type: 'session',
+        event: 'lost',
+        outcome: 'error',
+        code: 'REPLICA_LOST',
+        transport: 'http',
+        principal: { id, role, profiles, origin },
+        ...(session !== undefined && { session }),
+      });
+      return answer(new TollgateError('REPLICA_LOST', { data: { executed: 'unknown' } }));
+    } catch (thrown) {
+      return answer(thrown);
+    }
   }
 
   instructions({ principal }: Session): string {
@@ -486,6 +539,28 @@ async function runAll(steps: readonly (() => unknown)[]): Promise<void> {
 async function settleAll(steps: readonly Promise<void>[]): Promise<void> {
   const ends = await Promise.allSettled(steps);
   for (const end of ends) if (end.status === 'rejected') throw end.reason;
+}
+
+/** Differs from each pin, so that a call is refused until its client lists again. */
+const UNKNOWN_PIN = '';
+const PROMPT_PREFIX = 'prompt ';
+
+/** Returns the method of the list that shows a name of `OpenSession.listed`. */
+function listOf(name: string): ListMethod {
+  return name.startsWith(PROMPT_PREFIX) ? 'prompts/list' : 'tools/list';
+}
+
+/** Returns a hash of what the client was shown, by list. */
+function hashLists({ listed }: OpenSession): Readonly<Record<string, string>> {
+  const shown = new Map<ListMethod, string[]>();
+  for (const [name, pin] of listed) {
+    const pins = shown.get(listOf(name)) ?? [];
+    pins.push(`${name} ${pin}`);
+    shown.set(listOf(name), pins);
+  }
+  // Prompts come last, because a list of tools forgets what was listed before.
+  const sorted = [...shown].sort(([one], [other]) => (one > other ? -1 : 1));
+  return Object.fromEntries(sorted.map(([method, pins]) => [method, hash('sha256', pins.sort().join(), 'hex')]));
 }
 
 /** Returns what all audit records of a session contain. */

@@ -37,7 +37,18 @@ export interface Operator {
 }
 
 /** What a host, or an owner at a terminal, says about a session that it opens. */
-export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf' | 'operator'>;
+export interface HostSessionOptions extends Pick<Session, 'tab' | 'onBehalf' | 'operator'> {
+  /** The id. Default: a new one. */
+  readonly id?: string;
+  /** Another process has opened the session. */
+  readonly isContinued?: boolean;
+}
+
+/** What a process must know of a session that another one has served. It gives no rights. */
+export interface SavedSession extends Pick<Session, 'client' | 'logLevel'> {
+  /** The lists that its client has, by method: a hash of their names and pins. */
+  readonly lists: Readonly<Record<string, string>>;
+}
 
 /** A notification to a client. */
 export interface ClientNotice {
@@ -158,10 +169,30 @@ export type Reply =
       readonly upstream?: string;
     };
 
+/** A request that went to a replica which did not answer. */
+export interface LostRequest {
+  readonly principal: Principal;
+  /** The id of its session. Absent for a stateless request. */
+  readonly session?: string;
+  readonly method: string;
+}
+
 /** The facade, as stdio and HTTP use it. `list` and `perform` never throw. */
 export interface Facade {
   openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session;
-  closeSession(session: Session): Promise<void>;
+  /** `released`: other processes serve the session, so what is stored for it stays. */
+  closeSession(session: Session, how?: 'released'): Promise<void>;
+  /** The mark of this process among those that serve the same sessions. Undefined: there are no others. */
+  readonly replica: string | undefined;
+  /** Returns what another process must know to serve the session. */
+  save(session: Session): SavedSession;
+  /**
+   * Continues a session that another process has served. Lists that have changed since then must be listed again before
+   * their tools can be called. Throws STATE_FAILED if they cannot be compared.
+   */
+  restore(session: Session, saved: SavedSession): Promise<void>;
+  /** Records that a replica ended while it worked on a request, and returns what the client is told. Never throws. */
+  answerLost(lost: LostRequest): Reply;
   /** Text for the `instructions` field of initialize. Tollgate's own part has at most 1 kB. */
   instructions(session: Session): string;
   /** Notes the least severe log level that a client wants, also towards its servers. */

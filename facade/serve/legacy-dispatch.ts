@@ -57,6 +57,12 @@ export class LegacyDispatch implements Dispatch {
     this.#session = options.session;
     this.#options = options;
     this.#requests = new ClientRequests(options.notify);
+    this.#revision = options.resumed;
+    this.#initialized = options.resumed !== undefined;
+  }
+
+  get revision(): string | undefined {
+    return this.#revision;
   }
 
   get running(): number {
@@ -96,13 +102,13 @@ export class LegacyDispatch implements Dispatch {
     return this.#running.idle();
   }
 
-  close(why: string): Promise<void> {
-    return (this.#closed ??= this.#close(why));
+  close(why: string, how?: 'released'): Promise<void> {
+    return (this.#closed ??= this.#close(why, how));
   }
 
-  async #close(why: string): Promise<void> {
+  async #close(why: string, how?: 'released'): Promise<void> {
     await this.stop(why);
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+    await this.#facade.closeSession(this.#session, how).catch(this.#options.onFault);
   }
 
   /** Does the same as `close`, but the session stays open. */
@@ -273,6 +279,8 @@ export interface DispatchOptions {
   readonly notify: SendMessage;
   /** Called with an unexpected error. */
   readonly onFault: (thrown: unknown) => void;
+  /** The revision of a session whose `initialize` another replica has answered. */
+  readonly resumed?: string;
 }
 
 /** What a stateless request over HTTP brings besides its message. */
@@ -296,6 +304,8 @@ export interface HttpVisit {
 export interface Dispatch {
   /** Requests that have no reply yet. */
   readonly running: number;
+  /** The revision that `initialize` agreed on. */
+  readonly revision?: string | undefined;
   /**
    * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
    * the notifications that belong to this message. Never rejects.
@@ -315,7 +325,7 @@ export interface Dispatch {
   drain(): Promise<void>;
   /**
    * Cancels what runs, waits until each request has its answer, and ends the session. `why`: one sentence for the
-   * answers. Never rejects.
+   * answers. `released`: another replica may continue the session. Never rejects.
    */
-  close(why: string): Promise<void>;
+  close(why: string, how?: 'released'): Promise<void>;
 }

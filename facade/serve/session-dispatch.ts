@@ -69,13 +69,13 @@ class DualDispatch implements Dispatch {
     await Promise.all([this.#legacy.drain(), this.#modern.drain()]);
   }
 
-  close(why: string): Promise<void> {
-    return (this.#closed ??= this.#close(why));
+  close(why: string, how?: 'released'): Promise<void> {
+    return (this.#closed ??= this.#close(why, how));
   }
 
-  async #close(why: string): Promise<void> {
+  async #close(why: string, how?: 'released'): Promise<void> {
     await Promise.all([this.#legacy.stop(why), this.#modern.stop(why)]);
     const { facade, session, onFault } = this.#options;
-    await facade.closeSession(session).catch(onFault);
+    await facade.closeSession(session, how).catch(onFault);
   }
 }

@@ -186,16 +186,16 @@ describe('the virtual session' + verifies('PR-M08'), () => {
         throw thrown;
       },
     });
-    const virtual = sessions.virtual(ALICE);
+    const virtual = await sessions.virtual(ALICE);
     for (let at = 0; at < 5; at += 1) sessions.open('legacy', ALICE);
-    expect(sessions.virtual({ ...ALICE })).toBe(virtual);
+    expect(await sessions.virtual({ ...ALICE })).toBe(virtual);
     expect(sessions.find(virtual.session.id, ALICE)).toBeUndefined();
     now = 1000;
     sessions.tick();
-    expect(sessions.virtual(ALICE)).toBe(virtual);
+    expect(await sessions.virtual(ALICE)).toBe(virtual);
     now = 2001;
     sessions.tick();
-    const next = sessions.virtual(ALICE);
+    const next = await sessions.virtual(ALICE);
     expect(next).not.toBe(virtual);
     await until(() => facade.closed.includes(virtual.session));
     sessions.virtual(BOB);

@@ -6,7 +6,17 @@ import { randomBytes } from 'node:crypto';
 import type { LogLevel } from '../../adapters/port.ts';
 import { type JsonObject, readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { MirroredArgument } from '../../catalogs/schemas/mirrored-arguments.ts';
-import type { CallRequest, ClientNotice, Facade, ListMethod, Reply, Session } from '../../facade/serve/facade-port.ts';
+import type {
+  CallRequest,
+  ClientNotice,
+  Facade,
+  HostSessionOptions,
+  ListMethod,
+  LostRequest,
+  Reply,
+  SavedSession,
+  Session,
+} from '../../facade/serve/facade-port.ts';
 import { createSeals, type Seals } from '../../facade/state/state-seals.ts';
 import type { Principal } from '../../policies/port.ts';
 
@@ -42,6 +52,10 @@ export class FakeValues {
 }
 
 export class FakeFacade implements Facade {
+  constructor(seals: Seals = createSeals(new FakeValues(), Date.now)) {
+    this.seals = seals;
+  }
+
   readonly calls: { readonly session: Session; readonly request: CallRequest }[] = [];
   readonly opened: Session[] = [];
   readonly closed: Session[] = [];
@@ -55,10 +69,10 @@ export class FakeFacade implements Facade {
     return 0;
   }
 
-  openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
+  openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session {
     const end = new AbortController();
     const session: Session = {
-      id: randomBytes(16).toString('hex'),
+      id: host?.id ?? randomBytes(16).toString('hex'),
       principal,
       transport,
       client: {},
@@ -69,9 +83,27 @@ export class FakeFacade implements Facade {
     return session;
   }
 
-  async closeSession(session: Session): Promise<void> {
-    this.closed.push(session);
+  async closeSession(session: Session, how?: 'released'): Promise<void> {
+    (how === 'released' ? this.released : this.closed).push(session);
     this.#ends.get(session)?.abort();
+  }
+
+  replica: string | undefined;
+  readonly released: Session[] = [];
+
+  save({ client, logLevel }: Session): SavedSession {
+    return { client, ...(logLevel !== undefined && { logLevel }), lists: {} };
+  }
+
+  async restore(session: Session, { client, logLevel }: SavedSession): Promise<void> {
+    session.client = client;
+    if (logLevel !== undefined) session.logLevel = logLevel;
+  }
+
+  readonly lost: LostRequest[] = [];
+  answerLost(lost: LostRequest): Reply {
+    this.lost.push(lost);
+    return { kind: 'result', text: '{"isError":true,"_meta":{"tollgate/code":"REPLICA_LOST"}}' };
   }
 
   instructions(): string {
@@ -91,7 +123,7 @@ export class FakeFacade implements Facade {
     return this.policyRevision;
   }
 
-  readonly seals: Seals = createSeals(new FakeValues(), Date.now);
+  readonly seals: Seals;
   headers: readonly MirroredArgument[] = [];
   async headerArguments(): Promise<readonly MirroredArgument[]> {
     return this.headers;

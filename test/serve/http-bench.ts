@@ -14,6 +14,7 @@ export const LISTEN: ListenConfig = {
   maxSessions: 100,
   maxSessionsPerPrincipal: 100,
   idleMs: 600_000,
+  unreadyMs: 0,
   maxConnections: 4096,
   headersMs: 10_000,
   requestMs: 60_000,

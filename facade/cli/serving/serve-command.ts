@@ -75,9 +75,10 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
     tenants.check(next.config);
     return next;
   };
-  const opening = { inForce, read, options, io, assemble, listening: true };
+  const isWorker = address.replicaPort !== undefined;
+  const opening = { inForce, read, options, io, assemble, listening: true, isWorker };
   return withReloading(opening, (assembled, reloader) =>
-    tenants.within({ assemble, own: () => assembled.config }, async (served) => {
+    tenants.within({ assemble, isWorker, own: () => assembled.config }, async (served) => {
       const own = { assembled, reloader, inForce };
       const all = [own, ...served.values()];
       for (const one of all) one.assembled.warmUp();
@@ -133,11 +134,12 @@ function servedFacade(
   listen: ListenConfig,
   issuerKeys: ServingWiring['issuerKeys'],
 ): ServedFacade {
-  const { gateway, onFault } = assembled;
+  const { gateway, onFault, state } = assembled;
   const reload = (): Promise<void> => reloader.now();
   return {
     facade: gateway,
     listen,
+    ...(state.isShared && { shared: state }),
     ...createAccess(() => assembled.config, listen, issuerKeys),
     host: openHostEndpoint(assembled, { listen, now: () => performance.now(), onFault, reload }),
   };

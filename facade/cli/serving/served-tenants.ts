@@ -37,7 +37,7 @@ export class ServedTenants {
 
   /** Runs `work` with a facade for each tenant, and closes them. Throws what a start and `work` throw. */
   within(
-    opening: Pick<ReloadingWiring, 'assemble'> & { readonly own: () => Config },
+    opening: Pick<ReloadingWiring, 'assemble' | 'isWorker'> & { readonly own: () => Config },
     work: (tenants: ReadonlyMap<string, ReloadedFacade>) => Promise<number>,
   ): Promise<number> {
     const openNext = ([next, ...rest]: readonly (readonly [string, InForce])[]): Promise<number> => {
@@ -49,9 +49,9 @@ export class ServedTenants {
         checkTenant(found.config, [opening.own(), ...this.#configsBesides(tenant)], opening.own());
         return found;
       };
-      const { assemble } = opening;
+      const { assemble, isWorker = false } = opening;
       const wiring = { inForce, read, options: { ...this.#options, config: file }, io: this.#io, assemble };
-      return withReloading({ ...wiring, listening: true }, (assembled, reloader) => {
+      return withReloading({ ...wiring, listening: true, isWorker }, (assembled, reloader) => {
         this.#served.set(tenant, { assembled, reloader, inForce });
         return openNext(rest);
       });

@@ -39,6 +39,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['notices', 'webhook'],
   ['listen', 'host'],
   ['listen', 'hosts', '*'],
+  ['listen', 'replicaHost'],
   ['principals', '*', 'token'],
   ['servers', '*', 'command'],
   ['servers', '*', 'cwd'],

@@ -99,6 +99,11 @@ export function buildListen(written: WrittenConfig['listen'], report: ProblemRep
       `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request ` +
         'would end before its headers; write a smaller headersMs, or a larger requestMs',
     );
+  if (listen.replicaPort !== undefined && /^(0\.0\.0\.0|\[?::\]?|\*)$/.test(listen.replicaHost ?? listen.host))
+    report.refuse(
+      ['listen', written?.replicaHost === undefined ? 'replicaPort' : 'replicaHost'],
+      'other replicas need one address of this machine; write replicaHost, in Kubernetes ${env:POD_IP}',
+    );
   const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
   if (listen.auth === 'none' && !loopback)
     report.refuse(

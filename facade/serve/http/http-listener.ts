@@ -16,6 +16,7 @@ import type { ListenConfig } from '../../config/config.ts';
 import type { JwtConfig } from '../../config/settings/jwt-settings.ts';
 import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
 import { metricFamily } from '../../runtime/metrics/prometheus-text.ts';
+import type { State } from '../../state/state-port.ts';
 import { type Drain, drained } from '../drain.ts';
 import type { Facade } from '../facade-port.ts';
 import { HOST_PATH, type HostEndpoint } from '../host/host-endpoint.ts';
@@ -24,6 +25,8 @@ import { SessionTable } from './http-sessions.ts';
 import { type EndpointRequest, serveMcp } from './mcp-endpoint.ts';
 import { createOriginCheck, type OriginCheck, urlHost } from './origin-check.ts';
 import { authenticateHeader, resourceMetadata } from './protected-resource.ts';
+import { ReplicaHop } from './replica-hop.ts';
+import { SharedSessions } from './shared-sessions.ts';
 import { Sockets } from './sockets.ts';
 import { type Authenticate, bearerToken } from './token-authentication.ts';
 
@@ -36,6 +39,8 @@ export interface ServedFacade {
   readonly issuer?: () => JwtConfig | undefined;
   /** Whether a token of this principal is still valid. Default: always. */
   readonly isCurrent?: (principal: Principal) => boolean;
+  /** The state that other replicas share. Absent: there are none. */
+  readonly shared?: State;
   /** Serves paths under /host/v1/; absent: there are none. */
   readonly host?: HostEndpoint;
 }
@@ -101,8 +106,10 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
 }
 
 /** A served facade with its sessions. No other facade knows them. */
-interface Endpoint extends ServedFacade {
+interface Endpoint extends Omit<ServedFacade, 'shared'> {
   readonly sessions: SessionTable;
+  /** The sessions that other replicas serve too. */
+  readonly shared?: SharedSessions;
   /** Absent for the facade of the listener's own paths. */
   readonly tenant?: string;
 }
@@ -115,17 +122,28 @@ class HttpFront {
   readonly #server: Server;
   readonly #sockets: Sockets;
   readonly #metrics = new HttpMetrics();
+  readonly #hop: ReplicaHop | undefined;
   /** The principals of pages, by origin. The check of origins bounds their number. */
   readonly #pages = new WeakMap<Principal, Map<string, Principal>>();
   #process: ProcessMetrics | undefined;
   #gate: OriginCheck | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
+  #isDraining = false;
 
   constructor(options: HttpOptions) {
     const { listen, tenants = new Map<string, ServedFacade>(), now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
+    const { replicaPort, replicaHost } = listen;
+    if (replicaPort !== undefined)
+      this.#hop = new ReplicaHop({
+        seals: options.facade.seals,
+        host: replicaHost ?? listen.host,
+        port: replicaPort,
+        receive: (request, response) => this.#receive(request, response, true),
+        onFault: options.onFault,
+      });
     this.#own = this.#openEndpoint(options);
     this.#tenants = new Map([...tenants].map(([tenant, one]) => [tenant, this.#openEndpoint({ ...one, tenant })]));
     this.#server = createServer(
@@ -142,10 +160,12 @@ class HttpFront {
     this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
   }
 
-  #openEndpoint(served: ServedFacade & { readonly tenant?: string }): Endpoint {
+  #openEndpoint({ shared: state, ...served }: ServedFacade & { readonly tenant?: string }): Endpoint {
     const { facade, listen, isCurrent } = served;
+    const shared = state && new SharedSessions({ state, idleMs: listen.idleMs, now: Date.now });
     const sessions = new SessionTable({
       facade,
+      ...(shared !== undefined && { shared, hops: this.#hop !== undefined }),
       maxSessions: listen.maxSessions,
       maxPerPrincipal: listen.maxSessionsPerPrincipal,
       idleMs: listen.idleMs,
@@ -155,7 +175,7 @@ class HttpFront {
     });
     facade.onToolsChanged((session) => sessions.toolsChanged(session));
     facade.onNotice((notice, session) => sessions.notice(notice, session));
-    return { ...served, sessions };
+    return { ...served, sessions, ...(shared !== undefined && { shared }) };
   }
 
   get #endpoints(): readonly Endpoint[] {
@@ -175,6 +195,8 @@ class HttpFront {
       this.#server.listen(port, host, resolve);
     });
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
+    const address = await this.#hop?.listen();
+    if (address !== undefined) for (const { shared } of this.#endpoints) await shared?.enlist(address);
     this.#process = new ProcessMetrics();
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createOriginCheck(this.#options.listen, bound);
@@ -188,6 +210,10 @@ class HttpFront {
   }
 
   async #close(): Promise<void> {
+    const { listen, onUrge } = this.#options;
+    // Until its load balancer has seen that this replica is not ready, it serves all requests.
+    await drained(new Promise(() => undefined), { drainMs: listen.unreadyMs, onUrge });
+    this.#isDraining = true;
     const all = this.#endpoints;
     await drained(Promise.all(all.flatMap(({ sessions, host }) => [sessions.drain(), host?.drain()])), this.#options);
     clearInterval(this.#timer);
@@ -197,6 +223,8 @@ class HttpFront {
       all.flatMap(({ sessions, host }) => [sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]),
     );
     await turn();
+    for (const { shared } of all) await shared?.delist().catch(this.#options.onFault);
+    await this.#hop?.close();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
     this.#server.closeAllConnections();
@@ -210,15 +238,18 @@ class HttpFront {
     }
   }
 
-  #receive(request: IncomingMessage, response: ServerResponse): void {
+  /** `isHop`: another replica sent the request on, after its checks of Host and Origin. */
+  #receive(request: IncomingMessage, response: ServerResponse, isHop = false): void {
     const { socket } = request;
     this.#sockets.begin(socket);
     response.on('close', () => {
       this.#sockets.end(socket);
-      this.#metrics.count(response);
+      if (!isHop) this.#metrics.count(response);
     });
     try {
-      const work = this.#admit(request, response);
+      const work = isHop
+        ? this.#serveMcp(this.#endpointOf(request), { request, response }, true)
+        : this.#admit(request, response);
       if (work instanceof Promise) work.catch((thrown) => this.#refuse(response, thrown));
     } catch (thrown) {
       this.#refuse(response, thrown);
@@ -263,16 +294,8 @@ class HttpFront {
 
   #route(endpoint: Endpoint, { request, response }: Exchange): Awaitable<void> {
     const path = pathOf(request);
-    const { sessions, listen, host } = endpoint;
-    if (path === '/mcp')
-      return andThen(this.#visit(endpoint, { request, response }), (visit) =>
-        serveMcp(visit, {
-          sessions,
-          maxBodyBytes: listen.maxBodyBytes,
-          now: this.#now,
-          isDraining: this.#closed !== undefined,
-        }),
-      );
+    const { host } = endpoint;
+    if (path === '/mcp') return this.#serveMcp(endpoint, { request, response }, false);
     if (host !== undefined && path.startsWith(HOST_PATH))
       return host.serve({ request, response }, () =>
         andThen(this.#visit(endpoint, { request, response }), ({ principal }) => principal),
@@ -304,6 +327,26 @@ class HttpFront {
       if (metadata !== undefined) return metadata;
     }
     return undefined;
+  }
+
+  #serveMcp(endpoint: Endpoint, exchange: Exchange, isHop: boolean): Awaitable<void> {
+    const { facade, sessions, listen, shared, tenant } = endpoint;
+    const hop = this.#hop;
+    const prefix = tenant === undefined ? '' : `/t/${tenant}`;
+    return andThen(this.#visit(endpoint, exchange), (visit) =>
+      serveMcp(
+        { ...visit, isHop },
+        {
+          facade,
+          sessions,
+          maxBodyBytes: listen.maxBodyBytes,
+          now: this.#now,
+          isDraining: this.#isDraining,
+          ...(hop !== undefined && { hop: { forward: (address, one) => hop.forward(address, { ...one, prefix }) } }),
+          addressOf: (replica) => shared?.addressOf(replica),
+        },
+      ),
+    );
   }
 
   /** What all tenants share is shown only to owners of the listener's own facade. */

@@ -21,7 +21,15 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   ...each(422, 'TOOL_FAILED', 'NOT_SUPPORTED', 'UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED'),
   ...each(429, 'HTTP_SESSIONS_QUOTA', 'RATE_LIMITED', 'BUDGET_EXCEEDED'),
   ...each(500, 'INTERNAL', 'POLICY_FAILED', 'OUTCOME_UNRECORDED'),
-  ...each(502, 'TOOL_CRASHED', 'INTERRUPTED', 'UPSTREAM_INVALID', 'UPSTREAM_TOO_LARGE', 'OUTPUT_INVALID'),
+  ...each(
+    502,
+    'TOOL_CRASHED',
+    'INTERRUPTED',
+    'UPSTREAM_INVALID',
+    'UPSTREAM_TOO_LARGE',
+    'OUTPUT_INVALID',
+    'REPLICA_LOST',
+  ),
   ...each(
     503,
     'HTTP_SESSIONS_FULL',
@@ -83,7 +91,11 @@ export function respondWith(
 }
 
 /** Answers with a status and no body. */
-export function respondEmpty(response: ServerResponse, status: 202 | 204, headers: OutgoingHttpHeaders = {}): void {
+export function respondEmpty(
+  response: ServerResponse,
+  status: 202 | 204 | 421,
+  headers: OutgoingHttpHeaders = {},
+): void {
   if (response.destroyed || response.writableEnded) return;
   response.writeHead(status, status === 204 ? headers : { ...headers, 'content-length': 0 });
   response.end();

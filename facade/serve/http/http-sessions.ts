@@ -5,13 +5,16 @@
 import type { ServerResponse } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type Awaitable, andThen } from '../../../catalogs/text/awaitable.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { isSubject } from '../../config/settings/jwt-settings.ts';
-import type { ClientNotice, Facade, Session } from '../facade-port.ts';
+import { type ClientNotice, type Facade, LIST_METHODS, type Session } from '../facade-port.ts';
 import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
+import { notificationText } from '../reply-text.ts';
 import { openDispatch } from '../session-dispatch.ts';
 import { EventStream } from './client-event-stream.ts';
+import type { FoundRecord, SharedId, SharedSessions } from './shared-sessions.ts';
 
 /** The limits of the table. */
 export interface SessionOptions {
@@ -21,6 +24,10 @@ export interface SessionOptions {
   readonly maxPerPrincipal: number;
   /** A session with nothing running and no open stream ends after this time. */
   readonly idleMs: number;
+  /** The records of sessions that other replicas serve too. Absent: there are no others. */
+  readonly shared?: SharedSessions;
+  /** A session stays with its home while that can be reached. Default: it moves to the replica that is asked. */
+  readonly hops?: boolean;
   /** Whether a token of this principal is still valid. Default: always. */
   readonly isCurrent?: (principal: Principal) => boolean;
   /** Milliseconds, of any beginning. */
@@ -28,8 +35,27 @@ export interface SessionOptions {
   readonly onFault: (thrown: unknown) => void;
 }
 
+/** A session that another replica has. */
+export interface SessionElsewhere {
+  /** The address of the hop of its home. */
+  readonly address: string;
+  readonly found: FoundRecord;
+}
+
 /** The most notifications that wait for a stream. */
 const MAX_MISSED = 64;
+/** What a client may have missed while its session had no home. It reads the lists again. */
+const MISSED = [...new Set(LIST_METHODS.map((method) => method.split('/')[0]))].map((list) =>
+  notificationText(`notifications/${list}/list_changed`),
+);
+
+/** A session of the facade, and how it was opened. */
+interface OpenedSession {
+  readonly session: Session;
+  readonly holder: Principal;
+  /** The revision of a session that another replica has opened. */
+  readonly resumed?: string;
+}
 
 /** One client over HTTP. */
 export class HttpSession {
@@ -38,23 +64,29 @@ export class HttpSession {
   /** The principal as its token and Origin header identified it when the session was opened. */
   readonly holder: Principal;
   lastUsed: number;
+  /** When its record was renewed, by the same clock. */
+  renewed: number;
+  /** What its record has. */
+  saved = '';
   #stream: EventStream | undefined;
   /** Open responses to stateless requests. */
   readonly #responses = new Set<EventStream>();
   /** Notifications that no stream has carried yet. Of equal ones, one stands for all. */
   readonly #missed = new Set<string>();
 
-  constructor(era: Era, opened: { readonly session: Session; readonly holder: Principal }, options: SessionOptions) {
-    const { session, holder } = opened;
+  constructor(era: Era, { session, holder, resumed }: OpenedSession, options: SessionOptions) {
     this.session = session;
     this.holder = holder;
     this.lastUsed = options.now();
+    this.renewed = this.lastUsed;
     this.dispatch = openDispatch(era, {
       facade: options.facade,
       session,
       notify: (text) => this.#notify(text),
       onFault: options.onFault,
+      ...(resumed !== undefined && { resumed }),
     });
+    for (const text of resumed === undefined ? [] : MISSED) this.#missed.add(text);
   }
 
   get streaming(): boolean {
@@ -102,9 +134,9 @@ export class HttpSession {
     this.dispatch.endStreams?.();
   }
 
-  /** Answers each running call with `why`, and ends the session. */
-  async close(why: string): Promise<void> {
-    await this.dispatch.close(why);
+  /** Answers each running call with `why`, and ends the session here; everywhere, unless it is released. */
+  async close(why: string, how?: 'released'): Promise<void> {
+    await this.dispatch.close(why, how);
     this.#stream?.end();
   }
 
@@ -124,6 +156,8 @@ export class HttpSession {
   }
 }
 
+/** How often the home of a session may change while one request looks for it. */
+export const MAX_MOVES = 5;
 const ENDED = 'The session ended while the call ran.';
 
 /** All sessions of one listener. */
@@ -132,6 +166,9 @@ export class SessionTable {
   readonly #sessions = new Map<string, HttpSession>();
   /** The sessions of stateless requests, by principal. */
   readonly #virtual = new Map<string, HttpSession>();
+  /** Sessions that this replica is taking over. */
+  readonly #claims = new Map<string, Promise<unknown>>();
+  #isDraining = false;
   /** Sessions that were ended to make room. */
   evicted = 0;
 
@@ -148,7 +185,15 @@ export class SessionTable {
    * HTTP_SESSIONS_FULL, if none is idle.
    */
   open(era: Era, principal: Principal): HttpSession {
-    const { facade, maxSessions, maxPerPrincipal } = this.#options;
+    this.#makeRoom(principal);
+    const session = this.#options.facade.openSession(principal, 'http');
+    const opened = new HttpSession(era, { session, holder: principal }, this.#options);
+    this.#sessions.set(opened.session.id, opened);
+    return opened;
+  }
+
+  #makeRoom(principal: Principal): void {
+    const { maxSessions, maxPerPrincipal } = this.#options;
     if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
     if (
       this.#countOf(principal) >= maxPerPrincipal &&
@@ -156,13 +201,6 @@ export class SessionTable {
     )
       throw overQuota(maxPerPrincipal);
     if (this.#sessions.size >= maxSessions && !this.#evict(() => true)) throw new TollgateError('HTTP_SESSIONS_FULL');
-    const opened = new HttpSession(
-      era,
-      { session: facade.openSession(principal, 'http'), holder: principal },
-      this.#options,
-    );
-    this.#sessions.set(opened.session.id, opened);
-    return opened;
   }
 
   /**
@@ -170,20 +208,123 @@ export class SessionTable {
    * would otherwise renew what counts by session. It ends after `idleMs` without a request, and never to make room.
    * Throws HTTP_SESSIONS_FULL, and what opening a session throws.
    */
-  virtual(principal: Principal): HttpSession {
+  virtual(principal: Principal): Awaitable<HttpSession> {
     const key = JSON.stringify(principal);
+    const { shared } = this.#options;
+    if (shared === undefined) return this.#virtualWith(key, principal);
+    return andThen(shared.refresh(), async () => this.#virtualWith(key, principal, await shared.idOf(key)));
+  }
+
+  #virtualWith(key: string, principal: Principal, id?: SharedId): HttpSession {
     const known = this.#virtual.get(key);
-    if (known !== undefined && !this.#expired(known)) {
+    if (known !== undefined && !this.#expired(known) && (id === undefined || id.id === known.session.id)) {
       known.lastUsed = this.#options.now();
       return known;
     }
     if (known !== undefined) this.#drop(known);
     if (this.#virtual.size >= this.#options.maxSessions) this.#expire();
     if (this.#virtual.size >= this.#options.maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
-    const session = this.#options.facade.openSession(principal, 'http');
+    const session = this.#options.facade.openSession(principal, 'http', id);
     const opened = new HttpSession('modern', { session, holder: principal }, this.#options);
     this.#virtual.set(key, opened);
     return opened;
+  }
+
+  /**
+   * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined: see
+   * `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one has
+   * the session.
+   */
+  locate(id: string, principal: Principal, exact?: 'exact'): Awaitable<HttpSession | SessionElsewhere | undefined> {
+    const { shared } = this.#options;
+    return shared === undefined ? this.find(id, principal) : this.#locate(shared, { id, principal, exact });
+  }
+
+  async #locate(
+    shared: SharedSessions,
+    {
+      id,
+      principal,
+      exact,
+    }: { readonly id: string; readonly principal: Principal; readonly exact: 'exact' | undefined },
+  ): Promise<HttpSession | SessionElsewhere | undefined> {
+    for (let moves = 0; moves < MAX_MOVES; moves += 1) {
+      await this.#claims.get(id);
+      await shared.refresh(moves > 0 ? 'exact' : exact);
+      const local = this.#sessions.get(id);
+      if (local !== undefined && shared.isHome(id)) return this.find(id, principal);
+      if (shared.find(id) === undefined) await shared.refresh('exact');
+      const found = shared.find(id);
+      if (found === undefined) {
+        if (local !== undefined) await this.end(local, ENDED);
+        return undefined;
+      }
+      if (!isHolder(JSON.parse(JSON.stringify(principal)) as Principal, found.record.holder)) return undefined;
+      const address = shared.addressOf(found.record.home);
+      if (address !== undefined && this.#options.hops === true) return { address, found };
+      const taken = await this.takeOver(id, principal, found);
+      if (taken !== undefined) return taken;
+    }
+    throw tooManyMoves();
+  }
+
+  /** Returns true if this replica is the home of a session. */
+  async isHome(id: string): Promise<boolean> {
+    const { shared } = this.#options;
+    await this.#claims.get(id);
+    await shared?.refresh();
+    return this.#sessions.has(id) && shared?.isHome(id) === true;
+  }
+
+  /** Makes this replica the home of a session. Returns undefined if another replica was faster. Throws as `open`. */
+  takeOver(id: string, principal: Principal, found: FoundRecord): Promise<HttpSession | undefined> {
+    if (this.#isDraining) throw new TollgateError('SHUTTING_DOWN');
+    const claim = this.#takeOver(id, principal, found);
+    this.#claims.set(
+      id,
+      claim.then(
+        () => this.#claims.delete(id),
+        () => this.#claims.delete(id),
+      ),
+    );
+    return claim;
+  }
+
+  async #takeOver(id: string, principal: Principal, found: FoundRecord): Promise<HttpSession | undefined> {
+    const { facade, shared } = this.#options;
+    const known = this.#sessions.get(id);
+    if (known === undefined) this.#makeRoom(principal);
+    if ((await shared?.claim(id, found)) !== true) return undefined;
+    const { holder, revision, saved } = found.record;
+    // The session has the rights of its first token, as far as this token has them too.
+    const owner = principal.owner === true && holder.owner === true;
+    const current = owner === (principal.owner === true) ? principal : Object.freeze({ ...principal, owner });
+    const session = known?.session ?? facade.openSession(current, 'http', { id, isContinued: true });
+    const taken = known ?? new HttpSession('legacy', { session, holder: current, resumed: revision }, this.#options);
+    this.#sessions.set(id, taken);
+    taken.saved = JSON.stringify(saved);
+    try {
+      await facade.restore(session, saved);
+    } catch (thrown) {
+      await this.release(taken);
+      throw thrown;
+    }
+    taken.lastUsed = this.#options.now();
+    return taken;
+  }
+
+  /** Notes what another replica must know of a session, if it has changed. Throws STATE_FAILED. */
+  save(session: HttpSession): Awaitable<void> {
+    const { shared, facade } = this.#options;
+    if (shared === undefined) return undefined;
+    const { id } = session.session;
+    const saved = facade.save(session.session);
+    const text = JSON.stringify(saved);
+    if (text === session.saved) return undefined;
+    const isNew = session.saved === '';
+    session.saved = text;
+    const { holder, dispatch } = session;
+    return isNew ? shared.add(id, { holder, revision: dispatch.revision ?? '', saved }) : shared.renew(id, saved);
   }
 
   /**
@@ -208,19 +349,52 @@ export class SessionTable {
     return count;
   }
 
+  /** Ends a session everywhere. */
   async end(session: HttpSession, why: string): Promise<void> {
+    const { shared } = this.#options;
+    const { id } = session.session;
+    const key = [...this.#virtual].find(([, one]) => one === session)?.[0];
+    if (key === undefined) this.#sessions.delete(id);
+    else this.#virtual.delete(key);
+    let isLast = true;
+    try {
+      isLast = (await (key === undefined ? shared?.remove(id) : shared?.endId(key, false))) ?? true;
+    } finally {
+      await session.close(why, isLast ? undefined : 'released');
+    }
+  }
+
+  /** Ends a session here. Another replica may continue it. */
+  async release(session: HttpSession): Promise<void> {
     this.#sessions.delete(session.session.id);
-    for (const [key, one] of this.#virtual) if (one === session) this.#virtual.delete(key);
-    await session.close(why);
+    try {
+      await this.#options.shared?.release(session.session.id);
+    } finally {
+      await session.close(ENDED, 'released');
+    }
   }
 
-  /** No session takes a new request from now on. Resolves when nothing runs in any. */
+  /**
+   * No session takes a new request from now on. Other replicas may take over at once; what runs here ends here. Resolves
+   * when nothing runs in any.
+   */
   async drain(): Promise<void> {
-    await Promise.all(this.#all().map(({ dispatch }) => dispatch.drain()));
+    this.#isDraining = true;
+    const { shared, onFault } = this.#options;
+    const running = this.#all().map(({ dispatch }) => dispatch.drain());
+    if (shared !== undefined)
+      await Promise.all([...this.#sessions.keys()].map((id) => shared.release(id).catch(onFault)));
+    for (const session of shared === undefined ? [] : this.#sessions.values()) session.endStreams();
+    await Promise.all(running);
   }
 
+  /** Ends all sessions here. */
   async endAll(why: string): Promise<void> {
-    await Promise.all(this.#all().map((session) => this.end(session, why)));
+    const how = this.#options.shared === undefined ? undefined : 'released';
+    const all = this.#all();
+    this.#sessions.clear();
+    this.#virtual.clear();
+    await Promise.all(all.map((session) => session.close(why, how)));
   }
 
   /** Notifies one session, or all. */
@@ -236,9 +410,33 @@ export class SessionTable {
   /** Call it every few seconds: it ends idle sessions and streams whose token has expired, and keeps others alive. */
   tick(): void {
     this.#expire();
+    this.#renew().catch((thrown) => (thrown instanceof TollgateError ? undefined : this.#options.onFault(thrown)));
     for (const session of this.#all())
       if (this.#options.isCurrent?.(session.holder) === false) session.endStreams();
       else session.keepAlive();
+  }
+
+  /** Tells other replicas which sessions are in use, and forgets those that another one has taken over. */
+  async #renew(): Promise<void> {
+    const { shared } = this.#options;
+    if (shared === undefined || this.#isDraining) return;
+    await shared.refresh();
+    for (const session of this.#sessions.values()) {
+      const { id } = session.session;
+      if (session.saved === '' || this.#claims.has(id)) continue;
+      if (!shared.isHome(id)) {
+        session.endStreams();
+        if (session.dispatch.running === 0) await this.release(session);
+      } else if (this.#isDue(session)) await shared.renew(id);
+    }
+    for (const [key, session] of this.#virtual) if (this.#isDue(session)) await shared.renewId(key);
+    await shared.sweep();
+  }
+
+  #isDue(session: HttpSession): boolean {
+    if (session.idle && session.lastUsed <= session.renewed) return false;
+    session.renewed = this.#options.now();
+    return true;
   }
 
   #all(): readonly HttpSession[] {
@@ -295,6 +493,14 @@ function isHolder(principal: Principal, holder: Principal): boolean {
     principal.origin === holder.origin &&
     (principal.owner === true || holder.owner !== true)
   );
+}
+
+/** Returns the refusal of a request whose session changed its home again and again. */
+export function tooManyMoves(): TollgateError {
+  return new TollgateError('STATE_AWAY', {
+    detail: 'The session moves between replicas too often.',
+    next: 'Call again in a few seconds.',
+  });
 }
 
 /** Returns the refusal of a session beyond the quota of its principal. */

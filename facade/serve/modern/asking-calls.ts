@@ -6,7 +6,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { NO_CONTENT } from '../../operations/operation.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade-port.ts';
 import { PARK_MS, type ParkedCall, ParkedCalls, type RequestChannel } from './parked-calls.ts';
-import { openRequestState, type StateParts, sealRequestState } from './request-states.ts';
+import { namedReplica, openRequestState, type StateParts, sealRequestState } from './request-states.ts';
 import { inputRequiredText } from './result-envelope.ts';
 import type { StatelessRequest } from './stateless-request.ts';
 
@@ -30,7 +30,7 @@ export class AskingCalls {
   constructor(facade: Facade, session: Session) {
     this.#facade = facade;
     this.#session = session;
-    this.#states = { seals: facade.seals, session, now: Date.now };
+    this.#states = { seals: facade.seals, replica: facade.replica, session, now: Date.now };
   }
 
   get parked(): number {
@@ -55,8 +55,13 @@ export class AskingCalls {
     const isDecided = call?.revision === this.#facade.revision();
     if (isNext && !isDecided)
       call.cancel.abort(new TollgateError('CANCELLED', { detail: 'The policy changed while the call was parked.' }));
-    if (!isNext || !isDecided)
-      return { kind: 'answer', reply: await this.#refuse(asked, new TollgateError('INPUT_STATE')) };
+    if (!isNext || !isDecided) {
+      const isLost = state !== undefined && call === undefined && this.#isOfAnother(params?.value.requestState);
+      return {
+        kind: 'answer',
+        reply: await this.#refuse(asked, new TollgateError(isLost ? 'REPLICA_LOST' : 'INPUT_STATE')),
+      };
+    }
     call.channel = channel;
     const decided = await this.#facade.perform(this.#session, { ...asked, isContinued: true });
     if (decided.kind === 'error' || decided.text !== NO_CONTENT) {
@@ -65,6 +70,12 @@ export class AskingCalls {
     }
     call.answer(responsesIn(params));
     return this.#next(call, request, { channel, signal: asked.signal });
+  }
+
+  /** The call was parked on another replica, which was asked first. */
+  #isOfAnother(state: unknown): boolean {
+    const { replica } = this.#facade;
+    return replica !== undefined && namedReplica(state) !== replica;
   }
 
   /** Ends parked calls. */

@@ -127,13 +127,13 @@ export class ModernDispatch implements Dispatch {
     await this.#running.idle();
   }
 
-  close(why: string): Promise<void> {
-    return (this.#closed ??= this.#close(why));
+  close(why: string, how?: 'released'): Promise<void> {
+    return (this.#closed ??= this.#close(why, how));
   }
 
-  async #close(why: string): Promise<void> {
+  async #close(why: string, how?: 'released'): Promise<void> {
     await this.stop(why);
-    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+    await this.#facade.closeSession(this.#session, how).catch(this.#options.onFault);
   }
 
   /** Does the same as `close`, but the session stays open. */
