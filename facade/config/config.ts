@@ -211,6 +211,10 @@ export interface Config {
   readonly notices: { readonly desktop: boolean; readonly webhook?: string };
   readonly listen: ListenConfig;
   readonly limits: Complete<'limits'>;
+  /** Name → configuration file of each tenant, absolute. Only `serve` serves them. */
+  readonly tenants: ReadonlyMap<string, string>;
+  /** The name of the tenant that this configuration is loaded for. */
+  readonly tenant?: string;
   readonly schemaProfile: string;
   /** Addresses of registries of MCP servers: https, or http of this machine; without a query. */
   readonly registries: readonly string[];
@@ -293,5 +297,7 @@ export type SnippetConfig = WrittenSnippet & {
 /** The source of a secret that is not in the vault. */
 export type SecretSource =
   | { readonly from: 'env'; readonly variable: string }
+  /** Absolute. */
+  | { readonly from: 'file'; readonly file: string }
   | { readonly from: 'exec'; readonly command: readonly string[] }
   | { readonly from: 'keychain'; readonly service: string; readonly account: string };

@@ -10,6 +10,7 @@ import { SealingSchedule, type SealingSettings } from '../audit/proof/sealing-sc
 import { signingKey } from '../audit/proof/signing-key.ts';
 import { type Budgets, createBudgets } from '../budget/budgets.ts';
 import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
+import { ProcessGate } from '../budget/process-gate.ts';
 import type { OpenSession } from '../call/identify.ts';
 import type { Config } from '../config/config.ts';
 import { Consents } from '../consent/servers/server-consents.ts';
@@ -74,6 +75,8 @@ export interface SharedServices {
   readonly clients: SessionClients;
   /** Servers that sessions have hidden. */
   readonly hiddenServers: HiddenServers;
+  /** Limits the calls of all sessions. */
+  readonly processGate: ProcessGate;
   /** Returns the limit of parallel calls of a session. A new limit begins a new queue, and keeps the waiting calls. */
   readonly concurrencyGateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
   /** The same for the calls of a session's code. */
@@ -91,8 +94,9 @@ export async function openSharedServices(
 ): Promise<SharedServices> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
-  const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
-  const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
+  const log = createLog(redactor, onLog, { level: process.env.TOLLGATE_LOG, tenant: config.tenant });
+  const of = config.tenant === undefined ? '' : `${config.tenant}: `;
+  const tell = (line: string): void => onLog(`${of}${redactor.redact(line).value}\n`);
   const telemetry = loadTelemetry(process.env, { redactor, log, tell });
   const faults: FaultCounts = { audit: 0, state: 0, heads: 0 };
   const state = await openServingState(config, {
@@ -103,7 +107,6 @@ export async function openSharedServices(
   let audit: AuditLog | undefined;
   try {
     const { folder, rotateBytes, replica } = config.audit;
-    const tell = (line: string): void => onLog(`${redactor.redact(line).value}\n`);
     const troubles = new Troubles(state, Date.now);
     const onFault = (): void => {
       faults.audit += 1;
@@ -143,6 +146,7 @@ export async function openSharedServices(
       feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
       clients: new SessionClients(redactor),
       hiddenServers: new HiddenServers(),
+      processGate: new ProcessGate(config.limits),
       concurrencyGateOf: createConcurrencyGates(),
       codeGateOf: createConcurrencyGates(),
     };

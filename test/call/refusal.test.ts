@@ -240,8 +240,11 @@ describe('Metrics', () => {
       health: { 'a"b': { state: 'healthy', restarts: 2 } },
       unsettled: 3,
       sessions: { stdio: 1, http: 2 },
+      running: 5,
+      gate: { waiting: 4, waitingBytes: 65536, shed: 5 },
       spills: { files: 1, bytes: 7 },
     });
+    expect(text).toContain('\ntollgate_calls_in_flight 4\n');
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     const labels = 'mcp_method_name="tools/call",gen_ai_tool_name="read",gen_ai_prompt_name="",error_type=""';
@@ -254,6 +257,12 @@ describe('Metrics', () => {
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
     expect(text).toContain('tollgate_budget_unsettled 3');
     expect(text).toContain('tollgate_approvals_waiting 1');
+    for (const line of [
+      'tollgate_calls_waiting 4',
+      'tollgate_calls_waiting_bytes 65536',
+      'tollgate_calls_shed_total 5',
+    ])
+      expect(text).toContain(line);
     expect(text).not.toContain('made-up');
   });
 });

@@ -84,7 +84,7 @@ bash:
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys], denyWrite: [.git/hooks]}
   network: {allowedDomains: [packages.example.org], deniedDomains: [internal.packages.example.org]}
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
-secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
+secrets: {a: {env: SOME_VARIABLE}, f: {file: ~/f.txt}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
   - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor,
       stdio: true, owner: true, space: team-a, registers: [dev]}
@@ -171,11 +171,12 @@ listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.examp
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
     headersMs: 700, requestMs: 800, socketIdleMs: 9000,
     jwt: {issuer: 'https://login.example', audience: tollgate, resource: 'https://box.internal/mcp',
-        jwks: 'https://login.example/keys', algorithms: [ES384], claims: {id: email,
+        jwks: 'https://login.example/keys', algorithms: [ES384], require: {org_id: acme}, claims: {id: email,
         role: {claim: roles, values: {admins: developer}}, groups: {claim: groups, values: {g-1: payments}},
         profiles: {claim: scope, values: {tools: harbor}}, owner: {claim: groups, values: [g-9]}}}}
-limits: {servers: 7, connections: 2, drainMs: 5000}
+limits: {servers: 7, connections: 2, calls: 64, waitingBytes: 16777216, drainMs: 5000}
 schemaProfile: openai
+tenants: {acme: acme/tollgate.yaml}
 `;
 
 /** The files that it names. */

@@ -38,6 +38,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['audit', 'export', 'headers', '*'],
   ['notices', 'webhook'],
   ['listen', 'host'],
+  ['listen', 'hosts', '*'],
   ['principals', '*', 'token'],
   ['servers', '*', 'command'],
   ['servers', '*', 'cwd'],

@@ -2,6 +2,7 @@
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { AuditExportState } from '../../audit/export/audit-export.ts';
+import type { GateReadings } from '../../budget/process-gate.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';
@@ -57,8 +58,12 @@ export interface MetricReadings {
   readonly health: Readonly<Record<string, { readonly state: HealthState; readonly restarts: number }>>;
   /** Leases whose settling is tried again. */
   readonly unsettled: number;
+  /** The calls that wait for others to end. */
+  readonly gate: GateReadings;
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
+  /** Calls that have not ended, those that wait for a person included. */
+  readonly running: number;
   readonly spills: { readonly files: number; readonly bytes: number };
   /** Spans and batches of metrics that were not exported. Absent if nothing is exported. */
   readonly dropped?: number | undefined;
@@ -207,7 +212,16 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
+  #processLines({
+    health,
+    unsettled,
+    gate,
+    sessions,
+    running,
+    spills,
+    dropped,
+    exported,
+  }: MetricReadings): readonly string[] {
     return [
       ...exportLines(exported),
       ...metricFamily(
@@ -235,27 +249,19 @@ export class Metrics {
         ['gauge', 'Leases whose settling failed and is tried again.'],
         unsettled,
       ),
+      ...singleMetric(
+        'tollgate_calls_in_flight',
+        ['gauge', 'Calls that run now, without those that wait for a person.'],
+        Math.max(0, running - this.#waiting),
+      ),
       ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
+      ...gateLines(gate),
       ...metricFamily(
         'tollgate_sessions',
         ['gauge', 'Open sessions by transport, those of hosts included.'],
         Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count]),
       ),
-      ...singleMetric(
-        'tollgate_audit_faults_total',
-        ['counter', 'Reads and writes of the audit log that failed.'],
-        this.#faults.audit,
-      ),
-      ...singleMetric(
-        'tollgate_state_faults_total',
-        ['counter', 'Reads and writes of the shared state that failed.'],
-        this.#faults.state,
-      ),
-      ...singleMetric(
-        'tollgate_audit_heads_failed_total',
-        ['counter', 'Heads of the audit log that could not be published in the shared state.'],
-        this.#faults.heads,
-      ),
+      ...faultLines(this.#faults),
       ...singleMetric(
         'tollgate_spilled_bytes_total',
         ['counter', 'Bytes that were cut from results and stored as spills.'],
@@ -279,6 +285,22 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
+
+function gateLines({ waiting, waitingBytes, shed }: GateReadings): readonly string[] {
+  return [
+    ...singleMetric('tollgate_calls_waiting', ['gauge', 'Calls that wait for other calls to end.'], waiting),
+    ...singleMetric(
+      'tollgate_calls_waiting_bytes',
+      ['gauge', 'What these calls count against limits.waitingBytes.'],
+      waitingBytes,
+    ),
+    ...singleMetric(
+      'tollgate_calls_shed_total',
+      ['counter', 'Calls that were refused at once, because the process was overloaded.'],
+      shed,
+    ),
+  ];
 }
 
 function exportLines({ records, failure }: Partial<AuditExportState> = {}): readonly string[] {
@@ -315,4 +337,24 @@ function addDuration(all: Map<string, DurationHistogram>, labels: string, ms: nu
   let durations = all.get(labels);
   if (durations === undefined) all.set(labels, (durations = emptyHistogram()));
   observe(durations, ms / 1000);
+}
+
+function faultLines({ audit, state, heads }: FaultCounts): readonly string[] {
+  return [
+    ...singleMetric(
+      'tollgate_audit_faults_total',
+      ['counter', 'Reads and writes of the audit log that failed.'],
+      audit,
+    ),
+    ...singleMetric(
+      'tollgate_state_faults_total',
+      ['counter', 'Reads and writes of the shared state that failed.'],
+      state,
+    ),
+    ...singleMetric(
+      'tollgate_audit_heads_failed_total',
+      ['counter', 'Heads of the audit log that could not be published in the shared state.'],
+      heads,
+    ),
+  ];
 }
