@@ -39,7 +39,8 @@ export function guessFolders(file: string, world: World): GuessedFolders | undef
     secrets: new Set(),
     variables: { env: world.env, folders },
   }) as Keys;
-  const isUnread = filled.state !== undefined && !['string', 'object'].includes(typeof filled.state);
+  const isStore = typeof (filled.state as { store?: unknown } | null | undefined)?.store === 'string';
+  const isUnread = filled.state !== undefined && typeof filled.state !== 'string' && !isStore;
   if (report.problems.length > 0 || isUnread) return undefined;
   const state = stateFolder(writtenStateFolder(filled.state), { ...world, folder, resolve });
   const audit = filled.audit?.folder;

@@ -21,8 +21,8 @@ export function hasState({ state, store }: Pick<StatePlace, 'state' | 'store'>):
 }
 
 /**
- * Opens the state for a process that serves. `isWorker`: other processes of this machine serve the same sessions. Rejects
- * with STATE_TOO_NEW, STATE_FAILED, STATE_LOST, STATE_AWAY, SECRET_MISSING, VAULT_FAILED.
+ * Opens the state for a process that serves. `isWorker`: other processes of this machine serve the same sessions.
+ * Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST, STATE_AWAY, SECRET_MISSING, VAULT_FAILED.
  */
 export async function openServingState(
   place: StatePlace,

@@ -74,7 +74,7 @@ export interface ReservationRefusal {
   readonly resetsAt?: number;
 }
 
-/** The cause of STATE_FAILED or STATE_AWAY if the work may have been done, because the thread ended before its answer. */
+/** The cause of STATE_FAILED or STATE_AWAY if the work may have been done, because no answer came. */
 export const OUTCOME_UNKNOWN = Symbol('outcome unknown');
 
 /**

@@ -10,7 +10,8 @@ export const FULL_ENV = {
 export const FULL = `
 version: 1
 workspace: work
-state: ~/state
+state: {folder: ~/state, store: 'rediss://tollgate@store.example:6379', password: secret:store, ca: store-ca.pem,
+  namespace: team_a, connections: 8}
 otherWorkspaces: {read: [../library], write: [../site]}
 include: [mcp.json]
 registries: ['https://registry.example/mcp']

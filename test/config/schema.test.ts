@@ -133,6 +133,9 @@ describe('the published schema', () => {
         'ageMs',
         'withinMs',
         'pollMs',
+        // Of the store of the state.
+        'store',
+        'url',
         'secretSources',
         'from',
         'variable',

@@ -27,7 +27,7 @@ export interface SuspendOptions extends Pick<OwnerOptions, 'config' | 'json' | '
 /** Suspends a principal. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
 export function runSuspend(options: SuspendOptions, io: Io): Promise<number> {
   const forMs = options.for === undefined ? undefined : readTime(options.for);
-  return withSuspensions(options, io, async (parts) => {
+  return withSuspensions(options, { io }, async (parts) => {
     const { principal } = options;
     if (principal === undefined) {
       if (forMs !== undefined) throw new TollgateError('USAGE', { detail: '--for needs a principal.' });
@@ -59,14 +59,13 @@ export function runResume(options: SuspendOptions & { readonly principal: string
     printResult({ io, options }, { principal, resumed }, `${printable(principal)} ${what}`);
     return EXIT.ok;
   };
-  return withSuspensions(options, io, work, 'lifts');
+  return withSuspensions(options, { io, lifts: 'lifts' }, work);
 }
 
 async function withSuspensions(
   options: SuspendOptions,
-  io: Io,
+  { io, lifts }: { readonly io: Io; readonly lifts?: 'lifts' },
   work: (parts: SuspensionParts) => Promise<number> | number,
-  lifts?: 'lifts',
 ): Promise<number> {
   const place = findCommandState(options, io);
   const append = (entry: SwitchEntry): Promise<void> => recordActs(place.audit, [entry]);

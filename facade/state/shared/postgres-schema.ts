@@ -3,8 +3,8 @@
  * call of a function, so it is atomic and takes one round trip. All windows are by the clock of the server.
  */
 
-/** `SCHEMA` stands for the namespace. Version n is made from n - 1 by `UPGRADES[n - 1]`. */
-export const UPGRADES: readonly string[] = [
+/** `SCHEMA` stands for the namespace. Version n is made from n - 1 by `POSTGRES_UPGRADES[n - 1]`. */
+export const POSTGRES_UPGRADES: readonly string[] = [
   `
 CREATE TABLE SCHEMA.meta (
   one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, seq bigint NOT NULL, floor bigint NOT NULL);
@@ -49,8 +49,8 @@ DECLARE
 BEGIN
   -- In one order, so that two reservations cannot wait for each other.
   INSERT INTO SCHEMA.counter
-    SELECT DISTINCT a->>'s', a->>'k', a->>'b', SCHEMA.now_ms(), 0, '{0,0,0,0}'::bigint[] FROM jsonb_array_elements(claims) a
-    ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING;
+    SELECT DISTINCT a->>'s', a->>'k', a->>'b', SCHEMA.now_ms(), 0, '{0,0,0,0}'::bigint[]
+    FROM jsonb_array_elements(claims) a ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING;
   PERFORM 1 FROM SCHEMA.counter k JOIN jsonb_array_elements(claims) a
     ON k.scope = a->>'s' AND k.key = a->>'k' AND k.budget = a->>'b' ORDER BY k.scope, k.key, k.budget FOR UPDATE OF k;
   now_is := SCHEMA.now_ms();
@@ -191,8 +191,8 @@ BEGIN
     INSERT INTO SCHEMA.process AS p VALUES (mark_id, now_is) ON CONFLICT (mark) DO UPDATE SET seen = now_is
       WHERE abs(now_is - p.seen) > lease_ms / 5;
   END IF;
-  RETURN SCHEMA.changes(from_seq) || jsonb_build_object('now', now_is, 'alive', (SELECT coalesce(jsonb_agg(p.mark), '[]')
-    FROM SCHEMA.process p WHERE p.seen > now_is - lease_ms));
+  RETURN SCHEMA.changes(from_seq) || jsonb_build_object('now', now_is, 'alive', (
+    SELECT coalesce(jsonb_agg(p.mark), '[]') FROM SCHEMA.process p WHERE p.seen > now_is - lease_ms));
 END $$;
 
 CREATE FUNCTION SCHEMA.clean(lease_ms bigint, stale_ms bigint) RETURNS void LANGUAGE plpgsql AS $$

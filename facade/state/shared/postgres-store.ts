@@ -4,7 +4,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { BUDGET_UNITS } from '../budget-counter.ts';
 import type { Amounts } from '../state-port.ts';
 import type { ValueChange, ValueChanges } from '../state-values.ts';
-import { UPGRADES } from './postgres-schema.ts';
+import { POSTGRES_UPGRADES } from './postgres-schema.ts';
 import {
   expectedOf,
   KEPT_CHANGES,
@@ -17,7 +17,7 @@ import {
   type StoreReservation,
   type StoreWrite,
 } from './shared-store.ts';
-import { checkVersion, storeAway, storeRefused } from './store-errors.ts';
+import { checkStoreVersion, storeAway, storeRefused } from './store-errors.ts';
 
 const CLEAN_MS = 3_600_000;
 /** The key of the lock of migrations: any fixed number. */
@@ -56,13 +56,15 @@ class PostgresStore implements SharedStore {
       application_name: 'tollgate',
       connectionTimeoutMillis: STORE_MS,
       query_timeout: STORE_MS,
-      // The server ends what nobody waits for.
+      // The server ends requests for which no one waits any more.
       statement_timeout: STORE_MS,
       keepAlive: true,
     };
     this.#pool = new pg.Pool({ ...this.#settings, max: connections, idleTimeoutMillis: 60_000 });
     // A connection that ends while nothing uses it is replaced by the next request.
     this.#pool.on('error', () => undefined);
+    // One that ends while it is used also says so outside of its request. Without a listener the process would end.
+    this.#pool.on('connect', (client) => void client.on('error', () => undefined));
     this.#cleaning = setInterval(() => void this.#call({ name: 'clean', args: [LEASE_MS, STALE_MS] }), CLEAN_MS);
     this.#cleaning.unref();
   }
@@ -168,13 +170,13 @@ class PostgresStore implements SharedStore {
       await client.query('BEGIN');
       await client.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
       const from = await versionOf(client, this.#schema);
-      if (from > UPGRADES.length) checkVersion(from, false);
+      if (from > POSTGRES_UPGRADES.length) checkStoreVersion(from, false);
       if (from === 0) await client.query(`CREATE SCHEMA IF NOT EXISTS ${this.#schema}`);
-      for (const upgrade of UPGRADES.slice(from))
+      for (const upgrade of POSTGRES_UPGRADES.slice(from))
         await client.query(upgrade.replaceAll('SCHEMA', this.#schema).replaceAll('NAMESPACE', this.#namespace));
-      await client.query(`UPDATE ${this.#schema}.meta SET version = $1`, [UPGRADES.length]);
+      await client.query(`UPDATE ${this.#schema}.meta SET version = $1`, [POSTGRES_UPGRADES.length]);
       await client.query('COMMIT');
-      return { from, to: UPGRADES.length };
+      return { from, to: POSTGRES_UPGRADES.length };
     } catch (thrown) {
       throw errorOf(thrown, false);
     } finally {
@@ -190,7 +192,7 @@ class PostgresStore implements SharedStore {
   }
 
   #readNews({ version, to, all, changes }: NewsRow): ValueChanges {
-    checkVersion(version, this.#isKnown);
+    checkStoreVersion(version, this.#isKnown);
     this.#isKnown = true;
     return { to, all, changes: changes.map(readChange) };
   }
@@ -218,7 +220,7 @@ class PostgresStore implements SharedStore {
     } catch (thrown) {
       // The connection may still be busy with the request.
       client?.release(true);
-      if (isMissing(thrown)) checkVersion(0, this.#isKnown);
+      if (isMissing(thrown)) checkStoreVersion(0, this.#isKnown);
       throw errorOf(thrown, client !== undefined);
     }
   }

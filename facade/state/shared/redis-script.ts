@@ -27,7 +27,8 @@ local function readCounter(c)
 end
 
 local function writeCounter(c, since, a)
-  redis.call('HSET', counterOf(c), 'since', text(since), '0', text(a[1]), '1', text(a[2]), '2', text(a[3]), '3', text(a[4]))
+  redis.call('HSET', counterOf(c), 'since', text(since),
+    '0', text(a[1]), '1', text(a[2]), '2', text(a[3]), '3', text(a[4]))
   redis.call('ZADD', used, text(now), c.n)
   if c.s then
     redis.call('SADD', prefix .. 'e' .. c.s, c.n)

@@ -21,7 +21,7 @@ import {
   type StoreReservation,
   type StoreWrite,
 } from './shared-store.ts';
-import { checkVersion, storeAway, storeRefused } from './store-errors.ts';
+import { checkStoreVersion, storeAway, storeRefused } from './store-errors.ts';
 
 /** Between the parts of a name. No part contains it. */
 const NUL = '\0';
@@ -150,7 +150,7 @@ class RedisStore implements SharedStore {
       await this.#opened();
       const meta = `${this.#prefix}meta`;
       const from = Number((await this.#client.hget(meta, 'version')) ?? 0);
-      if (from > STORE_VERSION) checkVersion(from, false);
+      if (from > STORE_VERSION) checkStoreVersion(from, false);
       // One command, so that of two commands at the same time one makes it. Version 1 has nothing to change.
       if (from === 0) await this.#client.hset(meta, { version: STORE_VERSION, seq: 0, floor: 0 });
       return { from, to: STORE_VERSION };
@@ -226,7 +226,7 @@ class RedisStore implements SharedStore {
       await this.#opened();
       const all = [1, this.#prefix, op, STORE_VERSION, ...args] as const;
       const answer = (await this.#evaluate(all)) as readonly Reply[];
-      if (answer[0] === 'version') checkVersion(Number(answer[1]), this.#isKnown);
+      if (answer[0] === 'version') checkStoreVersion(Number(answer[1]), this.#isKnown);
       this.#isKnown = true;
       return answer;
     } catch (thrown) {

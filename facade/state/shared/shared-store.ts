@@ -95,8 +95,8 @@ export interface StoreReservation {
 
 /**
  * A store. Each method is one atomic request and rejects with STATE_AWAY after two seconds, with STATE_LOST if the
- * store has been emptied, and with STATE_TOO_NEW or STATE_FAILED for another version. The cause is OUTCOME_UNKNOWN if the
- * work may have been done.
+ * store has been emptied, and with STATE_TOO_NEW or STATE_FAILED for another version. The cause is OUTCOME_UNKNOWN if
+ * the work may have been done.
  */
 export interface SharedStore {
   reserve(asked: StoreReservation): Promise<StoreAnswer>;

@@ -21,11 +21,11 @@ export function storeRefused(why: string, next: string): TollgateError {
 }
 
 /** Throws for another version than this program's. 0: the store is empty. `isKnown`: it was not empty before. */
-export function checkVersion(version: number, isKnown: boolean): void {
+export function checkStoreVersion(version: number, isKnown: boolean): void {
   if (version === STORE_VERSION) return;
   if (version > STORE_VERSION)
     throw new TollgateError('STATE_TOO_NEW', {
-      detail: `A newer Tollgate has made the store of the shared state (version ${version}; this one: ${STORE_VERSION}).`,
+      detail: `A newer Tollgate has made the store of the state (version ${version}; this one: ${STORE_VERSION}).`,
       next: 'Use that version of Tollgate, or a newer one.',
     });
   if (version === 0 && isKnown)

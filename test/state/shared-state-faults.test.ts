@@ -1,0 +1,285 @@
+/** What a shared state does when its store is away, wrong, full, emptied, older or newer. */
+import { randomBytes } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { instant } from '../../facade/state/budget-clock.ts';
+import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';
+import { openRedisStore } from '../../facade/state/shared/redis-store.ts';
+import { openSharedState } from '../../facade/state/shared/shared-state.ts';
+import type { SharedStore, StoreAccess } from '../../facade/state/shared/shared-store.ts';
+import { type BudgetClaim, OUTCOME_UNKNOWN, type State } from '../../facade/state/state-port.ts';
+import { cli } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { freePort, STORE_PASSWORD, type StoreServer, startStoreServer } from './store-servers.ts';
+import { temporaryFolder } from './temporary-folder.ts';
+
+/** The limit of an answer, and time for a busy machine, ms. */
+const REFUSED_MS = 2_000 + 1_500;
+const KINDS = ['postgres', 'redis'] as const;
+const CALLS: BudgetClaim = {
+  budget: 'b',
+  scope: 'principal',
+  key: 'p',
+  demands: [{ unit: 'calls', limit: 1000, most: 1, least: 1 }],
+};
+
+const servers = new Map<string, StoreServer>();
+
+beforeAll(async () => {
+  for (const kind of KINDS) servers.set(kind, await startStoreServer(kind));
+});
+
+afterAll(async () => {
+  for (const server of servers.values()) await server.remove();
+});
+
+function openStore(access: StoreAccess): SharedStore {
+  return access.kind === 'postgres' ? openPostgresStore(access) : openRedisStore(access);
+}
+
+async function migrated(kind: StoreAccess['kind']): Promise<StoreAccess> {
+  const access = servers.get(kind)!.access(`t${randomBytes(6).toString('hex')}`);
+  const store = openStore(access);
+  await store.migrate();
+  await store.close();
+  return access;
+}
+
+async function open(access: StoreAccess): Promise<State> {
+  const state = await openSharedState({ folder: temporaryFolder(), store: openStore(access) });
+  onTestFinished(async () => void (await state.close()));
+  return state;
+}
+
+/** Returns the code and the text of the refusal of an opening. */
+async function refusalOf(access: StoreAccess): Promise<{ code: string; text: string }> {
+  try {
+    await open(access);
+    return { code: 'none', text: '' };
+  } catch (thrown) {
+    const { code, message, next } = asTollgateError(thrown);
+    return { code, text: `${message} ${next}` };
+  }
+}
+
+async function codeOf(work: () => Promise<unknown> | undefined): Promise<string> {
+  try {
+    await work();
+    return 'none';
+  } catch (thrown) {
+    return asTollgateError(thrown).code;
+  }
+}
+
+describe.each(KINDS)('a store in %s', (kind) => {
+  it(`that does not answer refuses within two seconds, and works again by itself${verifies('FL-04')}`, async () => {
+    const state = await open(await migrated(kind));
+    const server = servers.get(kind)!;
+    await state.put('s', 'k', 'v');
+    server.signal('SIGSTOP');
+    try {
+      const began = performance.now();
+      const codes = await Promise.all([
+        codeOf(() => state.reserve([CALLS], instant()) as Promise<unknown>),
+        codeOf(() => state.put('s', 'k', 'w') as Promise<unknown>),
+        codeOf(() => state.refresh('exact')),
+      ]);
+      expect(codes).toEqual(['STATE_AWAY', 'STATE_AWAY', 'STATE_AWAY']);
+      expect(performance.now() - began).toBeLessThan(REFUSED_MS);
+      // Old values are not used for decisions.
+      expect(await codeOf(() => state.refresh())).toBe('STATE_AWAY');
+      expect(() => state.get('s', 'k')).toThrow(expect.objectContaining({ code: 'STATE_AWAY' }));
+    } finally {
+      server.signal('SIGCONT');
+    }
+    await expect.poll(() => codeOf(() => state.refresh())).toBe('none');
+    expect(['v', 'w']).toContain(state.get('s', 'k'));
+    expect(await state.reserve([CALLS], instant())).toHaveProperty('reservation');
+  });
+
+  it(`that is killed and restarted has lost nothing${verifies('FL-04')}`, async () => {
+    const access = await migrated(kind);
+    const state = await open(access);
+    const server = servers.get(kind)!;
+    for (let index = 0; index < 50; index += 1) await state.put('s', `k${index}`, String(index));
+    await state.reserve([CALLS], instant());
+    await server.kill();
+    await expect.poll(() => codeOf(() => state.refresh('exact'))).toBe('STATE_AWAY');
+    await server.start();
+    await expect.poll(() => codeOf(() => state.refresh())).toBe('none');
+    expect(state.list('s').size).toBe(50);
+    const [counter] = await state.counters(5);
+    expect(counter?.amounts.calls).toBe(1);
+    const fresh = await open(access);
+    expect(fresh.list('s').size).toBe(50);
+    await fresh.put('s', 'late', '1');
+    await expect.poll(() => state.get('s', 'late')).toBe('1');
+  });
+
+  it(`says whether a request without an answer may have been done${verifies('FL-04')}`, async () => {
+    const access = await migrated(kind);
+    const state = await open(access);
+    await state.put('approvals', 'k', 'v');
+    const server = servers.get(kind)!;
+    server.signal('SIGSTOP');
+    const taken = await Promise.resolve(state.take('approvals', 'k')).catch((thrown: unknown) => thrown);
+    server.signal('SIGCONT');
+    expect(taken).toMatchObject({ code: 'STATE_AWAY', cause: OUTCOME_UNKNOWN });
+    await expect.poll(() => codeOf(() => state.refresh('exact'))).toBe('none');
+    // At most one taker gets it in total.
+    const again = await state.take('approvals', 'k');
+    expect([undefined, 'v']).toContain(again);
+  });
+
+  it(`stops on a machine while the store is away, and everywhere afterwards${verifies('FL-03')}`, async () => {
+    const access = await migrated(kind);
+    const [one, two] = [await open(access), await open(access)];
+    const server = servers.get(kind)!;
+    server.signal('SIGSTOP');
+    one.stops.put('files', { since: '2026-01-01T00:00:00.000Z', by: 'ann' });
+    expect(one.stops.list().has('files')).toBe(true);
+    server.signal('SIGCONT');
+    await expect.poll(() => two.stops.list().has('files')).toBe(true);
+  });
+
+  it(`is refused with a reason if it is wrong, empty, newer or emptied${verifies('FL-05')}`, async () => {
+    const server = servers.get(kind)!;
+    const access = server.access(`t${randomBytes(6).toString('hex')}`);
+    const shown: string[] = [];
+    const refused = async (change: Partial<StoreAccess>): Promise<string> => {
+      const { code, text } = await refusalOf({ ...access, ...change });
+      shown.push(text);
+      return `${code}: ${text}`;
+    };
+    expect(await refused({})).toMatch(/^STATE_FAILED: .* is empty: .*tollgate state migrate$/);
+    expect(await refused({ password: 'wrong-password-1' })).toMatch(/^STATE_FAILED: .*password is wrong/);
+    const gone = await freePort();
+    expect(await refused({ url: access.url.replace(/:\d+/, `:${gone}`) })).toMatch(/^STATE_AWAY: .*ECONNREFUSED/);
+    expect(await refused({ url: access.url.replace('127.0.0.1', 'no-such-host.invalid') })).toMatch(/^STATE_AWAY: /);
+    const store = openStore(access);
+    expect(await store.migrate()).toEqual({ from: 0, to: 1 });
+    expect(await Promise.all([store.migrate(), store.migrate()])).toEqual([
+      { from: 1, to: 1 },
+      { from: 1, to: 1 },
+    ]);
+    await store.close();
+    expect(await refused({})).toBe('none: ');
+    const running = await open(access);
+    await setVersion(access, 99);
+    await expect.poll(() => codeOf(() => running.refresh('exact'))).toBe('STATE_TOO_NEW');
+    expect(await refused({})).toMatch(/^STATE_TOO_NEW: .*version 99/);
+    const late = openStore(access);
+    expect(await codeOf(() => late.migrate())).toBe('STATE_TOO_NEW');
+    await late.close();
+    await setVersion(access, 1);
+    await expect.poll(() => codeOf(() => running.refresh('exact'))).toBe('none');
+    await empty(access);
+    await expect.poll(() => codeOf(() => running.refresh('exact'))).toBe('STATE_LOST');
+    expect(await codeOf(() => running.reserve([CALLS], instant()) as Promise<unknown>)).toBe('STATE_LOST');
+    expect(shown.join(' ')).not.toMatch(/127\.0\.0\.1|pass-of|wrong-pass|tollgate@/);
+  });
+
+  it(`is created by two commands at the same time, once${verifies('FL-05')}`, async () => {
+    const access = servers.get(kind)!.access(`t${randomBytes(6).toString('hex')}`);
+    const stores = [openStore(access), openStore(access), openStore(access)];
+    const answers = await Promise.all(stores.map((store) => store.migrate()));
+    expect(answers.every(({ to }) => to === 1)).toBe(true);
+    for (const store of stores) await store.close();
+    expect(await refusalOf(access)).toMatchObject({ code: 'none' });
+  });
+
+  it(`is opened by commands with the secret of the configuration${verifies('FL-03', 'FL-05')}`, async () => {
+    const project = new Project();
+    onTestFinished(() => project.remove());
+    const server = servers.get(kind)!;
+    process.env.STORE_OF_TEST = STORE_PASSWORD;
+    const { url } = server.access('');
+    project.write(
+      'tollgate.yaml',
+      `version: 1\nworkspace: .\nstate: {folder: ~/s, store: '${url}', password: secret:store, ` +
+        `namespace: t${randomBytes(6).toString('hex')}}\nsecrets: {store: {env: STORE_OF_TEST}}\n`,
+    );
+    expect(await cli(project, ['state', 'check'])).toMatchObject({ code: 1, err: expect.stringContaining('migrate') });
+    expect(await cli(project, ['state', 'migrate'])).toMatchObject({ code: 0 });
+    expect(await cli(project, ['state', 'check', '--json'])).toMatchObject({ code: 0 });
+    expect((await cli(project, ['kill', 'workspace'])).code).toBe(0);
+    const file = path.join(project.folder, 'tollgate.yaml');
+    writeFileSync(file, readFileSync(file, 'utf8').replace('~/s,', '~/other,'));
+    expect((await cli(project, ['kill'])).out).toContain('workspace');
+    expect((await cli(project, ['kill', '--lift', 'workspace'])).code).toBe(0);
+    expect((await cli(project, ['state', 'backup', 'x'])).err).toContain('store that machines share');
+    server.signal('SIGSTOP');
+    try {
+      const off = await cli(project, ['off']);
+      expect(off.code).not.toBe(0);
+      expect(off.err).toContain('Done on this machine.');
+      const on = await cli(project, ['on']);
+      expect(on.err).toContain('STATE_AWAY');
+    } finally {
+      server.signal('SIGCONT');
+    }
+    expect((await cli(project, ['on'])).code).toBe(0);
+  });
+});
+
+describe('Redis', () => {
+  it.each([
+    ['that may evict keys', ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'], /noeviction/],
+    ['that keeps nothing', ['--appendonly', 'no'], /appendonly yes/],
+  ])(`%s is refused${verifies('FL-05')}`, async (_name, settings, advice) => {
+    const server = await startStoreServer('redis', settings);
+    onTestFinished(() => server.remove());
+    const { code, text } = await refusalOf(server.access('t'));
+    expect(`${code}: ${text}`).toMatch(/^STATE_FAILED: /);
+    expect(text).toMatch(advice);
+  });
+
+  it(`that is full refuses changes, and goes on when it has room${verifies('FL-05')}`, async () => {
+    const server = await startStoreServer('redis', ['--maxmemory', '3mb', '--maxmemory-policy', 'noeviction']);
+    onTestFinished(() => server.remove());
+    const access = server.access('full');
+    const store = openStore(access);
+    await store.migrate();
+    await store.close();
+    const state = await open(access);
+    await state.put('s', 'k', 'v');
+    const client = new Redis(access.url, { password: STORE_PASSWORD });
+    onTestFinished(() => client.disconnect());
+    await client.config('SET', 'maxmemory', '1');
+    expect(await codeOf(() => state.put('s', 'k', 'w') as Promise<unknown>)).toBe('STATE_FAILED');
+    expect(await codeOf(() => state.reserve([CALLS], instant()) as Promise<unknown>)).toBe('STATE_FAILED');
+    await client.config('SET', 'maxmemory', '0');
+    await expect.poll(() => codeOf(() => state.refresh('exact'))).toBe('none');
+    expect(state.get('s', 'k')).toBe('v');
+    expect(await codeOf(() => state.put('s', 'k', 'w') as Promise<unknown>)).toBe('none');
+  });
+});
+
+async function setVersion(access: StoreAccess, version: number): Promise<void> {
+  if (access.kind === 'redis')
+    return onRedis(access, (client) => client.hset(`{${access.namespace}}:meta`, { version }));
+  await onPostgres(access, `UPDATE ${access.namespace}.meta SET version = ${version}`);
+}
+
+async function empty(access: StoreAccess): Promise<void> {
+  if (access.kind === 'redis') return onRedis(access, (client) => client.flushall());
+  await onPostgres(access, `DROP SCHEMA ${access.namespace} CASCADE`);
+}
+
+async function onRedis({ url }: StoreAccess, work: (client: Redis) => Promise<unknown>): Promise<void> {
+  const client = new Redis(url, { password: STORE_PASSWORD });
+  await work(client);
+  client.disconnect();
+}
+
+async function onPostgres({ url }: StoreAccess, text: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url.replace('@', `:${STORE_PASSWORD}@`) });
+  await client.connect();
+  await client.query(text);
+  await client.end();
+}
