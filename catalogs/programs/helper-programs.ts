@@ -48,13 +48,23 @@ export const HELPER_PATH = FOLDERS.join(':');
 const MAX_LINKS = 40;
 const OTHERS_WRITE = 0o022;
 
+/** The settings in force, by tenant; those of the process itself under ''. */
+const inForce = new Map<string, HelperSettings>();
 let settings: HelperSettings = { programs: {}, writable: [] };
 /** Helpers in system folders. Only the system could change them, so each is found once. */
 const known = new Map<string, FoundHelper>();
 
-/** Sets the owner's settings for this process. Call it with each configuration that comes into force. */
-export function useHelpers(next: HelperSettings): void {
-  settings = { programs: next.programs, writable: next.writable.flatMap((folder) => [folder, realOrAbsolute(folder)]) };
+/**
+ * Sets the owner's settings for this process. Call it with each configuration that comes into force. A tenant names no
+ * programs, and nothing that agents of any tenant may write is run.
+ */
+export function useHelpers(next: HelperSettings, tenant = ''): void {
+  inForce.set(tenant, next);
+  const writable = [...inForce.values()].flatMap((one) => one.writable);
+  settings = {
+    programs: inForce.get('')?.programs ?? {},
+    writable: writable.flatMap((folder) => [folder, realOrAbsolute(folder)]),
+  };
   known.clear();
 }
 

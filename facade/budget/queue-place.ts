@@ -6,6 +6,8 @@ import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 export interface WaitLimit {
   readonly signal: CancelSignal;
   readonly deadline: number;
+  /** Takes memory for the wait. Returns the function that gives it back. Throws RATE_LIMITED if there is none left. */
+  readonly takeRoom?: () => () => void;
 }
 
 /** A place in a queue. */
@@ -21,15 +23,17 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Returns a place that ends by itself: with `late()` at the deadline, or with the signal's reason when the signal
- * aborts.
+ * aborts. Throws what `takeRoom` throws.
  */
 export function openQueuePlace<T>(patience: WaitLimit, now: number, late: () => TollgateError): QueuePlace<T> {
+  const giveRoomBack = patience.takeRoom?.();
   const { promise, resolve, reject } = splitPromise<T>();
   let over = false;
   const end = (): boolean => {
     if (over) return false;
     over = true;
     clearTimeout(timer);
+    giveRoomBack?.();
     patience.signal.removeEventListener('abort', leave);
     return true;
   };

@@ -9,6 +9,7 @@ import type { AuditLog } from '../audit/audit-log.ts';
 import type { BudgetKeys, LeaseRequest } from '../budget/budget-claims.ts';
 import type { Budgets, BudgetUse, Lease } from '../budget/budgets.ts';
 import type { ConcurrencyLimit } from '../budget/concurrency-limit.ts';
+import type { ProcessGate } from '../budget/process-gate.ts';
 import type { WaitLimit } from '../budget/queue-place.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
@@ -21,6 +22,8 @@ import type { LoweredCall, OwnLimits } from './lowering/lowered-call.ts';
 /** What stage 5 needs. */
 export interface ReserveDependencies {
   readonly concurrencyLimitOf: (session: OpenSession) => ConcurrencyLimit;
+  /** The limit for the calls of all sessions. Requests of servers and calls of code have the place of their call. */
+  readonly processGate: Pick<ProcessGate, 'enter' | 'takeRoom'>;
   /** The limit for calls of code, which have no place among the others: their run waits for them. */
   readonly codeLimitOf?: (session: OpenSession) => ConcurrencyLimit;
   readonly budgets: Pick<Budgets, 'reserve'>;
@@ -64,13 +67,12 @@ export interface ReservedCall {
  * STATE_FAILED and AUDIT_FAILED; nothing stays reserved then.
  */
 export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaitable<ReservedCall> {
-  const { caller, allowed, caps, signal } = call;
+  const { start, caller, allowed, caps, signal } = call;
   const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
-  const patience = { signal, deadline: deps.now() + limits.timeoutMs };
-  // A request of a server has its place in that of its call, which waits for it.
-  const limitOf = caller.parent === undefined ? deps.concurrencyLimitOf : deps.codeLimitOf;
-  const entering = limitOf === undefined ? NO_SLOT : limitOf(caller.session).enter(patience);
-  return andThen(entering, (releaseSlot) => {
+  const share = shareOf(caller);
+  const takeRoom = (): (() => void) => deps.processGate.takeRoom(share, start.argBytes);
+  const patience = { signal, deadline: deps.now() + limits.timeoutMs, takeRoom };
+  return andThen(enterLimits(deps, caller, patience), (releaseSlot) => {
     try {
       const leasing = deps.budgets.reserve(leaseRequest(deps, call, { limits, patience }));
       if (!(leasing instanceof Promise)) return recordIntent(deps, call, { limits, lease: leasing, releaseSlot });
@@ -81,6 +83,39 @@ export function reserve(deps: ReserveDependencies, call: ReserveRequest): Awaita
       return giveUp(thrown, releaseSlot);
     }
   });
+}
+
+/** Takes the call's place in its session, and then its place in the process. */
+function enterLimits(
+  { concurrencyLimitOf, codeLimitOf, processGate }: ReserveDependencies,
+  caller: Caller,
+  patience: WaitLimit,
+): Awaitable<() => void> {
+  // A request of a server has its place in that of its call, which waits for it.
+  if (caller.parent !== undefined) return codeLimitOf?.(caller.session).enter(patience) ?? NO_SLOT;
+  return andThen(concurrencyLimitOf(caller.session).enter(patience), (leaveSession) => {
+    const leaveBoth =
+      (leaveProcess: () => void): (() => void) =>
+      () => {
+        leaveProcess();
+        leaveSession();
+      };
+    try {
+      const entering = processGate.enter(shareOf(caller), patience);
+      if (!(entering instanceof Promise)) return leaveBoth(entering);
+      return entering.then(leaveBoth, (thrown: unknown) => giveUp(thrown, leaveSession));
+    } catch (thrown) {
+      return giveUp(thrown, leaveSession);
+    }
+  });
+}
+
+/**
+ * Returns who shares places and budgets of sessions with the caller. An owner's host acts for many origins as one
+ * principal; each origin counts separately. Ids contain no line break.
+ */
+function shareOf({ session, principal: { id, origin } }: Caller): string {
+  return session.onBehalf === true ? `${id}\n${origin}` : id;
 }
 
 const NO_SLOT = (): void => undefined;
@@ -102,8 +137,7 @@ function leaseRequest(
     argBytes: start.argBytes,
     maxOutputBytes: limits.cap.bytes,
     maxWallMs: limits.hardTimeoutMs,
-    signal: patience.signal,
-    deadline: patience.deadline,
+    ...patience,
   };
 }
 
@@ -165,8 +199,9 @@ function limitsWithin(lease: Lease, limits: CallLimits): CallLimits {
 function budgetKeys(
   { runs }: Pick<ReserveDependencies, 'runs'>,
   { effect: { server, tool } }: LoweredCall,
-  { run, session, principal }: Caller,
+  caller: Caller,
 ): BudgetKeys {
+  const { run, session, principal } = caller;
   const { id, origin } = principal;
   return {
     run: runs.isOwned(principal, run) ? run : session.id,
@@ -175,7 +210,6 @@ function budgetKeys(
     server,
     tool: `${server}.${tool}`,
     origin,
-    // An owner's host acts for many origins as one principal; each origin counts separately. Ids contain no line break.
-    sessions: session.onBehalf === true ? `${id}\n${origin}` : id,
+    sessions: shareOf(caller),
   };
 }

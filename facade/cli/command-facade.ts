@@ -170,21 +170,26 @@ export async function withFacade(
   }
 }
 
+/** What a facade that is reloaded is opened with. */
+export interface ReloadingWiring extends Omit<CommandWiring, 'config'> {
+  readonly inForce: InForce;
+  readonly options: CommonOptions;
+  /** Reads the configuration that is in force now. */
+  readonly read: () => InForce;
+  readonly listening: boolean;
+}
+
 /** As `withFacade`, for a facade that applies edits of the configuration while it serves. */
 export async function withReloading(
-  opening: Omit<CommandWiring, 'config'> & {
-    readonly inForce: InForce;
-    readonly options: CommonOptions;
-    readonly listening: boolean;
-  },
+  opening: ReloadingWiring,
   work: (assembled: AssembledFacade, reloader: Reloader) => Promise<number>,
 ): Promise<number> {
-  const { inForce, options, io, listening } = opening;
+  const { inForce, options, read, listening } = opening;
+  const { tenant } = inForce.config;
+  const io = tenant === undefined ? opening.io : { ...opening.io, stderr: prefixed(opening.io, tenant) };
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
-  const read = (): InForce => readInForce(options, io, listening);
-  const file = configFile(options.config, io);
   const reloader = await (await import('../runtime/reloader.ts')).Reloader.open({
-    file,
+    file: configFile(options.config, io),
     home: io.home,
     inForce,
     read,
@@ -200,6 +205,10 @@ export async function withReloading(
   } finally {
     await reloader.close();
   }
+}
+
+function prefixed({ stderr }: Io, tenant: string): Io['stderr'] {
+  return (text) => stderr(text.replace(/^(?=.)/gm, `${tenant}: `));
 }
 
 /** The answer to a question: data for stdout, lines for stderr, the exit code. */

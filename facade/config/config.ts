@@ -211,6 +211,10 @@ export interface Config {
   readonly notices: { readonly desktop: boolean; readonly webhook?: string };
   readonly listen: ListenConfig;
   readonly limits: Complete<'limits'>;
+  /** Name → configuration file of each tenant, absolute. Only `serve` serves them. */
+  readonly tenants: ReadonlyMap<string, string>;
+  /** The name of the tenant that this configuration is loaded for. */
+  readonly tenant?: string;
   readonly schemaProfile: string;
   /** Addresses of registries of MCP servers: https, or http of this machine; without a query. */
   readonly registries: readonly string[];
@@ -258,6 +262,8 @@ export interface AuditConfig {
   readonly folder: string;
   /** Bytes after which a new file begins; each day begins one too. */
   readonly rotateBytes: number;
+  /** The name of this replica in a fleet (docs/audit-fleet.md). */
+  readonly replica?: string;
   readonly facts: 'none' | 'names' | 'full';
   readonly recordings: RecordingsConfig;
   /** Absent: the log keeps all files. `archive` is absolute. */

@@ -37,9 +37,11 @@ import {
   buildSecretSources,
   buildSections,
   checkRegistries,
+  hostReplica,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
 import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
+import { checkTenantSettings } from './tenant-settings.ts';
 import { placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenServer } from './written-config.ts';
 
@@ -66,7 +68,7 @@ export interface ConfigDraft {
 export function loadConfig(file: string, world: World, draft: ConfigDraft = {}): Config {
   const shown = path.basename(file);
   const absolute = path.join(realPath(path.dirname(path.resolve(file))), shown);
-  const { at = (name) => name, isShared = false } = world;
+  const { at = (name) => name, isShared = false, tenant = '' } = world;
   const read = draft.text === undefined ? readText(at(absolute), MAX_BYTES) : { ok: true as const, text: draft.text };
   if (!read.ok)
     throw refusal(shown, [
@@ -78,7 +80,7 @@ export function loadConfig(file: string, world: World, draft: ConfigDraft = {}):
     draft.servers,
   );
   if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
-  return new Loader(yaml, absolute, { ...world, at, isShared }).run();
+  return new Loader(yaml, absolute, { ...world, at, isShared, tenant }).run();
 }
 
 function refusal(file: string, problems: readonly Problem[]): TollgateError {
@@ -126,7 +128,8 @@ class Loader {
     const policies = placePolicies(written.policies, { ...places, raw: this.#raw, at: this.#world.at });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const audit = this.#audit(written, auditFolder, workspace);
+    const store = buildStore(written.state, places);
+    const audit = this.#audit(written, { folder: auditFolder, workspace, store });
     const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
@@ -135,12 +138,12 @@ class Loader {
     const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
-    const store = buildStore(written.state, places);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
+    checkTenantSettings(this.#world.tenant, { written, servers, listen }, this.#report);
     if (workspace === undefined || this.#report.problems.length > 0)
       throw refusal(this.#yaml.file, this.#report.problems);
     return freezeDeep<Config>({
@@ -177,7 +180,14 @@ class Loader {
     });
   }
 
-  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+  #audit(
+    { audit }: WrittenConfig,
+    {
+      folder,
+      workspace,
+      store,
+    }: { readonly folder: string; readonly workspace: string | undefined; readonly store: Config['store'] | undefined },
+  ): Config['audit'] {
     const target = buildExport(audit?.export, {
       report: this.#report,
       resolve: this.#resolve,
@@ -185,7 +195,13 @@ class Loader {
     });
     const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const built = buildAudit(audit, { folder, resolve: this.#resolve });
-    return { ...built, signing, ...(target !== undefined && { export: target }) };
+    const replica = audit?.replica ?? (store === undefined ? undefined : hostReplica());
+    return {
+      ...built,
+      ...(replica !== undefined && { replica }),
+      signing,
+      ...(target !== undefined && { export: target }),
+    };
   }
 
   /** The sections that depend on no other section, with their defaults. */
@@ -199,6 +215,10 @@ class Loader {
       ...buildSections(written),
       code: { ...DEFAULTS.code, ...written.code, snippets: this.#snippets(written) },
       limits: { ...this.#limits, ...written.limits },
+      tenants: new FrozenMap(
+        Object.entries(written.tenants ?? {}).map(([name, file]) => [name, this.#resolve(file)] as const),
+      ),
+      ...(this.#world.tenant !== '' && { tenant: this.#world.tenant }),
       schemaProfile: written.schemaProfile ?? DEFAULTS.schemaProfile,
       mentions: collectMentions(written, this.#yaml),
     };

@@ -20,6 +20,8 @@ export interface World {
   readonly at?: (file: string) => string;
   /** Whether it is loaded to serve several agents (`serve`): some default limits are larger then. */
   readonly isShared?: boolean;
+  /** The name of the tenant that it is loaded for: some settings are refused then. Default: none. */
+  readonly tenant?: string;
 }
 
 /**

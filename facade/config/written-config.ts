@@ -302,6 +302,11 @@ export interface WrittenConfig {
     readonly folder?: string;
     /** A file of the log is closed after this many bytes; a new day closes it too. */
     readonly rotateBytes?: number;
+    /**
+     * The name of this replica of a fleet, in its records and checkpoints. Default: the host name if `state`
+     * names a store, otherwise none.
+     */
+    readonly replica?: string;
     /** How the log is signed. */
     readonly signing?: {
       /**
@@ -463,6 +468,14 @@ export interface WrittenConfig {
         | 'ES512'
         | 'EdDSA'
       )[];
+      /**
+       * Claims that a token must have with exactly these texts, such as the organisation of a tenant. Others are
+       * refused.
+       */
+      readonly require?: {
+        /** The only text that the claim may be. */
+        readonly [k: string]: string;
+      };
       /** Which claims become which facts of the principal. A claim that is not named here changes nothing. */
       readonly claims?: {
         /** Claim with the id of the subject. Default: `sub`. */
@@ -550,11 +563,23 @@ export interface WrittenConfig {
      * 20.
      */
     readonly connections?: number;
+    /** The most calls that run at once in one process. Further ones wait, and principals take turns. */
+    readonly calls?: number;
+    /**
+     * The most bytes of calls that wait in one process: their arguments, and 16 KiB for each. A call above it
+     * is refused.
+     */
+    readonly waitingBytes?: number;
     /**
      * Milliseconds that running calls may continue after a signal or the end of the input. Default for
      * `serve`: 20000.
      */
     readonly drainMs?: number;
+  };
+  /** The tenants of `tollgate serve`, by name: the configuration file of each. Its endpoint is /t/NAME/mcp. */
+  readonly tenants?: {
+    /** The configuration file of a tenant. Each has another folder. */
+    readonly [k: string]: string;
   };
   /** Which JSON Schema features the model sees. */
   readonly schemaProfile?: string;
@@ -1047,7 +1072,7 @@ export const DEFAULTS = {
     requestMs: 60000,
     socketIdleMs: 60000,
   },
-  limits: { servers: 20, connections: 5, drainMs: 10000 },
+  limits: { servers: 20, connections: 5, calls: 256, waitingBytes: 67108864, drainMs: 10000 },
   schemaProfile: 'portable',
   server: {
     connectTimeoutMs: 10000,

@@ -173,7 +173,7 @@ export class Snapshot {
     { config, policy, primitives, onChange }: SnapshotParts,
     { runs, grants, preconditions }: Pick<SnapshotServices, 'runs' | 'grants' | 'preconditions'>,
   ): SnapshotServices {
-    const { budgets, spills, redactor, metrics, concurrencyGateOf, state, hiddenServers } = shared;
+    const { budgets, spills, redactor, metrics, processGate, concurrencyGateOf, state, hiddenServers } = shared;
     const { catalog } = this;
     const refresh = (): Promise<void> | undefined => state.refresh();
     const serversOf = (principal: Principal): readonly string[] => this.serversOf(principal);
@@ -231,6 +231,7 @@ export class Snapshot {
       capsOf,
       now: Date.now,
       newId: randomUUID,
+      processGate,
       concurrencyLimitOf: (session) => concurrencyGateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder !== undefined && { recorder: this.#recorder }),
       ...reportsTo(shared, config.servers),

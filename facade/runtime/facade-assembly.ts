@@ -187,9 +187,11 @@ function refuseFixedChanges(before: Config, after: Config, listening: boolean): 
   };
   compare(['state'], ({ state }) => state);
   // By default the log is in the state folder, so a changed `state` is reported once.
-  if (problems.length === 0) compare(['audit'], ({ audit: { folder, rotateBytes } }) => ({ folder, rotateBytes }));
+  if (problems.length === 0)
+    compare(['audit'], ({ audit: { folder, rotateBytes, replica } }) => ({ folder, rotateBytes, replica }));
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
+  compare(['tenants'], ({ tenants }) => [...tenants]);
   // An issuer whose tokens are no longer accepted must not keep its sessions until a restart.
   if (listening) compare(['listen'], ({ listen: { jwt: _reloaded, ...listen } }) => listen);
   if (problems.length > 0)

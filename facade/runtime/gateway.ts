@@ -351,11 +351,12 @@ export class Gateway implements Facade, InnerFacade {
       sessions[transport] += 1;
       running += calls.size;
     }
-    const { metrics, budgets, spills, telemetry, exportAudit } = this.#shared;
+    const { metrics, budgets, processGate, spills, telemetry, exportAudit } = this.#shared;
     return metrics.text(
       {
         health: Object.fromEntries(entries),
         unsettled: budgets.unsettled,
+        gate: processGate.readings,
         sessions,
         running,
         spills: spills.kept,

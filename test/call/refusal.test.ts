@@ -213,7 +213,7 @@ describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
     const state = openState(temporaryFolder());
     onTestFinished(() => void state.close());
-    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0 }, new ContextAccounts(state));
+    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0, heads: 0 }, new ContextAccounts(state));
     const start = {
       id: 'd',
       principal,
@@ -241,6 +241,7 @@ describe('Metrics', () => {
       unsettled: 3,
       sessions: { stdio: 1, http: 2 },
       running: 5,
+      gate: { waiting: 4, waitingBytes: 65536, shed: 5 },
       spills: { files: 1, bytes: 7 },
     });
     expect(text).toContain('\ntollgate_calls_in_flight 4\n');
@@ -256,6 +257,12 @@ describe('Metrics', () => {
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
     expect(text).toContain('tollgate_budget_unsettled 3');
     expect(text).toContain('tollgate_approvals_waiting 1');
+    for (const line of [
+      'tollgate_calls_waiting 4',
+      'tollgate_calls_waiting_bytes 65536',
+      'tollgate_calls_shed_total 5',
+    ])
+      expect(text).toContain(line);
     expect(text).not.toContain('made-up');
   });
 });

@@ -247,11 +247,12 @@ describe('default limits' + verifies('ST-26'), () => {
       await start(project, argv, {}, { ...APP_MODULE, assemble }).ended;
       return seen;
     };
-    expect(await limits(['run'])).toEqual({ servers: 20, connections: 5, drainMs: 10_000 });
-    expect(await limits(['serve'])).toEqual({ servers: 20, connections: 20, drainMs: 20_000 });
+    const common = { servers: 20, calls: 256, waitingBytes: 67_108_864 };
+    expect(await limits(['run'])).toEqual({ ...common, connections: 5, drainMs: 10_000 });
+    expect(await limits(['serve'])).toEqual({ ...common, connections: 20, drainMs: 20_000 });
     for (const command of ['run', 'serve'])
       expect(await limits([command], 'limits: {connections: 7, drainMs: 0}\n')).toEqual({
-        servers: 20,
+        ...common,
         connections: 7,
         drainMs: 0,
       });

@@ -153,6 +153,7 @@ caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, 
 audit:
   folder: ~/audit
   rotateBytes: 8192
+  replica: gw-1
   facts: full
   recordings: {keep: 12h, maxBytes: 2097152}
   keep: {age: 90d, size: 2GB, archive: ~/archive}
@@ -170,11 +171,12 @@ listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.examp
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
     headersMs: 700, requestMs: 800, socketIdleMs: 9000,
     jwt: {issuer: 'https://login.example', audience: tollgate, resource: 'https://box.internal/mcp',
-        jwks: 'https://login.example/keys', algorithms: [ES384], claims: {id: email,
+        jwks: 'https://login.example/keys', algorithms: [ES384], require: {org_id: acme}, claims: {id: email,
         role: {claim: roles, values: {admins: developer}}, groups: {claim: groups, values: {g-1: payments}},
         profiles: {claim: scope, values: {tools: harbor}}, owner: {claim: groups, values: [g-9]}}}}
-limits: {servers: 7, connections: 2, drainMs: 5000}
+limits: {servers: 7, connections: 2, calls: 64, waitingBytes: 16777216, drainMs: 5000}
 schemaProfile: openai
+tenants: {acme: acme/tollgate.yaml}
 `;
 
 /** The files that it names. */

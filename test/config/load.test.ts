@@ -119,7 +119,7 @@ describe('the loader', () => {
             concurrent: 16,
           },
           listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
-          limits: { servers: 20, connections: 5, drainMs: 10_000 },
+          limits: { servers: 20, connections: 5, calls: 256, waitingBytes: 67_108_864, drainMs: 10_000 },
           schemaProfile: 'portable',
           secrets: [],
           warnings: [],
@@ -237,6 +237,8 @@ servers:
       expect(project.config(`limits: {servers: 21, connections: 7, drainMs: 0}\n${servers(21)}`).limits).toEqual({
         servers: 21,
         connections: 7,
+        calls: 256,
+        waitingBytes: 67_108_864,
         drainMs: 0,
       });
     });

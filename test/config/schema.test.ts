@@ -56,6 +56,7 @@ function plain(config: Config): string {
     secretSources: Object.fromEntries(config.secretSources),
     profiles: Object.fromEntries(config.profiles),
     prompts: Object.fromEntries(config.prompts),
+    tenants: Object.fromEntries(config.tenants),
     code: { ...config.code, snippets: Object.fromEntries(config.code.snippets) },
   });
 }
@@ -167,6 +168,8 @@ describe('the published schema', () => {
                 'lifetimes',
                 'starts',
                 'prompts',
+                'require',
+                'tenants',
               ].includes(key),
             );
           }

@@ -28,6 +28,8 @@ const NAMED = new Set([
   'programs',
   'prompts',
   'values',
+  'require',
+  'tenants',
 ]);
 /** Members of the loader itself, and descriptions. For rules see test/rules/used-settings.test.ts. */
 const APART = new Set(['rules', 'value']);

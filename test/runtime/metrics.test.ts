@@ -47,10 +47,14 @@ interface Front {
 async function start(yaml = CONFIG): Promise<Front> {
   const facade = await startFacade(yaml, { env: { BOSS: TOKENS.boss, ANN: TOKENS.ann } });
   const { config } = facade.assembled;
-  const server = await serveHttp({
+  const served = {
     facade: facade.assembled.gateway,
     listen: config.listen,
     ...createAccess(() => config, config.listen),
+  };
+  const server = await serveHttp({
+    ...served,
+    tenants: new Map([['acme', served]]),
     drainMs: 100,
     onFault: (thrown) => {
       throw thrown;

@@ -59,7 +59,7 @@ describe('the variables of OpenTelemetry', () => {
       OTEL_EXPORTER_OTLP_ENDPOINT: 'grpc://user:pass-word-1@collector',
       OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'authorization=Bearer%20token-abcdef,x=second-value',
     };
-    const log = createLog(redactor, (line) => said.push(line), 'debug');
+    const log = createLog(redactor, (line) => said.push(line), { level: 'debug' });
     expect(loadTelemetry(env, { redactor, log, tell: (line) => said.push(line) })).toBeUndefined();
     for (const secret of ['pass-word-1', 'token-abcdef', 'second-value'])
       expect(redactor.redact(`a ${secret} b`).value).not.toContain(secret);

@@ -4,7 +4,9 @@ import { shownPath } from '../../clients/client-places.ts';
 import { readAccepted } from '../../config/accepted-config.ts';
 import type { Config } from '../../config/config.ts';
 import { differenceNote, differingFiles } from '../../config/config-in-force.ts';
+import { loadConfig } from '../../config/load-config.ts';
 import { readText, realPath } from '../../config/reading/text-files.ts';
+import { readTenants } from '../../config/tenants.ts';
 import { MAX_SECRET_FILE } from '../../secrets/secret-source.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { openPlaces } from '../../secrets/secrets.ts';
@@ -18,6 +20,8 @@ import type { Wiring } from '../wiring.ts';
 /** Prints what was read, and the warnings. Throws what refuses the configuration. */
 export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<Wiring, 'check'>): Promise<number> {
   const config = readConfig(options, io);
+  const world = { env: io.env, home: io.home, isShared: true };
+  readTenants(config, (file, tenant) => ({ config: loadConfig(file, { ...world, tenant }), differing: [] }));
   await reportStops(config.state, io);
   const {
     revision,

@@ -2,11 +2,12 @@
 import type { Readable, Writable } from 'node:stream';
 import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
 import { acceptedFolder } from '../../config/accepted-config.ts';
+import type { ListenConfig } from '../../config/config.ts';
 import { differenceNote, type InForce } from '../../config/config-in-force.ts';
 import { keepParsedFiles } from '../../config/reading/parsed-files.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { openHostEndpoint } from '../../serve/host/host-endpoint.ts';
-import { serveHttp } from '../../serve/http/http-listener.ts';
+import { type ServedFacade, serveHttp } from '../../serve/http/http-listener.ts';
 import { serveStdio } from '../../serve/stdio-transport.ts';
 import { type CommonOptions, readInForce, readPrincipal, withReloading } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -14,6 +15,7 @@ import { configFile } from '../config-file.ts';
 import { printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
+import { type ReloadedFacade, ServedTenants, tenantUrl } from './served-tenants.ts';
 
 type StdioOptions = CommonOptions & { as?: string };
 type HttpOptions = CommonOptions & { port?: number; console?: true | string };
@@ -40,9 +42,10 @@ async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWi
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
   return withReloading(
-    { inForce, options, io, assemble, listening: false },
-    async ({ gateway, notices, onFault, warmUp }) => {
-      tell(notices, inForce, io);
+    { inForce, read: () => readInForce(options, io), options, io, assemble, listening: false },
+    async (assembled) => {
+      const { gateway, onFault, warmUp } = assembled;
+      tell({ assembled, inForce }, io);
       warmUp();
       await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
       await serveStdio({
@@ -66,46 +69,78 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
   const { config } = inForce;
   const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
-  return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
-    const { gateway, notices, onFault, warmUp } = assembled;
-    tell(notices, inForce, io);
-    warmUp();
-    await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
-    io.onHangup?.(() => void reloader.now());
-    const access = openAccess(config, address);
-    const host = openHostEndpoint(assembled, {
-      listen: address,
-      now: () => performance.now(),
-      onFault,
-      reload: () => reloader.now(),
-    });
-    const server = await serveHttp({
-      facade: gateway,
-      listen: address,
-      ...createAccess(() => assembled.config, address, issuerKeys),
-      host,
-      drainMs: config.limits.drainMs,
-      onUrge: io.onUrge,
-      onFault,
-    });
-    if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
-    // Over stdio, a client must name its principal with --as if several are possible.
-    const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
-    io.stderr(
-      welcome({
-        url: server.url,
-        access,
-        file: config.file,
-        command: io.self,
-        ...(isClear ? {} : { as: access.principal }),
-      }),
-    );
-    const window = options.console !== undefined ? await openWindow(options, io, { inspect }) : undefined;
-    await stopped;
-    await window?.close();
-    await server.close();
-    return EXIT.ok;
-  });
+  const tenants = new ServedTenants(config, options, io);
+  const read = (): InForce => {
+    const next = readInForce(options, io, true);
+    tenants.check(next.config);
+    return next;
+  };
+  const opening = { inForce, read, options, io, assemble, listening: true };
+  return withReloading(opening, (assembled, reloader) =>
+    tenants.within({ assemble, own: () => assembled.config }, async (served) => {
+      const own = { assembled, reloader, inForce };
+      const all = [own, ...served.values()];
+      for (const one of all) one.assembled.warmUp();
+      tell(own, io);
+      for (const [name, one] of served) tell({ ...one, of: `${name}: ` }, io);
+      await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
+      io.onHangup?.(() => all.forEach((one) => void one.reloader.now()));
+      const access = openAccess(config, address);
+      const server = await serveHttp({
+        ...servedFacade(own, address, issuerKeys),
+        tenants: new Map(
+          [...served].map(([name, one]) => [name, servedFacade(one, one.assembled.config.listen, issuerKeys)]),
+        ),
+        drainMs: config.limits.drainMs,
+        onUrge: io.onUrge,
+        onFault: assembled.onFault,
+      });
+      const places = [...served].map(([name, one]) => ({
+        name,
+        url: tenantUrl(server.url, name),
+        tokenFile: openAccess(one.assembled.config, one.assembled.config.listen).tokenFile,
+      }));
+      if (options.json === true)
+        print({ url: server.url, tokenFile: access.tokenFile, ...(places.length > 0 && { tenants: places }) }, io);
+      // Over stdio, a client must name its principal with --as if several are possible.
+      const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
+      io.stderr(
+        welcome({
+          url: server.url,
+          access,
+          file: config.file,
+          command: io.self,
+          ...(isClear ? {} : { as: access.principal }),
+        }),
+      );
+      for (const { name, url, tokenFile } of places) io.stderr(`${name}: ${url} (token in ${tokenFile})\n`);
+      const window = options.console !== undefined ? await openWindow(options, io, { inspect }) : undefined;
+      await stopped;
+      await window?.close();
+      await server.close();
+      return EXIT.ok;
+    }),
+  );
+}
+
+function print(facts: object, io: Io): void {
+  io.stdout(`${JSON.stringify(facts)}\n`);
+}
+
+/** Returns how the listener reaches a facade. */
+function servedFacade(
+  { assembled, reloader }: ReloadedFacade,
+  listen: ListenConfig,
+  issuerKeys: ServingWiring['issuerKeys'],
+): ServedFacade {
+  const { gateway, onFault } = assembled;
+  const reload = (): Promise<void> => reloader.now();
+  return {
+    facade: gateway,
+    listen,
+    ...createAccess(() => assembled.config, listen, issuerKeys),
+    host: openHostEndpoint(assembled, { listen, now: () => performance.now(), onFault, reload }),
+  };
 }
 
 /** Opens the console in this process too. */
@@ -121,9 +156,17 @@ async function openWindow(
   );
 }
 
-function tell(notices: AssembledFacade['notices'], { differing }: InForce, io: Io): void {
-  const note = differenceNote(differing);
-  for (const notice of [...notices, ...(note === undefined ? [] : [printable(note)])]) io.stderr(`${notice}\n`);
+function tell({ assembled, inForce, of = '' }: Told, io: Io): void {
+  const note = differenceNote(inForce.differing);
+  for (const notice of [...assembled.notices, ...(note === undefined ? [] : [printable(note)])])
+    io.stderr(`${of}${notice}\n`);
+}
+
+/** `of` begins each line. */
+interface Told {
+  readonly assembled: Pick<AssembledFacade, 'notices'>;
+  readonly inForce: InForce;
+  readonly of?: string;
 }
 
 function welcome({

@@ -33,6 +33,7 @@ const WITH_VARIABLES: readonly Path[] = [
   ['policies', '*', 'token'],
   ['policies', '*', 'verify', 'keys', '*'],
   ['audit', 'folder'],
+  ['audit', 'replica'],
   ['audit', 'export', 'to'],
   ['audit', 'export', 'headers', '*'],
   ['notices', 'webhook'],

@@ -49,5 +49,5 @@ export function checkPrograms(
 
 /** Makes this process use the helper programs of a configuration. */
 export function useProgramsOf(config: Config): void {
-  useHelpers({ programs: config.programs, writable: writableFolders(config) });
+  useHelpers({ programs: config.programs, writable: writableFolders(config) }, config.tenant);
 }

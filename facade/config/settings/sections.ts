@@ -1,4 +1,5 @@
 /** Reads the sections of tollgate.yaml that have few rules of their own, and fills in their defaults. */
+import os from 'node:os';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
@@ -50,6 +51,18 @@ export function buildAudit(
       },
     }),
   };
+}
+
+/** Characters of the name of a replica. */
+const MAX_REPLICA = 63;
+
+/**
+ * Returns the name of a replica that has none in its configuration: the host name, which in Kubernetes is the name of
+ * the pod. Its characters need no escape in JSON, in a line of a checkpoint and in a key of the state.
+ */
+export function hostReplica(): string {
+  const name = os.hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
+  return name.replace(/^[^A-Za-z0-9]+/, '').slice(0, MAX_REPLICA) || 'replica';
 }
 
 /** The folders that contain records: the log and its archive. No agent may write there. */

@@ -2,6 +2,7 @@
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { AuditExportState } from '../../audit/export/audit-export.ts';
+import type { GateReadings } from '../../budget/process-gate.ts';
 import type { EndedCall } from '../../call/record.ts';
 import { type CallTally, countKey, type Statistics } from '../../serve/host/call-statistics.ts';
 import type { ContextAccounts, ContextSample } from './context-accounts.ts';
@@ -48,6 +49,8 @@ const SESSION_BEGINS: ReadonlySet<string> = new Set(['started', 'restarted', 're
 export interface FaultCounts {
   audit: number;
   state: number;
+  /** Heads of the log that could not be published. */
+  heads: number;
 }
 
 /** Values at the moment of the request. */
@@ -55,6 +58,8 @@ export interface MetricReadings {
   readonly health: Readonly<Record<string, { readonly state: HealthState; readonly restarts: number }>>;
   /** Leases whose settling is tried again. */
   readonly unsettled: number;
+  /** The calls that wait for others to end. */
+  readonly gate: GateReadings;
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
   /** Calls that have not ended, those that wait for a person included. */
@@ -210,6 +215,7 @@ export class Metrics {
   #processLines({
     health,
     unsettled,
+    gate,
     sessions,
     running,
     spills,
@@ -249,21 +255,13 @@ export class Metrics {
         Math.max(0, running - this.#waiting),
       ),
       ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
+      ...gateLines(gate),
       ...metricFamily(
         'tollgate_sessions',
         ['gauge', 'Open sessions by transport, those of hosts included.'],
         Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count]),
       ),
-      ...singleMetric(
-        'tollgate_audit_faults_total',
-        ['counter', 'Reads and writes of the audit log that failed.'],
-        this.#faults.audit,
-      ),
-      ...singleMetric(
-        'tollgate_state_faults_total',
-        ['counter', 'Reads and writes of the shared state that failed.'],
-        this.#faults.state,
-      ),
+      ...faultLines(this.#faults),
       ...singleMetric(
         'tollgate_spilled_bytes_total',
         ['counter', 'Bytes that were cut from results and stored as spills.'],
@@ -287,6 +285,22 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
+
+function gateLines({ waiting, waitingBytes, shed }: GateReadings): readonly string[] {
+  return [
+    ...singleMetric('tollgate_calls_waiting', ['gauge', 'Calls that wait for other calls to end.'], waiting),
+    ...singleMetric(
+      'tollgate_calls_waiting_bytes',
+      ['gauge', 'What these calls count against limits.waitingBytes.'],
+      waitingBytes,
+    ),
+    ...singleMetric(
+      'tollgate_calls_shed_total',
+      ['counter', 'Calls that were refused at once, because the process was overloaded.'],
+      shed,
+    ),
+  ];
 }
 
 function exportLines({ records, failure }: Partial<AuditExportState> = {}): readonly string[] {
@@ -323,4 +337,24 @@ function addDuration(all: Map<string, DurationHistogram>, labels: string, ms: nu
   let durations = all.get(labels);
   if (durations === undefined) all.set(labels, (durations = emptyHistogram()));
   observe(durations, ms / 1000);
+}
+
+function faultLines({ audit, state, heads }: FaultCounts): readonly string[] {
+  return [
+    ...singleMetric(
+      'tollgate_audit_faults_total',
+      ['counter', 'Reads and writes of the audit log that failed.'],
+      audit,
+    ),
+    ...singleMetric(
+      'tollgate_state_faults_total',
+      ['counter', 'Reads and writes of the shared state that failed.'],
+      state,
+    ),
+    ...singleMetric(
+      'tollgate_audit_heads_failed_total',
+      ['counter', 'Heads of the audit log that could not be published in the shared state.'],
+      heads,
+    ),
+  ];
 }

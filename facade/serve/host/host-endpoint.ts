@@ -7,7 +7,7 @@ import type { Awaitable } from '../../../catalogs/text/awaitable.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn } from '../../../catalogs/text/time-slices.ts';
 import type { ListenConfig } from '../../config/config.ts';
 import { EventStream } from '../http/client-event-stream.ts';
-import { discardBody, respondWith, STATUS } from '../http/http-response.ts';
+import { discardBody, REFUSAL_HEADERS, respondWith, STATUS } from '../http/http-response.ts';
 import type { EndpointRequest } from '../http/mcp-endpoint.ts';
 import { readBody } from '../http/request-body.ts';
 import type { EventFeed } from './event-feed.ts';
@@ -169,7 +169,7 @@ function respondRefused(response: EndpointRequest['response'], refused: HostRefu
   respondWith(response, {
     status: status ?? STATUS[code as ErrorCode] ?? 400,
     body: refusalBody(refused),
-    headers: { ...HEADERS, ...(allow !== undefined && { allow }) },
+    headers: { ...HEADERS, ...REFUSAL_HEADERS[code as ErrorCode], ...(allow !== undefined && { allow }) },
   });
 }
 

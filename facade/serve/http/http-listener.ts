@@ -27,8 +27,8 @@ import { authenticateHeader, resourceMetadata } from './protected-resource.ts';
 import { Sockets } from './sockets.ts';
 import { type Authenticate, bearerToken } from './token-authentication.ts';
 
-/** What a listener needs. */
-export interface HttpOptions extends Drain {
+/** A facade with what finds its callers. */
+export interface ServedFacade {
   readonly facade: Facade;
   readonly listen: ListenConfig;
   readonly authenticate: Authenticate;
@@ -38,6 +38,11 @@ export interface HttpOptions extends Drain {
   readonly isCurrent?: (principal: Principal) => boolean;
   /** Serves paths under /host/v1/; absent: there are none. */
   readonly host?: HostEndpoint;
+}
+
+/** What a listener needs: the facade of its own paths, and those of tenants by name, whose paths begin with /t/NAME. */
+export interface HttpOptions extends ServedFacade, Drain {
+  readonly tenants?: ReadonlyMap<string, ServedFacade>;
   /** Called with an unexpected error. */
   readonly onFault: (thrown: unknown) => void;
   /** Milliseconds, of any beginning. Default the process clock. */
@@ -95,10 +100,18 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   };
 }
 
+/** A served facade with its sessions. No other facade knows them. */
+interface Endpoint extends ServedFacade {
+  readonly sessions: SessionTable;
+  /** Absent for the facade of the listener's own paths. */
+  readonly tenant?: string;
+}
+
 class HttpFront {
   readonly #options: HttpOptions;
   readonly #now: () => number;
-  readonly #sessions: SessionTable;
+  readonly #own: Endpoint;
+  readonly #tenants: ReadonlyMap<string, Endpoint>;
   readonly #server: Server;
   readonly #sockets: Sockets;
   readonly #metrics = new HttpMetrics();
@@ -110,18 +123,11 @@ class HttpFront {
   #closed: Promise<void> | undefined;
 
   constructor(options: HttpOptions) {
-    const { facade, listen, onFault, now = () => performance.now() } = options;
+    const { listen, tenants = new Map<string, ServedFacade>(), now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
-    this.#sessions = new SessionTable({
-      facade,
-      maxSessions: listen.maxSessions,
-      maxPerPrincipal: listen.maxSessionsPerPrincipal,
-      idleMs: listen.idleMs,
-      ...(options.isCurrent !== undefined && { isCurrent: options.isCurrent }),
-      now,
-      onFault,
-    });
+    this.#own = this.#openEndpoint(options);
+    this.#tenants = new Map([...tenants].map(([tenant, one]) => [tenant, this.#openEndpoint({ ...one, tenant })]));
     this.#server = createServer(
       {
         headersTimeout: listen.headersMs,
@@ -134,8 +140,26 @@ class HttpFront {
       (request, response) => this.#receive(request, response),
     );
     this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
-    facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
-    facade.onNotice((notice, session) => this.#sessions.notice(notice, session));
+  }
+
+  #openEndpoint(served: ServedFacade & { readonly tenant?: string }): Endpoint {
+    const { facade, listen, isCurrent } = served;
+    const sessions = new SessionTable({
+      facade,
+      maxSessions: listen.maxSessions,
+      maxPerPrincipal: listen.maxSessionsPerPrincipal,
+      idleMs: listen.idleMs,
+      ...(isCurrent !== undefined && { isCurrent }),
+      now: this.#now,
+      onFault: this.#options.onFault,
+    });
+    facade.onToolsChanged((session) => sessions.toolsChanged(session));
+    facade.onNotice((notice, session) => sessions.notice(notice, session));
+    return { ...served, sessions };
+  }
+
+  get #endpoints(): readonly Endpoint[] {
+    return [this.#own, ...this.#tenants.values()];
   }
 
   get connections(): number {
@@ -164,12 +188,14 @@ class HttpFront {
   }
 
   async #close(): Promise<void> {
-    const { host } = this.#options;
-    await drained(Promise.all([this.#sessions.drain(), host?.drain()]), this.#options);
+    const all = this.#endpoints;
+    await drained(Promise.all(all.flatMap(({ sessions, host }) => [sessions.drain(), host?.drain()])), this.#options);
     clearInterval(this.#timer);
     this.#process?.close();
     const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    await Promise.all([this.#sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]);
+    await Promise.all(
+      all.flatMap(({ sessions, host }) => [sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]),
+    );
     await turn();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
@@ -178,8 +204,10 @@ class HttpFront {
   }
 
   #tick(): void {
-    this.#sessions.tick();
-    this.#options.host?.tick();
+    for (const { sessions, host } of this.#endpoints) {
+      sessions.tick();
+      host?.tick();
+    }
   }
 
   #receive(request: IncomingMessage, response: ServerResponse): void {
@@ -208,35 +236,48 @@ class HttpFront {
    */
   #admit(request: IncomingMessage, response: ServerResponse): Awaitable<void> {
     const { origin } = request.headers;
-    const path = pathOf(request);
-    const probe = PROBES.get(path);
-    if (probe !== undefined && this.#gate?.allowsOrigin(origin) === true) return this.#probe(probe, request, response);
+    const endpoint = this.#endpointOf(request);
+    const probe = PROBES.get(pathOf(request));
+    if (probe !== undefined && this.#gate?.allowsOrigin(origin) === true)
+      return this.#probe(endpoint, probe, { request, response });
     if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
     if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
     if (origin !== undefined) allowPage(response, origin);
     // A client that keeps its connection would find it closed at its next request.
     if (this.#closed !== undefined) response.setHeader('connection', 'close');
     if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, preflightOf(request));
-    return this.#route(path, request, response);
+    return this.#route(endpoint, { request, response });
   }
 
-  #route(path: string, request: IncomingMessage, response: ServerResponse): Awaitable<void> {
-    const { listen } = this.#options;
+  /**
+   * Returns the facade of a path, and removes the part that names its tenant. The token must be one of this tenant. The
+   * path of an unknown tenant stays as it is, and is found nowhere.
+   */
+  #endpointOf(request: IncomingMessage): Endpoint {
+    const [, name = '', rest = ''] = TENANT_PATH.exec(request.url ?? '') ?? [];
+    const tenant = this.#tenants.get(name);
+    if (tenant === undefined) return this.#own;
+    request.url = rest;
+    return tenant;
+  }
+
+  #route(endpoint: Endpoint, { request, response }: Exchange): Awaitable<void> {
+    const path = pathOf(request);
+    const { sessions, listen, host } = endpoint;
     if (path === '/mcp')
-      return andThen(this.#visit(request, response), (visit) =>
+      return andThen(this.#visit(endpoint, { request, response }), (visit) =>
         serveMcp(visit, {
-          sessions: this.#sessions,
+          sessions,
           maxBodyBytes: listen.maxBodyBytes,
           now: this.#now,
           isDraining: this.#closed !== undefined,
         }),
       );
-    if (this.#options.host !== undefined && path.startsWith(HOST_PATH))
-      return this.#options.host.serve({ request, response }, () =>
-        andThen(this.#visit(request, response), ({ principal }) => principal),
+    if (host !== undefined && path.startsWith(HOST_PATH))
+      return host.serve({ request, response }, () =>
+        andThen(this.#visit(endpoint, { request, response }), ({ principal }) => principal),
       );
-    const issuer = this.#options.issuer?.();
-    const metadata = issuer === undefined ? undefined : resourceMetadata(path, issuer);
+    const metadata = this.#metadata(endpoint, path);
     if (metadata === undefined && path !== '/healthz' && path !== '/metrics')
       return respondRefusal(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET')
@@ -247,16 +288,29 @@ class HttpFront {
       return respond(response, metadata, { 'content-type': 'application/json', 'cache-control': 'no-store' });
     // Without a token /healthz says no more than /readyz.
     if (path === '/healthz' && request.headers.authorization === undefined)
-      return this.#answerReadiness(response, 'ok', {});
-    return andThen(this.#visit(request, response), ({ principal }) => this.#report(path, response, principal));
+      return this.#answerReadiness(endpoint, response, { status: 'ok' });
+    return andThen(this.#visit(endpoint, { request, response }), ({ principal }) =>
+      path === '/healthz'
+        ? this.#answerReadiness(endpoint, response, { status: 'ok', servers: endpoint.facade.health(principal) })
+        : this.#answerMetrics(endpoint, response, principal),
+    );
   }
 
-  #report(path: string, response: ServerResponse, principal: Principal): Awaitable<void> {
-    const { facade } = this.#options;
-    if (path === '/healthz') return this.#answerReadiness(response, 'ok', { servers: facade.health(principal) });
+  /** The well-known path of a tenant's resource does not begin with that of the tenant (RFC 9728 §3.1). */
+  #metadata(endpoint: Endpoint, path: string): string | undefined {
+    for (const one of endpoint.tenant === undefined ? this.#endpoints : [endpoint]) {
+      const issuer = one.issuer?.();
+      const metadata = issuer === undefined ? undefined : resourceMetadata(path, issuer, one === endpoint);
+      if (metadata !== undefined) return metadata;
+    }
+    return undefined;
+  }
+
+  /** What all tenants share is shown only to owners of the listener's own facade. */
+  #answerMetrics({ facade, tenant }: Endpoint, response: ServerResponse, principal: Principal): void {
     const shared =
-      principal.owner === true
-        ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n')
+      principal.owner === true && tenant === undefined
+        ? [...this.#metrics.lines(this.#sockets, this.#endpoints), ...(this.#process?.lines() ?? []), ''].join('\n')
         : '';
     return respond(response, `${facade.metrics(principal)}${shared}`, {
       'content-type': 'text/plain; version=0.0.4; charset=utf-8',
@@ -264,27 +318,32 @@ class HttpFront {
   }
 
   /** Tells everyone only whether to send work here. */
-  #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Awaitable<void> {
+  #probe(endpoint: Endpoint, probe: 'live' | 'ready', { request, response }: Exchange): Awaitable<void> {
+    const { method } = request;
     if (method !== 'GET' && method !== 'HEAD')
       return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
         headers: { allow: 'GET, HEAD' },
       });
     return probe === 'live'
       ? answerHealth(response, 200, { status: 'live' })
-      : this.#answerReadiness(response, 'ready', {});
+      : this.#answerReadiness(endpoint, response, { status: 'ready' });
   }
 
-  async #answerReadiness(response: ServerResponse, status: string, more: object): Promise<void> {
-    const failing = this.#closed === undefined ? await this.#options.facade.readiness() : ['draining'];
+  async #answerReadiness(
+    { facade }: Endpoint,
+    response: ServerResponse,
+    { status, ...more }: { readonly status: string; readonly servers?: object },
+  ): Promise<void> {
+    const failing = this.#closed === undefined ? await facade.readiness() : ['draining'];
     if (failing.length > 0) return answerHealth(response, 503, { status: 'failing', failing, ...more });
     return answerHealth(response, 200, { status, ...more });
   }
 
-  #visit(request: IncomingMessage, response: ServerResponse): Awaitable<EndpointRequest> {
+  #visit({ authenticate, issuer }: Endpoint, { request, response }: Exchange): Awaitable<EndpointRequest> {
     const { authorization, origin } = request.headers;
-    return andThen(this.#options.authenticate(bearerToken(authorization)), (principal) => {
+    return andThen(authenticate(bearerToken(authorization)), (principal) => {
       if (principal === undefined) {
-        const header = authenticateHeader(this.#options.issuer?.(), authorization !== undefined);
+        const header = authenticateHeader(issuer?.(), authorization !== undefined);
         response.setHeader('www-authenticate', header);
         throw new TollgateError('HTTP_AUTH');
       }
@@ -305,6 +364,10 @@ class HttpFront {
     return page;
   }
 }
+
+type Exchange = Pick<EndpointRequest, 'request' | 'response'>;
+
+const TENANT_PATH = /^\/t\/([a-z0-9-]+)(\/.*)$/s;
 
 /** Health checks, which come by the address of the machine and without a token. */
 const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([
@@ -365,7 +428,10 @@ class HttpMetrics {
   }
 
   /** Returns the lines of /metrics. */
-  lines({ size, turnedAway }: Sockets, { evicted }: SessionTable): readonly string[] {
+  lines({ size, turnedAway }: Sockets, endpoints: readonly Endpoint[]): readonly string[] {
+    const tenants = endpoints.flatMap(({ tenant, sessions }) =>
+      tenant === undefined ? [] : [[`tenant="${tenant}"`, sessions.size] as const],
+    );
     return [
       ...metricFamily(
         'tollgate_http_responses_total',
@@ -386,8 +452,9 @@ class HttpMetrics {
       ...metricFamily(
         'tollgate_http_sessions_evicted_total',
         ['counter', 'Idle sessions that were ended to make room.'],
-        [['', evicted]],
+        [['', endpoints.reduce((sum, { sessions }) => sum + sessions.evicted, 0)]],
       ),
+      ...metricFamily('tollgate_tenant_sessions', ['gauge', 'Open sessions of each tenant.'], tenants),
     ];
   }
 }

@@ -43,8 +43,10 @@ function each(status: number, ...codes: readonly ErrorCode[]): Readonly<Partial<
   return Object.fromEntries(codes.map((code) => [code, status]));
 }
 
-const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
+/** What the headers of a refusal say besides its body. */
+export const REFUSAL_HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
   ISSUER_UNAVAILABLE: { 'retry-after': '30' },
+  RATE_LIMITED: { 'retry-after': '1' },
   HTTP_SESSIONS_FULL: { 'retry-after': '10' },
   HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
   SHUTTING_DOWN: { 'retry-after': '1' },
@@ -92,7 +94,7 @@ export function respondRefusal(response: ServerResponse, error: TollgateError, o
   if (response.destroyed || response.headersSent) return;
   const body = refusalText(options.id ?? null, error);
   const headers = {
-    ...HEADERS[error.code],
+    ...REFUSAL_HEADERS[error.code],
     ...options.headers,
     'content-type': 'application/json',
     'content-length': Buffer.byteLength(body),

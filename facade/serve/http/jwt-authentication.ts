@@ -90,11 +90,20 @@ async function verify(token: string, { jwt, keys, now }: Required<JwtSources>): 
     });
     const { typ } = protectedHeader;
     // A token that is bound to a key of its client must not be accepted from anyone who has only the token (RFC 7800).
-    return TYPES.has(typ?.toLowerCase()) && payload.cnf === undefined ? payload : undefined;
+    return TYPES.has(typ?.toLowerCase()) && payload.cnf === undefined && hasRequired(payload, jwt)
+      ? payload
+      : undefined;
   } catch (thrown) {
     if (thrown instanceof TollgateError) throw thrown;
     return undefined;
   }
+}
+
+/** A list does not count: with two organisations in one claim, a token would be that of two tenants. */
+function hasRequired(payload: JWTPayload, jwt: JwtConfig): boolean {
+  return Object.entries(jwt.require ?? {}).every(
+    ([claim, text]) => Object.hasOwn(payload, claim) && payload[claim] === text,
+  );
 }
 
 function principalOf(payload: JWTPayload, { issuer, claims }: JwtConfig): Principal | undefined {

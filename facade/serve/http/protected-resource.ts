@@ -6,9 +6,16 @@ import type { JwtConfig } from '../../config/settings/jwt-settings.ts';
 
 const WELL_KNOWN = '/.well-known/oauth-protected-resource';
 
-/** Returns the metadata of the endpoint for a path; undefined for another path. */
-export function resourceMetadata(path: string, { resource, issuer }: JwtConfig): string | undefined {
-  if (path !== WELL_KNOWN && path !== metadataUrl(resource).pathname) return undefined;
+/**
+ * Returns the metadata of an endpoint for a path; undefined for another path. `isDefault`: also for the path that names
+ * no resource.
+ */
+export function resourceMetadata(
+  path: string,
+  { resource, issuer }: JwtConfig,
+  isDefault: boolean,
+): string | undefined {
+  if (!(isDefault && path === WELL_KNOWN) && path !== metadataUrl(resource).pathname) return undefined;
   return JSON.stringify({
     resource,
     authorization_servers: [issuer],
