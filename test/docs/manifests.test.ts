@@ -31,7 +31,8 @@ import { ROOT } from './markdown.ts';
 
 const FOLDER = path.join(ROOT, 'docs', 'kubernetes');
 const KUSTOMIZATION = 'kustomization.yaml';
-const EXAMPLE = 'secret.example.yaml';
+/** Applied by themselves: a Secret is filled in first, and a Job cannot be changed. */
+const APART = ['secret.example.yaml', 'migrate-job.yaml'];
 
 type Labels = Readonly<Record<string, string>>;
 interface Port {
@@ -45,6 +46,7 @@ interface Probe {
   readonly timeoutSeconds?: number;
 }
 interface Container {
+  readonly image: string;
   readonly args: readonly string[];
   readonly ports: readonly Port[];
   readonly env: readonly {
@@ -181,9 +183,9 @@ function typeErrors(documents: readonly Manifest[]): string {
 const isCustom = ({ kind }: Manifest): boolean => kind === 'ServiceMonitor';
 
 describe('the manifests' + verifies('FL-14'), () => {
-  it('are all in the kustomization, except for the example of secrets', () => {
+  it('are in the kustomization, except for the example of secrets and the Job of the store', () => {
     const { resources } = parse(readFileSync(path.join(FOLDER, KUSTOMIZATION), 'utf8')) as { resources: string[] };
-    expect([...resources, KUSTOMIZATION, EXAMPLE].sort()).toEqual(readdirSync(FOLDER).sort());
+    expect([...resources, KUSTOMIZATION, ...APART].sort()).toEqual(readdirSync(FOLDER).sort());
     expect(manifests.filter(({ metadata }) => metadata.namespace !== undefined)).toEqual([]);
   });
 
@@ -236,6 +238,20 @@ describe('the manifests' + verifies('FL-14'), () => {
     );
     expect(monitored.map(({ metadata }) => metadata.name)).toEqual(['tollgate']);
     expect(monitored[0]?.spec.ports.map(({ name }) => name)).toEqual([endpoints[0].port]);
+  });
+
+  it('migrate the store with the image, configuration and secrets of the replicas', () => {
+    const job = manifest('Job', 'tollgate-migrate').spec.template;
+    const [{ image, args, env, securityContext, volumeMounts }] = job.spec.containers;
+    expect(args).toEqual(['state', 'migrate']);
+    expect({ image, env, securityContext, volumeMounts }).toEqual({
+      image: container().image,
+      env: container().env,
+      securityContext: container().securityContext,
+      volumeMounts: container().volumeMounts,
+    });
+    expect(job.spec.securityContext).toEqual(pod().securityContext);
+    expect(includes(job.metadata.labels, manifest('Service').spec.selector)).toBe(false);
   });
 
   it('let a pod do no more than it needs', () => {
