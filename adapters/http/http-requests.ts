@@ -5,7 +5,7 @@
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { AuthorizedFetch, BearerToken } from '../oauth/bearer-token.ts';
 import type { LaunchHost } from '../stdio/launch.ts';
-import { fillSecrets } from '../stdio/server-secrets.ts';
+import { fillSecrets, secretNames } from '../stdio/server-secrets.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { HttpStatusError, judgeRemoteFailure, type RemoteFailure } from './remote-failure.ts';
 
@@ -29,11 +29,14 @@ export class HttpRequests {
   readonly url: URL;
   readonly #name: string;
   readonly #headers: Readonly<Record<string, string>>;
+  readonly #hasSecrets: boolean;
   readonly #authorized: AuthorizedFetch | undefined;
   readonly #send: SendFunction;
 
-  private constructor({ name, url }: ServerSettings, headers: HttpRequest['headers'], authorized?: AuthorizedFetch) {
-    [this.#name, this.url, this.#headers, this.#authorized] = [name, new URL(url ?? ''), headers, authorized];
+  private constructor(settings: ServerSettings, headers: HttpRequest['headers'], authorized?: AuthorizedFetch) {
+    [this.#name, this.url] = [settings.name, new URL(settings.url ?? '')];
+    [this.#headers, this.#authorized] = [headers, authorized];
+    this.#hasSecrets = secretNames(settings.headers).length > 0;
     this.#send = authorized?.send ?? fetch;
   }
 
@@ -72,9 +75,14 @@ export class HttpRequests {
     throw new HttpStatusError(response.status);
   }
 
-  /** Returns what an error of a request means for its call and its session. */
+  /**
+   * Returns what an error of a request means for its call and its session. A refused secret may have been replaced
+   * since it was read, so the session is lost, and the next connection reads it again.
+   */
   judge(thrown: unknown): RemoteFailure {
-    return judgeRemoteFailure(this.#name, thrown, this.#authorized?.refusal);
+    const failure = judgeRemoteFailure(this.#name, thrown, this.#authorized?.refusal);
+    const isOld = this.#hasSecrets && thrown instanceof HttpStatusError && thrown.code === 401;
+    return isOld ? { ...failure, lost: 'refuses the configured credentials (HTTP 401)' } : failure;
   }
 }
 

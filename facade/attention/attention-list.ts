@@ -32,6 +32,7 @@ const RANKS = {
   'budget-low': 3,
   'audit-unproven': 3,
   'notices-failed': 3,
+  'heads-failed': 3,
   'server-requested': 3,
   'service-proposed': 3,
   'finding-missing': 3,

@@ -284,6 +284,7 @@ const TROUBLES = {
   'reload-refused': ['A changed configuration was refused; the earlier one is in force', 'tollgate check'],
   'notices-failed': ['The webhook does not take notices; look at its address in tollgate.yaml', 'tollgate check'],
   'audit-failed': ['Records could not be written, so calls were refused', 'tollgate audit verify'],
+  'heads-failed': ['A replica cannot publish the head of its audit log', 'tollgate audit list --type proof'],
 } as const satisfies Readonly<Record<Trouble['kind'], readonly [string, string]>>;
 
 function troubleItem({ kind, since, last, code }: Trouble): FoundItem {

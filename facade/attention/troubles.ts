@@ -6,7 +6,7 @@ import type { Awaitable } from '../../catalogs/text/awaitable.ts';
 import type { State } from '../state/state-port.ts';
 
 /** What can go wrong. */
-export type TroubleKind = 'policy-failed' | 'reload-refused' | 'audit-failed' | 'notices-failed';
+export type TroubleKind = 'policy-failed' | 'reload-refused' | 'audit-failed' | 'notices-failed' | 'heads-failed';
 
 /** A trouble. Times in ms since 1970. */
 export interface Trouble {

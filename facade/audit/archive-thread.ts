@@ -6,10 +6,10 @@ import { archiveAudit } from './chain-archive.ts';
 import { createDigest, readAuditKey } from './key-files.ts';
 import { type ArchiveAnswer, type ArchiveTask, archiveFault } from './retention.ts';
 
-const { folder, rotateBytes, state, to, before } = workerData as ArchiveTask;
+const { folder, rotateBytes, replica, state, to, before } = workerData as ArchiveTask;
 
 async function archive(): Promise<ArchiveAnswer> {
-  const log = openAudit({ folder, rotateBytes });
+  const log = openAudit({ folder, rotateBytes, replica });
   try {
     const done = archiveAudit({
       folder,

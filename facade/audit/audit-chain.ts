@@ -63,7 +63,7 @@ export interface ClosedEntry {
  * The keys that sealing adds to an entry. An entry with such a key would lose it, because a JSON reader keeps only the
  * last of two equal keys.
  */
-export const SEAL_KEYS = ['v', 'seq', 'ts', 'prev', 'hash'] as const;
+export const SEAL_KEYS = ['v', 'seq', 'ts', 'replica', 'prev', 'hash'] as const;
 
 /**
  * The entries of a union that have no key of the seal. An entry with such a key is not in this type, so no code can
@@ -132,6 +132,8 @@ export interface ChainPosition {
   readonly seq: number;
   /** ISO time, UTC. */
   readonly ts: string;
+  /** The replica that wrote it, see docs/audit-fleet.md. */
+  readonly replica?: string | undefined;
   readonly prev: string;
 }
 
@@ -162,9 +164,10 @@ const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
  * Seals an entry. The hash covers the text of the line up to the hash, so there is no second canonical form in which
  * two readers could differ. Throws for an entry with a key of the seal.
  */
-export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition): SealedRecord {
+export function sealRecord(record: Sealable, { seq, ts, replica, prev }: ChainPosition): SealedRecord {
   const members = record.facts === undefined ? membersOf(record.entry) : callMembers(record.entry, record.facts);
-  const hashed = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",${members},"prev":"${prev}"`;
+  const writer = replica === undefined ? '' : `"replica":"${replica}",`;
+  const hashed = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",${writer}${members},"prev":"${prev}"`;
   const sealed = hash('sha256', hashed, 'hex');
   // V8 has joined the parts of `hashed` for the hash. A part of it costs no second copy.
   return { line: `${hashed.slice(DOMAIN.length)},"hash":"${sealed}"}\n`, hash: sealed };

@@ -305,15 +305,20 @@ export interface ProcessEntry {
  * The signed tree of the log (proof/audit-tree.ts). `begun`: a new one, with its name under `origin`, and the name of
  * the one that was there before under `replaces`. `withheld`: records of `file` do not follow each other, and are not
  * signed. `refused`: nothing is signed, for the `reason`. `unwitnessed`: the witness did not confirm a checkpoint.
+ * `unpublished`: the shared state did not take a checkpoint. `retired`: an owner removed the head of a replica (`of`)
+ * with `count` records, because its log was verified, or is lost (`reason`).
  */
 export interface ProofEntry {
   readonly type: 'proof';
-  readonly event: 'begun' | 'withheld' | 'refused' | 'unwitnessed';
+  readonly event: 'begun' | 'withheld' | 'refused' | 'unwitnessed' | 'unpublished' | 'retired';
   readonly outcome: 'allow' | 'error';
   readonly origin?: string;
   readonly replaces?: string;
   readonly file?: string;
   readonly reason?: string;
+  readonly of?: string;
+  readonly count?: number;
+  readonly by?: string;
 }
 
 /** Every entry that may be appended. */

@@ -57,6 +57,8 @@ export interface AuditOptions {
   readonly folder: string;
   /** A file that would exceed this is followed by the next. */
   readonly rotateBytes: number;
+  /** Of a fleet, see docs/audit-fleet.md. Each record has it. */
+  readonly replica?: string | undefined;
   /** ms since 1970. */
   readonly now?: () => number;
   readonly files?: AuditFs;
@@ -297,7 +299,8 @@ class Chain implements AuditLog {
   }
 
   #seal(record: Sealable, now: number): SealedRecord {
-    return sealRecord(record, { seq: this.#seq + 1, ts: isoTime(now), prev: this.#head });
+    const { replica } = this.#options;
+    return sealRecord(record, { seq: this.#seq + 1, ts: isoTime(now), replica, prev: this.#head });
   }
 
   #advance({ hash }: SealedRecord): void {

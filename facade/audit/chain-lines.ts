@@ -43,6 +43,15 @@ export function listParts(folder: string): ChainPart[] {
   return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
+/**
+ * Returns the chain files of some logs. Those of several logs have their paths as names, because two logs can have a
+ * chain of the same name.
+ */
+export function listPartsOf(logs: readonly string[]): ChainPart[] {
+  if (logs.length === 1) return listParts(logs[0] ?? '');
+  return logs.flatMap((log) => listParts(log).map((part) => ({ ...part, name: join(log, part.name) })));
+}
+
 /** Groups files by their chains, in the order of both. */
 export function groupByChain(parts: readonly ChainPart[]): Iterable<readonly ChainPart[]> {
   const chains = new Map<string, ChainPart[]>();

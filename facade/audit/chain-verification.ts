@@ -38,6 +38,8 @@ export interface ChainReport {
   /** The first record that is here; absent for 1. Records before it are archived. */
   readonly from?: number;
   readonly head: string;
+  /** ISO time of the last record that is proven. */
+  readonly until?: string;
   readonly state: 'open' | 'closed' | 'ended';
 }
 
@@ -162,6 +164,7 @@ function readChains(
       records: walk.records,
       ...(walk.from !== 1 && { from: walk.from }),
       head: walk.head,
+      ...(walk.until !== undefined && { until: walk.until }),
       state: stateOf(walk, own),
     });
   }
@@ -271,6 +274,8 @@ class ChainWalk {
   /** The first record, and the number of records read. */
   from = 1;
   records = 0;
+  /** ISO time of the last record. */
+  until: string | undefined;
 
   constructor(evidence: Evidence) {
     this.#evidence = evidence;
@@ -339,6 +344,7 @@ class ChainWalk {
     this.seq = record.seq;
     this.head = hash;
     this.last = record.type;
+    this.until = record.ts;
     this.records += 1;
     this.#evidence.missing.delete(hash);
     return undefined;

@@ -32,7 +32,7 @@ export interface Retention {
 }
 
 /** What the thread is started with. `before`: files whose records are all older are moved. */
-export interface ArchiveTask extends Pick<AuditConfig, 'folder' | 'rotateBytes'> {
+export interface ArchiveTask extends Pick<AuditConfig, 'folder' | 'rotateBytes' | 'replica'> {
   readonly state: string;
   readonly to: string;
   readonly before: string;
@@ -88,14 +88,14 @@ export function archiveFault(cause: unknown): ArchiveAnswer {
 /** Returns what to move now; undefined if nothing is due. */
 function dueTask({ config, now }: Pick<RetentionOptions, 'config' | 'now'>): ArchiveTask | undefined {
   const { state, audit } = config();
-  const { folder, rotateBytes, keep } = audit;
+  const { folder, rotateBytes, replica, keep } = audit;
   if (keep === undefined) return undefined;
   const files = listParts(folder).map(sizeAndEnd);
   const byAge = keep.ageMs === undefined ? '' : new Date(now() - keep.ageMs).toISOString();
   const bySize = keep.bytes === undefined ? '' : timeOfSize(files, keep.bytes);
   const before = byAge > bySize ? byAge : bySize;
   return files.some(({ end }) => end !== '' && end < before)
-    ? { folder, rotateBytes, state, to: keep.archive, before }
+    ? { folder, rotateBytes, state, to: keep.archive, before, ...(replica !== undefined && { replica }) }
     : undefined;
 }
 

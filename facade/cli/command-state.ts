@@ -7,7 +7,7 @@ import path from 'node:path';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditEntry, SetupEntry } from '../audit/audit-entry.ts';
-import { type AuditLog, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
+import { type AuditLog, type AuditOptions, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
 import type { Config } from '../config/config.ts';
 import { quote } from '../config/config-problems.ts';
 import { WORKSPACE } from '../config/servers/server-names.ts';
@@ -24,7 +24,7 @@ import { printable } from './print.ts';
 /** The state folder and audit log that a command works on. */
 export interface CommandState {
   readonly state: string;
-  readonly audit: { readonly folder: string; readonly rotateBytes: number };
+  readonly audit: Pick<AuditOptions, 'folder' | 'rotateBytes' | 'replica'>;
   /** Absent where no configuration was read. */
   readonly config?: Config;
 }

@@ -262,6 +262,8 @@ export interface AuditConfig {
   readonly folder: string;
   /** Bytes after which a new file begins; each day begins one too. */
   readonly rotateBytes: number;
+  /** The name of this replica in a fleet (docs/audit-fleet.md). */
+  readonly replica?: string;
   readonly facts: 'none' | 'names' | 'full';
   readonly recordings: RecordingsConfig;
   /** Absent: the log keeps all files. `archive` is absolute. */
@@ -295,5 +297,7 @@ export type SnippetConfig = WrittenSnippet & {
 /** The source of a secret that is not in the vault. */
 export type SecretSource =
   | { readonly from: 'env'; readonly variable: string }
+  /** Absolute. */
+  | { readonly from: 'file'; readonly file: string }
   | { readonly from: 'exec'; readonly command: readonly string[] }
   | { readonly from: 'keychain'; readonly service: string; readonly account: string };

@@ -37,6 +37,7 @@ import {
   buildSecretSources,
   buildSections,
   checkRegistries,
+  hostReplica,
 } from './settings/sections.ts';
 import { buildSigning } from './settings/signing-settings.ts';
 import { buildStore, writtenStateFolder } from './settings/store-settings.ts';
@@ -123,15 +124,12 @@ class Loader {
     const workspace = variables.folders.get('workspaceFolder');
     const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
-    const policies = placePolicies(written.policies, {
-      raw: this.#raw,
-      resolve: this.#resolve,
-      report: this.#report,
-      at: this.#world.at,
-    });
+    const places = { report: this.#report, resolve: this.#resolve, workspace };
+    const policies = placePolicies(written.policies, { ...places, raw: this.#raw, at: this.#world.at });
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
-    const audit = this.#audit(written, auditFolder, workspace);
+    const store = buildStore(written.state, places);
+    const audit = this.#audit(written, { folder: auditFolder, workspace, store });
     const guarded = { ...base, report: this.#report, hidden: [state, acceptedFolder, ...auditFolders(audit)] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
@@ -139,9 +137,8 @@ class Loader {
     const bash = bashOf(written.bash, base);
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
-    const store = buildStore(written.state, { resolve: this.#resolve, report: this.#report });
     const listen = buildListen(written.listen, this.#report);
-    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
     const world = { workspace, bash, servers, programs: written.programs ?? {}, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
@@ -182,7 +179,14 @@ class Loader {
     });
   }
 
-  #audit({ audit }: WrittenConfig, folder: string, workspace: string | undefined): Config['audit'] {
+  #audit(
+    { audit }: WrittenConfig,
+    {
+      folder,
+      workspace,
+      store,
+    }: { readonly folder: string; readonly workspace: string | undefined; readonly store: Config['store'] | undefined },
+  ): Config['audit'] {
     const target = buildExport(audit?.export, {
       report: this.#report,
       resolve: this.#resolve,
@@ -190,7 +194,13 @@ class Loader {
     });
     const signing = buildSigning(audit?.signing, { resolve: this.#resolve, report: this.#report, workspace });
     const built = buildAudit(audit, { folder, resolve: this.#resolve });
-    return { ...built, signing, ...(target !== undefined && { export: target }) };
+    const replica = audit?.replica ?? (store === undefined ? undefined : hostReplica());
+    return {
+      ...built,
+      ...(replica !== undefined && { replica }),
+      signing,
+      ...(target !== undefined && { export: target }),
+    };
   }
 
   /** The sections that depend on no other section, with their defaults. */

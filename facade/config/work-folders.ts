@@ -104,14 +104,22 @@ export function placeState(
   return { state, auditFolder };
 }
 
-/** Returns the files and folders of Tollgate itself that no agent may read: state, accepted copy, log and its key. */
-export function ownPlaces({
-  state,
-  acceptedFolder,
-  audit,
-}: Pick<Config, 'state' | 'acceptedFolder' | 'audit'>): readonly string[] {
+/** What names files and folders of Tollgate itself. */
+export type OwnConfig = Pick<Config, 'state' | 'acceptedFolder' | 'audit' | 'secretSources'>;
+
+/** Returns what no agent may read of Tollgate: the state, the accepted copy, the log and its key, files of secrets. */
+export function ownPlaces({ state, acceptedFolder, audit, secretSources }: OwnConfig): readonly string[] {
   const { signing } = audit;
-  return [state, acceptedFolder, ...auditFolders(audit), ...(signing.key === undefined ? [] : [signing.key])];
+  const secrets = [...secretSources.values()].flatMap((source) =>
+    source.from === 'file' ? [source.file, realPath(source.file)] : [],
+  );
+  return [
+    state,
+    acceptedFolder,
+    ...auditFolders(audit),
+    ...(signing.key === undefined ? [] : [signing.key]),
+    ...secrets,
+  ];
 }
 
 /** Returns the written state folder, or the default one; absolute and real. */

@@ -234,10 +234,15 @@ export interface WrittenConfig {
    * or headers.
    */
   readonly secrets?: {
-    /** The source: exactly one of env, exec and keychain. */
+    /** The source: exactly one of env, file, exec and keychain. */
     readonly [k: string]: {
       /** A variable of Tollgate's own environment, read when a server starts. */
       readonly env?: string;
+      /**
+       * A file outside of the workspace, read when a server starts. Its text without a final line end is the
+       * value.
+       */
+      readonly file?: string;
       /** A program and its arguments, without a shell. Its output within 10 seconds is the value. */
       readonly exec?: readonly string[];
       /** An entry of the keychain of the operating system: service/account. */
@@ -297,6 +302,11 @@ export interface WrittenConfig {
     readonly folder?: string;
     /** A file of the log is closed after this many bytes; a new day closes it too. */
     readonly rotateBytes?: number;
+    /**
+     * The name of this replica of a fleet, in its records and checkpoints. Default: the host name if `state`
+     * names a store, otherwise none.
+     */
+    readonly replica?: string;
     /** How the log is signed. */
     readonly signing?: {
       /**

@@ -7,7 +7,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Effect } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
-import { ownPlaces } from '../config/work-folders.ts';
+import { type OwnConfig, ownPlaces } from '../config/work-folders.ts';
 import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from './preconditions.ts';
 
 /** Id of the reason for a refusal, the same as of the rule for such files in the workspace (policy-parts.ts). */
@@ -20,9 +20,7 @@ const CHANGING: ReadonlySet<string> = new Set(['write', 'destructive']);
  * Sandboxes enforce the same for their programs; this precondition covers servers without a sandbox. The paths of a
  * call are real paths (see catalogs/readers/path-handles.ts).
  */
-export function controlFilePrecondition(
-  config: Pick<Config, 'controlFiles' | 'workspace' | 'state' | 'acceptedFolder' | 'audit'>,
-): Precondition {
+export function controlFilePrecondition(config: OwnConfig & Pick<Config, 'controlFiles' | 'workspace'>): Precondition {
   const control = config.controlFiles.filter((file) => !isPathWithin(file, config.workspace));
   const state = ownPlaces(config);
   const judge = ({ verb, paths }: Pick<Effect, 'verb' | 'paths'>): void => {

@@ -187,7 +187,8 @@ function refuseFixedChanges(before: Config, after: Config, listening: boolean): 
   };
   compare(['state'], ({ state }) => state);
   // By default the log is in the state folder, so a changed `state` is reported once.
-  if (problems.length === 0) compare(['audit'], ({ audit: { folder, rotateBytes } }) => ({ folder, rotateBytes }));
+  if (problems.length === 0)
+    compare(['audit'], ({ audit: { folder, rotateBytes, replica } }) => ({ folder, rotateBytes, replica }));
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
   compare(['tenants'], ({ tenants }) => [...tenants]);

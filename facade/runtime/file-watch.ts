@@ -4,6 +4,7 @@ import { type FSWatcher, watch } from 'node:fs';
 import { lstat, readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { realOrAbsolute } from '../../catalogs/readers/path-location.ts';
 
 /** The settings of a watch, times in ms. */
 export interface FileWatchOptions {
@@ -63,11 +64,11 @@ export class FileWatch {
     for (const watcher of this.#watchers.values()) watcher.close();
   }
 
-  /** Watches the folders of the files, because replacing a file is an event of its folder. */
+  /** Watches the folders of the files, by their names and real paths: replacing a file is an event of its folder. */
   async #watchFolders(): Promise<void> {
     const folders = new Set<string>();
     for (const watched of this.#stamps.keys()) {
-      folders.add(path.dirname(watched));
+      folders.add(path.dirname(watched)).add(path.dirname(realOrAbsolute(watched)));
       for (const { name, isFolder } of await entriesOf(watched)) if (isFolder) folders.add(name);
     }
     for (const [folder, watcher] of this.#watchers) {

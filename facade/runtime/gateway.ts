@@ -346,7 +346,11 @@ export class Gateway implements Facade, InnerFacade {
   metrics(principal: Principal): string {
     const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
     const sessions = { stdio: 0, http: 0 };
-    for (const { transport } of this.#sessions) sessions[transport] += 1;
+    let running = 0;
+    for (const { transport, calls } of this.#sessions) {
+      sessions[transport] += 1;
+      running += calls.size;
+    }
     const { metrics, budgets, processGate, spills, telemetry, exportAudit } = this.#shared;
     return metrics.text(
       {
@@ -354,6 +358,7 @@ export class Gateway implements Facade, InnerFacade {
         unsettled: budgets.unsettled,
         gate: processGate.readings,
         sessions,
+        running,
         spills: spills.kept,
         dropped: telemetry?.dropped,
         exported: exportAudit.state,

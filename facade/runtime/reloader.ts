@@ -119,7 +119,8 @@ export class Reloader {
     const { file, home } = this.#options;
     const { config, accepted } = this.#inForce;
     const isAccepted = (name: string): boolean => accepted?.places.some((place) => isPathWithin(name, place)) === true;
-    const live = [...config.controlFiles, ...(isAccepted(config.file) ? [] : mentionedFiles(file, home))].filter(
+    // Named paths only: an update of a mounted folder also replaces the real paths of files that stay the same.
+    const live = [...config.reads, ...(isAccepted(config.file) ? [] : mentionedFiles(file, home))].filter(
       (name) => !isAccepted(name),
     );
     await this.#watch.target([acceptedMarker(config.acceptedFolder), ...live]);

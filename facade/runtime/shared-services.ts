@@ -1,11 +1,12 @@
 /** Opens what outlives a configuration: log, state, audit, budgets, spills, secrets and metrics, once per process. */
 import type { StartInspector } from '../../adapters/port.ts';
 import { Troubles } from '../attention/troubles.ts';
-import { type AuditLog, openAudit } from '../audit/audit-log.ts';
+import { type AuditLog, appendQuietly, openAudit } from '../audit/audit-log.ts';
 import { AuditExport } from '../audit/export/audit-export.ts';
 import { exportTarget } from '../audit/export/export-target.ts';
+import { HeadPublisher } from '../audit/fleet/published-heads.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
-import { SealingSchedule } from '../audit/proof/sealing-schedule.ts';
+import { SealingSchedule, type SealingSettings } from '../audit/proof/sealing-schedule.ts';
 import { signingKey } from '../audit/proof/signing-key.ts';
 import { type Budgets, createBudgets } from '../budget/budgets.ts';
 import { type ConcurrencyLimit, createConcurrencyLimit } from '../budget/concurrency-limit.ts';
@@ -97,7 +98,7 @@ export async function openSharedServices(
   const of = config.tenant === undefined ? '' : `${config.tenant}: `;
   const tell = (line: string): void => onLog(`${of}${redactor.redact(line).value}\n`);
   const telemetry = loadTelemetry(process.env, { redactor, log, tell });
-  const faults: FaultCounts = { audit: 0, state: 0 };
+  const faults: FaultCounts = { audit: 0, state: 0, heads: 0 };
   const state = await openServingState(config, {
     redactor,
     onFault: () => void (faults.state += 1),
@@ -105,13 +106,14 @@ export async function openSharedServices(
   });
   let audit: AuditLog | undefined;
   try {
-    const { folder, rotateBytes } = config.audit;
+    const { folder, rotateBytes, replica } = config.audit;
     const troubles = new Troubles(state, Date.now);
     const onFault = (): void => {
       faults.audit += 1;
       troubles.note('audit-failed', 'AUDIT_FAILED');
     };
-    audit = openAudit({ folder, rotateBytes, onFault });
+    audit = openAudit({ folder, rotateBytes, replica, onFault });
+    const heads = openHeads({ folder, replica, state, audit, troubles, faults });
     const digest = createDigest(readAuditKey(config.state));
     const tally = new CallTally(state);
     const context = new ContextAccounts(state);
@@ -129,7 +131,7 @@ export async function openSharedServices(
       state,
       seals: createSeals(state, Date.now),
       audit,
-      sealing: openSealing(config, { audit, tell, redactor }),
+      sealing: openSealing(config, { audit, tell, redactor, replica, heads }),
       exportAudit: openExport(config, log),
       digest,
       consents,
@@ -189,7 +191,10 @@ export async function closeSharedServices({
 /** Starts the sealing of the log. The key is read when it is needed first, and is redacted everywhere. */
 function openSealing(
   config: Config,
-  { audit, tell, redactor }: Pick<SharedServices, 'audit' | 'tell' | 'redactor'>,
+  {
+    redactor,
+    ...shared
+  }: Pick<SharedServices, 'audit' | 'tell' | 'redactor'> & Pick<SealingSettings, 'replica' | 'heads'>,
 ): SealingSchedule {
   const { state, workspace } = config;
   const { folder, signing } = config.audit;
@@ -198,9 +203,37 @@ function openSealing(
     folder,
     signing,
     workspace,
-    audit,
-    tell,
+    ...shared,
     key: () => signingKey({ state, signing, secret }),
+  });
+}
+
+/** Publishes the heads of the log of a replica. A failure delays no call, and is counted and recorded. */
+function openHeads({
+  audit,
+  troubles,
+  faults,
+  replica,
+  ...places
+}: Pick<SharedServices, 'audit' | 'troubles' | 'state'> & {
+  readonly folder: string;
+  readonly replica: string | undefined;
+  readonly faults: FaultCounts;
+}): HeadPublisher | undefined {
+  if (replica === undefined) return undefined;
+  let last: string | undefined;
+  return new HeadPublisher({
+    ...places,
+    replica,
+    onResult: (failure, atEnd) => {
+      const before = last;
+      last = failure?.message;
+      if (failure === undefined) return before === undefined ? undefined : troubles.clear('heads-failed');
+      faults.heads += 1;
+      troubles.note('heads-failed', failure.code);
+      if (failure.message !== before && atEnd === undefined)
+        appendQuietly(audit, { type: 'proof', event: 'unpublished', outcome: 'error', reason: failure.message });
+    },
   });
 }
 

@@ -7,7 +7,7 @@ import type { AuditOptions } from '../audit/audit-log.ts';
 export interface WatchdogSettings {
   /** The state folder, with the switches of `off` and `kill`. */
   readonly state: string;
-  readonly audit: Pick<AuditOptions, 'folder' | 'rotateBytes'>;
+  readonly audit: Pick<AuditOptions, 'folder' | 'rotateBytes' | 'replica'>;
   /** True when the end of the parent process is a reason to stop: it is the client. */
   readonly parentIsClient: boolean;
 }

@@ -372,7 +372,7 @@ rules: [{id: no-push, outcome: deny, message: no, when: {tools: [notes.push]}}]
     const page = readFileSync(new URL('../../docs/audit-records.md', import.meta.url), 'utf8');
     expect(page.replaceAll(/,\s+/g, ',')).toContain(`\`\`\`text\n${head}\n\`\`\``);
     expect(row).toContain(`"'=cmd|""x""!A1`);
-    expect(row).toMatch(/,allow-read,,,allow-read tollgate\.yaml:12,,$/);
+    expect(row).toMatch(/,allow-read,,,allow-read tollgate\.yaml:12,,,$/);
     const decided = temporaryFolder();
     const { principal } = outcome('call-1');
     writeDeadChain(decided, [

@@ -47,8 +47,8 @@ describe('tollgate audit verify', () => {
       ok: true,
       records: 7,
       faults: [],
-      chains: [{ chain: DEAD_CHAIN, files: 1, records: 7, head, state: 'closed' }],
-      proof: { complete: false, signed: 0, unsigned: 7, notRead: 0, verified: false, kept: 0, replaced: [] },
+      chains: [{ chain: DEAD_CHAIN, files: 1, records: 7, head, until: '2026-01-01T00:00:07.000Z', state: 'closed' }],
+      proof: { complete: false, signed: 0, unsigned: 7, read: 0, notRead: 0, verified: false, kept: 0, replaced: [] },
     });
     expect(verifyAudit(join(folder, 'none'))).toMatchObject({ ok: true, records: 0 });
   });

@@ -1,6 +1,6 @@
 /** A log with a signed tree, for tests: chains of dead processes, sealed with a key. */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { copyFileSync, cpSync, mkdirSync, readdirSync } from 'node:fs';
+import { cpSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ChainEntry } from '../../facade/audit/audit-chain.ts';
 import { type AuditVerdict, verifyAudit } from '../../facade/audit/chain-verification.ts';
@@ -50,8 +50,7 @@ export function copyOf(folder: string): string {
 
 /** Puts an older copy back. */
 export function putBack(copy: string, folder: string): void {
-  mkdirSync(folder, { recursive: true });
-  for (const name of readdirSync(copy)) copyFileSync(join(copy, name), join(folder, name));
+  cpSync(copy, folder, { recursive: true });
 }
 
 export { DEAD_CHAIN };

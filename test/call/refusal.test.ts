@@ -213,7 +213,7 @@ describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
     const state = openState(temporaryFolder());
     onTestFinished(() => void state.close());
-    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0 }, new ContextAccounts(state));
+    const metrics = new Metrics(new CallTally(state), { audit: 0, state: 0, heads: 0 }, new ContextAccounts(state));
     const start = {
       id: 'd',
       principal,
@@ -241,8 +241,10 @@ describe('Metrics', () => {
       unsettled: 3,
       sessions: { stdio: 1, http: 2 },
       gate: { waiting: 4, waitingBytes: 65536, shed: 5 },
+      running: 5,
       spills: { files: 1, bytes: 7 },
     });
+    expect(text).toContain('\ntollgate_calls_in_flight 4\n');
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     const labels = 'mcp_method_name="tools/call",gen_ai_tool_name="read",gen_ai_prompt_name="",error_type=""';

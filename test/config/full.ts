@@ -84,7 +84,7 @@ bash:
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys], denyWrite: [.git/hooks]}
   network: {allowedDomains: [packages.example.org], deniedDomains: [internal.packages.example.org]}
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
-secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
+secrets: {a: {env: SOME_VARIABLE}, f: {file: ~/f.txt}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
   - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor,
       stdio: true, owner: true, space: team-a, registers: [dev]}
@@ -153,6 +153,7 @@ caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, 
 audit:
   folder: ~/audit
   rotateBytes: 8192
+  replica: gw-1
   facts: full
   recordings: {keep: 12h, maxBytes: 2097152}
   keep: {age: 90d, size: 2GB, archive: ~/archive}

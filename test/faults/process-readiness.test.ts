@@ -1,17 +1,22 @@
 /** Tests /readyz of a real process with a full disk and with the switch off, and the answers to clients meanwhile. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { createAccess } from '../../facade/cli/serving/client-access.ts';
+import type { AssembledFacade } from '../../facade/runtime/assembled-facade.ts';
 import { createReadiness } from '../../facade/runtime/readiness.ts';
 import type { SharedServices } from '../../facade/runtime/shared-services.ts';
+import { serveHttp } from '../../facade/serve/http/http-listener.ts';
+import { DATABASE_FILE } from '../../facade/state/sqlite-state.ts';
 import type { Policy } from '../../policies/port.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const INITIALIZE = JSON.stringify({
@@ -21,7 +26,7 @@ const INITIALIZE = JSON.stringify({
   params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } },
 });
 
-describe('the readiness of a process' + verifies('ST-28'), () => {
+describe('the readiness of a process' + verifies('ST-28', 'FL-16'), () => {
   let project: Project;
   let child: Child;
   let url: URL;
@@ -111,6 +116,44 @@ listen: {port: 0}
     await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['off'] });
     await cli(project, ['on']);
     await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
+  });
+});
+
+describe('the probes of a facade whose parts fail' + verifies('FL-16'), () => {
+  it.each([
+    ['state', ({ config }: AssembledFacade) => rmSync(path.join(config.state, DATABASE_FILE))],
+    ['policy', ({ deps }: AssembledFacade) => vi.spyOn(deps.policy(), 'list').mockRejectedValue(new Error('trap'))],
+    ['audit', ({ config }: AssembledFacade) => rmSync(config.audit.folder, { recursive: true })],
+  ] as const)('say 503 with the reason %s, and the process stays live', async (part, fail) => {
+    const facade = await startFacade('version: 1\nworkspace: ./workspace\nstate: ./state\nlisten: {port: 0}\n');
+    const { assembled } = facade;
+    const server = await serveHttp({
+      facade: assembled.gateway,
+      listen: assembled.config.listen,
+      ...createAccess(() => assembled.config, assembled.config.listen),
+      drainMs: 0,
+      onFault: (thrown) => {
+        throw thrown;
+      },
+    });
+    const probe = async (route: string): Promise<string> => {
+      const response = await fetch(new URL(route, server.url));
+      return `${response.status} ${await response.text()}`;
+    };
+    try {
+      expect([await probe('/livez'), await probe('/readyz')]).toEqual([
+        '200 {"status":"live"}',
+        '200 {"status":"ready"}',
+      ]);
+      fail(assembled);
+      await expect
+        .poll(() => probe('/readyz'), { timeout: 20_000 })
+        .toBe(`503 {"status":"failing","failing":["${part}"]}`);
+      expect(await probe('/livez')).toBe('200 {"status":"live"}');
+    } finally {
+      await server.close();
+      await facade.close().catch(() => undefined);
+    }
   });
 });
 

@@ -1,6 +1,6 @@
 /** Tests the image of the Containerfile: built, and run read-only by a user who is not root. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chownSync, mkdirSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
@@ -127,6 +127,51 @@ describe('the image', () => {
     const said = await child.call('bash', { command: 'cat notes.md' });
     expect(said.result?.content?.[0]?.text).toContain('from the workspace');
     await end(child, name);
+  });
+
+  it('serves HTTP as the pod of docs/kubernetes does' + verifies('FL-15'), async () => {
+    const name = `tollgate-pod-${process.pid}`;
+    project.write(
+      'pod/tollgate.yaml',
+      `version: 1
+workspace: /workspace
+state: /state/tollgate
+principals: [{id: admin, owner: true, token: "\${env:ADMIN_TOKEN}"}]
+rules: [{id: all, outcome: allow, when: {}}]
+listen: {host: 0.0.0.0}
+`,
+    );
+    chmodSync(path.join(project.folder, 'pod'), 0o755);
+    mkdirSync(path.join(project.folder, 'empty'));
+    chmodSync(path.join(project.folder, 'empty'), 0o777);
+    podman([
+      ...['run', '--detach', '--name', name, '--network', 'none'],
+      // Any user, as a namespace of Kubernetes may demand. The image itself has no folder for it.
+      ...['--user', '65532:65532', '--read-only', '--read-only-tmpfs=false', '--cap-drop', 'ALL'],
+      ...['--security-opt', 'no-new-privileges', '--ulimit', 'nofile=1024:1024', '--ulimit', 'nproc=4096:4096'],
+      // An emptyDir is a folder of root that everyone may write to.
+      ...['--volume', `${path.join(project.folder, 'empty')}:/state`, '--tmpfs', '/tmp:rw,mode=1777'],
+      ...['--volume', `${path.join(project.folder, 'pod')}:/config:ro`, '--env', 'ADMIN_TOKEN=token-of-the-admin-0123'],
+      IMAGE,
+    ]);
+    try {
+      const ask = (route: string, how = ''): string => {
+        const code = `fetch('http://127.0.0.1:7310${route}'${how}).then(async (r) => console.log(r.status, await r.text()))`;
+        const { stdout, stderr } = spawnSync('podman', ['exec', name, 'node', '-e', code], { encoding: 'utf8' });
+        return (stdout === '' ? stderr + podman(['logs', name]) : stdout).trim();
+      };
+      await expect.poll(() => ask('/readyz'), { timeout: 40_000 }).toBe('200 {"status":"ready"}');
+      expect(ask('/livez')).toBe('200 {"status":"live"}');
+      const token = ", {headers: {authorization: 'Bearer token-of-the-admin-0123'}}";
+      expect(ask('/metrics', token)).toMatch(/^200 [^]*\ntollgate_calls_in_flight 0$/m);
+      const status = podman(['exec', name, 'cat', '/proc/1/status']);
+      expect(status).toMatch(/^Uid:\t65532\t65532\t65532\t65532$/m);
+      expect(status).toMatch(/^CapBnd:\t0+$/m);
+      expect(status).toMatch(/^NoNewPrivs:\t1$/m);
+    } finally {
+      podman(['stop', '--time', '20', name]);
+      podman(['rm', name]);
+    }
   });
 
   it('ends with the signal that an engine sends' + verifies('FH-65'), async () => {

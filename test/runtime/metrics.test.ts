@@ -44,8 +44,8 @@ interface Front {
   page(token: string): Promise<string>;
 }
 
-async function start(): Promise<Front> {
-  const facade = await startFacade(CONFIG, { env: { BOSS: TOKENS.boss, ANN: TOKENS.ann } });
+async function start(yaml = CONFIG): Promise<Front> {
+  const facade = await startFacade(yaml, { env: { BOSS: TOKENS.boss, ANN: TOKENS.ann } });
   const { config } = facade.assembled;
   const served = {
     facade: facade.assembled.gateway,
@@ -241,6 +241,36 @@ describe('/metrics', () => {
       const own = await page(TOKENS.ann);
       expect(own).toContain('mcp_method_name="tools/list"');
       expect(own).not.toMatch(/principal|session/);
+    },
+  );
+
+  it(
+    'counts the calls in flight, without those that wait for a person, until they end' + verifies('FL-18'),
+    async () => {
+      const { page, facade } = await start(
+        CONFIG.replace('rules: [', 'rules: [{id: echo, outcome: ask, when: {tools: [chaos.echo]}}, '),
+      );
+      const gauges = async (): Promise<readonly (number | undefined)[]> => {
+        const families = parse(await page(TOKENS.boss));
+        return ['tollgate_calls_in_flight', 'tollgate_approvals_waiting'].map((name) =>
+          families.get(name)?.samples.get(`${name}{}`),
+        );
+      };
+      const session = facade.open('boss');
+      const cancel = new AbortController();
+      await facade.call(session, 'chaos_crash', {});
+      expect(await gauges()).toEqual([0, 0]);
+      const calls = [
+        facade.call(session, 'chaos_hang', {}),
+        facade.call(session, 'chaos_hang', {}, { signal: cancel.signal }),
+        facade.call(session, 'chaos_echo', {}),
+      ];
+      await expect.poll(gauges, { timeout: 20_000 }).toEqual([2, 1]);
+      cancel.abort();
+      await expect.poll(gauges, { timeout: 20_000 }).toEqual([1, 1]);
+      await facade.assembled.gateway.closeSession(session);
+      await Promise.all(calls);
+      expect(await gauges()).toEqual([0, 0]);
     },
   );
 

@@ -1,15 +1,21 @@
 /** Tests references to secrets: where they may be, that nothing can forge one, and how a start replaces them. */
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fillSecrets, secretNames } from '../../adapters/stdio/server-secrets.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { SecretSource } from '../../facade/config/config.ts';
+import { ownPlaces } from '../../facade/config/work-folders.ts';
+import { controlFilePrecondition } from '../../facade/consent/control-file-precondition.ts';
+import type { PreconditionCall } from '../../facade/consent/preconditions.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { runProgram } from '../../facade/secrets/secret-program.ts';
+import { readSecret } from '../../facade/secrets/secret-source.ts';
 import { secretUses } from '../../facade/secrets/secret-uses.ts';
 import { openPlaces, openSecrets, registerSecret } from '../../facade/secrets/secrets.ts';
+import { MountedFolder } from '../config/mounted-folder.ts';
 import { type Env, withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 
@@ -96,12 +102,15 @@ servers:
 describe('the sources of secrets', () => {
   it('are read from the configuration, one for each secret', () => {
     const config = withProject((project) =>
-      project.config('version: 1\nsecrets: {a: {env: X}, b.c: {exec: [op, read, x]}, d: {keychain: git/hub/work}}\n'),
+      project.config(
+        'version: 1\nsecrets: {a: {env: X}, b.c: {exec: [op, read, x]}, d: {keychain: git/hub/work}, e: {file: /run/x}}\n',
+      ),
     );
     expect([...config.secretSources]).toEqual([
       ['a', { from: 'env', variable: 'X' }],
       ['b.c', { from: 'exec', command: ['op', 'read', 'x'] }],
       ['d', { from: 'keychain', service: 'git', account: 'hub/work' }],
+      ['e', { from: 'file', file: '/run/x' }],
     ]);
   });
 
@@ -114,6 +123,8 @@ describe('the sources of secrets', () => {
     ['an entry without account', 'secrets: {a: {keychain: x}}'],
     ['a relative program', 'secrets: {a: {exec: [./op]}}'],
     ['an empty command', 'secrets: {a: {exec: []}}'],
+    ['an empty file name', 'secrets: {a: {file: ""}}'],
+    ['a file of the workspace', 'secrets: {a: {file: ./token}}'],
     ['an unknown one', 'secrets: {a: {vaults: X}}'],
   ])('are refused: %s', (_name, yaml) => {
     expect(messages(`${yaml}\n`)).toMatch(/^2:\d+ /);
@@ -209,6 +220,8 @@ describe('resolving a secret', () => {
     ],
     ['a value that could not be redacted', { a: { from: 'env', variable: 'X' } }, { X: '12345' }, 'shorter than 6'],
     ['a program that fails', { a: { from: 'exec', command: ['false'] } }, { PATH: '/usr/bin:/bin' }, 'exit code 1'],
+    ['a file that is not there', { a: { from: 'file', file: '/nonexistent' } }, {}, 'there is no such file'],
+    ['a folder', { a: { from: 'file', file: '/' } }, {}, 'it is a folder'],
     ['a program that is not there', { a: { from: 'exec', command: ['/nonexistent'] } }, {}, 'ENOENT'],
   ] as const)('refuses %s, without a value in the message', async (_name, sources, env, message) => {
     const { secret } = resolver(sources, env);
@@ -223,6 +236,59 @@ describe('resolving a secret', () => {
     const line = 'MIIEvQIBADANBgkqhkiG9w0BAQEFAASC';
     expect(registerSecret(redactor, `-----BEGIN X-----\n${line}\nAB==\n-----END X-----`)).toBe(true);
     expect(redactor.redact(`1: -----BEGIN X-----\n2: ${line}`).value).toBe('1: -----BEGIN X-----\n2: [redacted]');
+  });
+});
+
+describe('a file that gives a secret' + verifies('FL-17'), () => {
+  let folder: string;
+  beforeEach(() => {
+    folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-mounted-')));
+    mkdirSync(path.join(folder, 'workspace'));
+  });
+  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+  const at = (name: string): string => path.join(folder, name);
+  const read = (file: string): Promise<string | undefined> =>
+    readSecret('a', { from: 'file', file }, { ...openPlaces({ state: folder, env: {} }), workspace: at('workspace') });
+
+  it('is read again after Kubernetes has replaced the mounted secret, and loses one line end', async () => {
+    const mounted = new MountedFolder(at('secrets'));
+    mounted.put({ token: 'value-one\n' });
+    expect(await read(mounted.at('token'))).toBe('value-one');
+    mounted.put({ token: 'value-two\n\n' });
+    expect(await read(mounted.at('token'))).toBe('value-two\n');
+  });
+
+  it('is not used if it is too large, not text, a pipe, or has come to lead into the workspace', async () => {
+    writeFileSync(at('large'), 'x'.repeat(64 * 1024 + 1));
+    writeFileSync(at('bytes'), Buffer.from([0xff, 0xfe, 0x41]));
+    execFileSync('mkfifo', [at('pipe')]);
+    writeFileSync(at('workspace/token'), 'value-of-an-agent');
+    symlinkSync(at('workspace/token'), at('link'));
+    for (const [name, reason] of [
+      ['large', 'larger than 65536 bytes'],
+      ['bytes', 'not UTF-8'],
+      ['pipe', 'not a plain file'],
+      ['link', 'in the workspace'],
+    ] as const) {
+      const error = await read(at(name)).catch((thrown: unknown) => thrown);
+      expect(error).toMatchObject({ code: 'SECRET_MISSING', message: expect.stringContaining(reason) as string });
+      expect(String(error)).not.toContain('value-of');
+    }
+  });
+
+  it('is hidden from sandboxes, by its name and its real path, and no call may name it', async () => {
+    const mounted = new MountedFolder(at('secrets'));
+    mounted.put({ token: 'value-one' });
+    const config = withProject((project) =>
+      project.config(`version: 1\nsecrets: {a: {file: ${mounted.at('token')}}}\n`),
+    );
+    const real = realpathSync(mounted.at('token'));
+    expect(ownPlaces(config)).toEqual(expect.arrayContaining([mounted.at('token'), real]));
+    const paths = [{ path: real, inside: false }];
+    const judge = (): unknown =>
+      controlFilePrecondition(config).judge({ effect: { verb: 'read', paths } } as unknown as PreconditionCall);
+    expect(judge).toThrow(expect.objectContaining({ code: 'DENIED' }) as Error);
   });
 });
 

@@ -331,7 +331,7 @@ describe('health checks', () => {
     ]);
   });
 
-  it('report a drain while running calls continue' + verifies('ST-20', 'ST-28'), async () => {
+  it('report a drain while running calls continue' + verifies('ST-20', 'ST-28', 'FL-16'), async () => {
     const bench = await start({ drainMs: 60_000 });
     const { facade, ask, session, server } = bench;
     let finish: () => void = () => undefined;

@@ -14,7 +14,7 @@ const cases = parse(readFileSync(path.join(import.meta.dirname, 'origin-cases.ya
 const gate = createOriginCheck(
   {
     ...LISTEN,
-    hosts: ['Tollgate.local', 'proxy.example:443', '[fd00::1]'],
+    hosts: ['Tollgate.local', 'proxy.example:443', '[fd00::1]', 'fd00::3'],
     origins: ['https://app.example', 'http://localhost:6274/', 'null', '*'],
   },
   7310,

@@ -6,6 +6,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tryLock } from '../../state/process-mark.ts';
+import { withTree } from '../proof/audit-tree.ts';
 import { readExportBatch } from './export-batch.ts';
 import { cursorFile, type ExportCursor, readCursor, writeCursor } from './export-cursor.ts';
 import type { ExportTarget } from './export-target.ts';
@@ -131,7 +132,8 @@ export class AuditExport {
       const pending = { places: batch.places, records: batch.records, before: await target.before() };
       cursor = await this.#keep({ ...cursor, pending });
     }
-    await target.deliver(batch, { before: cursor.pending?.before, first: cursor.records }, signal);
+    const at = { before: cursor.pending?.before, first: cursor.records, checkpoint: lastCheckpoint(folder) };
+    await target.deliver(batch, at, signal);
     const { places } = batch;
     await this.#keep({ places, records: cursor.records + batch.records, at: new Date().toISOString() });
     this.#report(undefined);
@@ -163,6 +165,15 @@ export class AuditExport {
 function reasonOf(thrown: unknown): string {
   const { code, cause, message } = thrown as { code?: unknown; cause?: { code?: unknown }; message?: unknown };
   return String(cause?.code ?? (typeof code === 'string' ? code : message));
+}
+
+/** Returns the last signed checkpoint of the log. A tree that cannot be read stops no export. */
+function lastCheckpoint(folder: string): string | undefined {
+  try {
+    return withTree(folder, (tree) => tree.last?.note);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Pauses, without keeping the process alive. */

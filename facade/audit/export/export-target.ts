@@ -12,10 +12,13 @@ export interface ExportTarget {
   readonly name: string;
   /** Returns the state of the target before a batch, which tells after a crash how much of the batch it got. */
   before(): Promise<TargetFile | undefined>;
-  /** Resolves when the target has the whole batch. `first`: the number of records before it. */
+  /**
+   * Resolves when the target has the whole batch. `first`: the number of records before it. `checkpoint`: the last note
+   * of the log then.
+   */
   deliver(
     batch: ExportBatch,
-    at: Pick<PendingBatch, 'before'> & { readonly first: number },
+    at: Pick<PendingBatch, 'before'> & { readonly first: number; readonly checkpoint?: string | undefined },
     signal: AbortSignal,
   ): Promise<void>;
 }
@@ -87,7 +90,7 @@ async function openFile(file: string): Promise<FileHandle> {
 function httpTarget(url: string, headers: () => Promise<Readonly<Record<string, string>>>): Delivery {
   return {
     before: async () => undefined,
-    deliver: async ({ bytes, records }, { first }, signal) => {
+    deliver: async ({ bytes, records }, { first, checkpoint }, signal) => {
       const digest = createHash('sha256').update(bytes).digest('hex').slice(0, 32);
       const response = await fetch(url, {
         method: 'POST',
@@ -97,6 +100,7 @@ function httpTarget(url: string, headers: () => Promise<Readonly<Record<string, 
           ...(await headers()),
           'content-type': 'application/x-ndjson',
           'idempotency-key': `${first}-${records}-${digest}`,
+          ...(checkpoint !== undefined && { 'tollgate-checkpoint': Buffer.from(checkpoint).toString('base64') }),
         },
         signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]),
       });

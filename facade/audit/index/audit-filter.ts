@@ -41,6 +41,7 @@ const PATTERNS: ReadonlySet<TermKey> = new Set([
   'host',
   'run',
   'session',
+  'replica',
 ]);
 
 /** Words that have a meaning of their own. A mistyped one must not look like a log without such records. */

@@ -6,7 +6,7 @@ import { rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { type Database, openDatabase, type SqlValue } from '../../state/database.ts';
 import { type AuditRecord, checkSeal, parseRecord } from '../audit-chain.ts';
-import { type ChainLine, type ChainPart, listParts, readLineAt, readLines } from '../chain-lines.ts';
+import { type ChainLine, type ChainPart, listPartsOf, readLineAt, readLines } from '../chain-lines.ts';
 import { GZIP, readCompressed } from '../compressed-file.ts';
 import { TERM_TOKENIZER, type TermGroup, termOf, termsOf, tokenOf } from './record-terms.ts';
 
@@ -107,9 +107,18 @@ export interface AuditPage {
 /** Name of the index in a state folder. Every command that reads the log uses it. */
 export const AUDIT_INDEX = 'audit-index.db';
 
+/**
+ * Returns the folder in which the files of an index are: that of the one log. The files of several logs have absolute
+ * names.
+ */
+export function indexRoot(logs: readonly string[]): string {
+  return logs.length === 1 ? (logs[0] ?? '') : '';
+}
+
 /** Where the log and its index are. `tell` gets what a reader of the log should know, one sentence each. */
 export interface IndexPlaces {
-  readonly folder: string;
+  /** The folders of the logs. */
+  readonly logs: readonly string[];
   readonly path: string;
   readonly tell: (what: string) => void;
 }
@@ -253,7 +262,8 @@ type Update = (onProgress?: (bytes: number) => void) => void;
 /** How often files that were replaced meanwhile are looked at again in one update. */
 const MAX_PASSES = 3;
 
-function createUpdate(database: Database, { folder, tell }: IndexPlaces): Update {
+function createUpdate(database: Database, { logs, tell }: IndexPlaces): Update {
+  const folder = indexRoot(logs);
   const known = database.all<IndexedFile>('SELECT id, name, inode, done FROM file');
   const forget = createForget(database);
   let take = createTake(database, { folder, forget });
@@ -279,7 +289,7 @@ function createUpdate(database: Database, { folder, tell }: IndexPlaces): Update
     }
   };
   const findBehind = (): ChainPart[] => {
-    const parts = listParts(folder);
+    const parts = listPartsOf(logs);
     const here = new Set(parts.map(({ name }) => name));
     const gone = known().filter(({ name }) => !here.has(name));
     if (gone.length > 0) database.transact(() => forget.files(gone.map(({ name }) => name)));
@@ -333,8 +343,8 @@ function createForget(database: Database): Forget {
   const drop = database.run('DELETE FROM record WHERE file = ?');
   const unmark = database.run('DELETE FROM file WHERE id = ?');
   const filesOf = (name: string): { id: number; name: string }[] => {
-    const [chain = ''] = name.split('.');
-    return inChain(chain.length + 1, `${chain}.`);
+    const chain = name.slice(0, name.indexOf('.', name.lastIndexOf('/') + 1) + 1);
+    return inChain(chain.length, chain);
   };
   const remove = ({ id }: { readonly id: number }): void => {
     unlist(id);

@@ -4,14 +4,16 @@ import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { SqlValue } from '../../state/database.ts';
 import { parseRecord } from '../audit-chain.ts';
-import { isWriterAlive, listParts, readLastLine, readLines } from '../chain-lines.ts';
+import { isWriterAlive, listPartsOf, readLastLine, readLines } from '../chain-lines.ts';
 import { type Alternative, type AuditFilter, type Clause, clausesOf, hasParts, meets } from './audit-filter.ts';
 import {
   type AuditIndex,
   type AuditPage,
   INTENT,
   type IndexedRecord,
+  type IndexPlaces,
   type IndexRow,
+  indexRoot,
   intentQuery,
   openAuditIndex,
   ROW,
@@ -86,18 +88,19 @@ export interface AuditReader {
 }
 
 /**
- * Opens a reader of a folder of chain files, with its index at `indexPath`. `tell` gets what the answers lack, one
- * sentence each.
+ * Opens a reader of the chain files in a folder, or of several logs, with its index at `indexPath`. `tell` gets what
+ * the answers lack, one sentence each.
  */
 export function openAuditReader(
-  folder: string,
+  folders: string | readonly string[],
   indexPath: string,
   tell: (what: string) => void = () => undefined,
 ): AuditReader {
-  const places = { folder, path: indexPath, tell };
+  const logs = typeof folders === 'string' ? [folders] : folders;
+  const places = { logs, path: indexPath, tell };
   const index = openAuditIndex(places);
   index.update();
-  const reading = new Reading(index, folder, tell);
+  const reading = new Reading(index, places);
   reading.checkCounts();
   const reader: AuditReader = {
     page: (filter, at) => reading.page(filter, at),
@@ -249,6 +252,7 @@ function termsFrom(index: AuditIndex, begin: string, limit: number): readonly st
 /** Reads the records that the index names, and compares them with it. */
 class Reading {
   readonly #index: AuditIndex;
+  readonly #logs: readonly string[];
   readonly #folder: string;
   readonly #tell: (what: string) => void;
   /** Files that were indexed again because the index and the file differed. */
@@ -256,9 +260,10 @@ class Reading {
   /** Files that were said to be unreadable. */
   readonly #unreadable = new Set<string>();
 
-  constructor(index: AuditIndex, folder: string, tell: (what: string) => void) {
+  constructor(index: AuditIndex, { logs, tell }: IndexPlaces) {
     this.#index = index;
-    this.#folder = folder;
+    this.#logs = logs;
+    this.#folder = indexRoot(logs);
     this.#tell = tell;
   }
 
@@ -355,7 +360,7 @@ class Reading {
 
   /** Returns the names of the files whose writer is alive. */
   #aliveFiles(): ReadonlySet<string> {
-    return new Set(listParts(this.#folder).flatMap((part) => (isWriterAlive(part) ? [part.name] : [])));
+    return new Set(listPartsOf(this.#logs).flatMap((part) => (isWriterAlive(part) ? [part.name] : [])));
   }
 
   async *follow(filter: AuditFilter, signal: AbortSignal, everyMs: number): AsyncGenerator<IndexedRecord> {

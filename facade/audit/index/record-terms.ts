@@ -23,6 +23,7 @@ export const TERM_KEYS = [
   'host',
   'parent',
   'call',
+  'replica',
   'type',
   'id',
 ] as const;
@@ -92,7 +93,7 @@ function termsOfCall({ obligations, facts }: Fields): readonly TermGroup[] {
 
 /** Fields whose name is the key of their term. */
 const IDS_OF_RECORD = ['id', 'session', 'run', 'parent', 'call'] as const;
-const PLAIN = ['type', 'server', 'tool', 'verb', 'code', 'outcome', 'host', 'budget'] as const;
+const PLAIN = ['type', 'server', 'tool', 'verb', 'code', 'outcome', 'host', 'budget', 'replica'] as const;
 /** Few records differ in all of these, so they have one group of terms. */
 const WHAT = [...PLAIN, 'exposed'] as const;
 const WHO = ['id', 'role', 'origin'] as const;

@@ -245,6 +245,16 @@ export class AuditTree {
   }
 }
 
+/** Opens the tree of a log for `work`, and closes it. Returns undefined if there is none. Throws STATE_FAILED. */
+export function withTree<T>(folder: string, work: (tree: AuditTree) => T): T | undefined {
+  const tree = AuditTree.open(folder);
+  try {
+    return tree === undefined ? undefined : work(tree);
+  } finally {
+    tree?.close();
+  }
+}
+
 /**
  * Checks that each stored level follows from the one below, down to the leaves: after this, `node` can be believed as
  * far as the leaves can. Throws STATE_FAILED.

@@ -49,8 +49,9 @@ function readTree(folder: string): Pick<SeenBefore, 'tree'> & { readonly sealed?
   if (tree === undefined) return {};
   try {
     const sealed = new Map([...tree.ends].map(([file, { end }]) => [file, end]));
-    const checkpoint = parseNote(tree.last?.note ?? '')?.checkpoint;
-    return { sealed, ...(checkpoint !== undefined && { tree: checkpoint }) };
+    const { origin, size, root } = parseNote(tree.last?.note ?? '')?.checkpoint ?? {};
+    const isKnown = origin !== undefined && size !== undefined && root !== undefined;
+    return { sealed, ...(isKnown && { tree: { origin, size, root } }) };
   } finally {
     tree.close();
   }

@@ -20,6 +20,8 @@ export interface SealRequest {
   /** How long new records may be taken in, ms. */
   readonly budgetMs: number;
   readonly now: number;
+  /** Of a fleet: the checkpoint names it. */
+  readonly replica?: string | undefined;
 }
 
 /** A chain that is not taken in any further, because its records do not follow each other. */
@@ -106,10 +108,10 @@ class SealRound {
       if (this.#taken === 0) return result;
       this.#settle(began);
       const { origin } = this.#tree;
-      const { key, now } = this.#request;
+      const { key, now, replica } = this.#request;
       const at = new Date(now).toISOString();
       const note = this.#tree.add(this.#spans, { size: this.#size, at }, (root) =>
-        signCheckpoint({ origin, size: this.#size, root: root.toString('base64') }, key),
+        signCheckpoint({ origin, size: this.#size, root: root.toString('base64'), replica }, key),
       );
       return { ...result, note };
     });

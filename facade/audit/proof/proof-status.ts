@@ -9,6 +9,8 @@ import { isKeyInState, type SigningConfig } from './signing-key.ts';
 /** How far the log is signed. Nothing is verified for it. */
 export interface ProofStatus {
   readonly origin?: string;
+  /** The replica of a fleet that wrote the log. */
+  readonly replica?: string;
   /** The last checkpoint: when it was signed (ISO, by the clock of this machine), and its number of records. */
   readonly last?: { readonly at: string; readonly size: number };
   /** Records after it. `atLeast`: there are more, which were not counted. */
@@ -30,10 +32,10 @@ const BUSY_MS = 50;
 /** Returns the status of a log. `state`: the state folder. Never throws for a tree that is missing or damaged. */
 export function proofStatus({
   state,
-  audit: { folder, signing },
+  audit: { folder, signing, replica },
 }: {
   readonly state: string;
-  readonly audit: { readonly folder: string; readonly signing: SigningConfig };
+  readonly audit: { readonly folder: string; readonly signing: SigningConfig; readonly replica?: string };
 }): ProofStatus {
   const keyInState = isKeyInState({ state, signing }, folder);
   try {
@@ -44,6 +46,7 @@ export function proofStatus({
       const confirmed = signing.witness?.key === undefined ? undefined : (tree?.lastCosigned?.size ?? 0);
       return {
         ...(tree !== undefined && { origin: tree.origin }),
+        ...(replica !== undefined && { replica }),
         ...(last !== undefined && { last: { at: last.at, size: last.size } }),
         ...countUnsigned(folder, ends),
         keyInState,

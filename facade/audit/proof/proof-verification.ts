@@ -31,11 +31,15 @@ export interface AuditProof {
   /** Records up to the last checkpoint, and records in the log that no checkpoint covers. */
   readonly signed: number;
   readonly unsigned: number;
+  /** Signed records that were read, and are what was signed. */
+  readonly read: number;
   /** Signed records whose files were archived and not read. */
   readonly notRead: number;
   /** Time of the newest signed record, ISO. */
   readonly until?: string;
   readonly origin?: string;
+  /** The replica that wrote the log, by its last checkpoint, or by its last record. */
+  readonly replica?: string;
   /** The note of the last checkpoint. */
   readonly checkpoint?: string;
   /** Whether the signature of the checkpoint was verified. */
@@ -93,6 +97,7 @@ export class ProofCheck {
   #read = 0;
   #unsigned = 0;
   #until: string | undefined;
+  #replica: string | undefined;
 
   /** Opens the tree of a folder, and verifies its last checkpoint. */
   constructor(folder: string, evidence: ProofEvidence) {
@@ -109,6 +114,7 @@ export class ProofCheck {
   /** Takes a record that follows its chain, and its line. Returns its fault. */
   take(file: string, line: Buffer, record: AuditRecord): string | undefined {
     this.#noteClaims(file, record);
+    if (typeof record.replica === 'string') this.#replica = record.replica;
     const covered = this.#files.get(file);
     const span = covered?.spans[covered.at];
     if (covered === undefined || span === undefined) {
@@ -143,6 +149,7 @@ export class ProofCheck {
       for (const { file, tree } of this.#claims) this.#guard(() => this.#checkClaim(file, tree, isAnnounced));
     }
     const witnessed = this.#guard(() => this.#findWitnessed());
+    const replica = parseNote(this.#last?.note ?? '')?.checkpoint.replica ?? this.#replica;
     const complete = this.#verified && this.#unsigned === 0 && notRead === 0 && this.#faults.length === 0;
     return {
       faults: this.#faults,
@@ -150,9 +157,11 @@ export class ProofCheck {
         complete,
         signed: this.#size,
         unsigned: this.#unsigned,
+        read: this.#read,
         notRead,
         ...(this.#until !== undefined && { until: this.#until }),
         ...(this.#origin !== undefined && { origin: this.#origin }),
+        ...(replica !== undefined && { replica }),
         ...(this.#last !== undefined && { checkpoint: this.#last.note }),
         verified: this.#verified,
         ...(witnessed !== undefined && { witnessed }),

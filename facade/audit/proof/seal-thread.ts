@@ -5,9 +5,9 @@ import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import { sealLog } from './log-sealing.ts';
 import type { SealAnswer, SealData } from './sealing-schedule.ts';
 
-function seal({ folder, pem, budgetMs }: SealData): SealAnswer {
+function seal({ pem, ...data }: SealData): SealAnswer {
   try {
-    return { result: sealLog({ folder, key: createPrivateKey(pem), budgetMs, now: Date.now() }) };
+    return { result: sealLog({ ...data, key: createPrivateKey(pem), now: Date.now() }) };
   } catch (thrown) {
     return { refused: asTollgateError(thrown).message };
   }

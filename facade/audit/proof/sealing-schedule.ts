@@ -8,7 +8,8 @@ import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import { threadFile } from '../../../catalogs/programs/own-code.ts';
 import type { ProofEntry } from '../audit-entry.ts';
 import { type AuditLog, appendQuietly } from '../audit-log.ts';
-import { AuditTree } from './audit-tree.ts';
+import type { HeadPublisher } from '../fleet/published-heads.ts';
+import { withTree } from './audit-tree.ts';
 import { type SealResult, sealLog } from './log-sealing.ts';
 import type { SigningConfig, WitnessConfig } from './signing-key.ts';
 import { beginTree } from './tree-beginning.ts';
@@ -22,6 +23,10 @@ export interface SealingSettings {
   /** Agents write here, so no file of the witness may be here. */
   readonly workspace: string;
   readonly audit: AuditLog;
+  /** Of a fleet: the checkpoints name it. */
+  readonly replica?: string | undefined;
+  /** Publishes the checkpoints of a fleet. */
+  readonly heads?: HeadPublisher | undefined;
   /** Reads the key when it is needed first. */
   readonly key: () => Promise<KeyObject>;
   /** One line for the person who started this process. */
@@ -33,6 +38,7 @@ export interface SealData {
   readonly folder: string;
   readonly pem: string;
   readonly budgetMs: number;
+  readonly replica?: string | undefined;
 }
 
 /** What the thread answers. */
@@ -81,9 +87,11 @@ export class SealingSchedule {
 
   /** Seals what is there when the log is closed, in this thread. The witness gets it from the next process. */
   async finish(): Promise<void> {
-    const { folder } = this.#settings;
+    const { folder, replica, heads } = this.#settings;
     try {
-      sealLog({ folder, key: await this.#readKey(), budgetMs: CLOSE_MS, now: Date.now() });
+      const key = await this.#readKey();
+      sealLog({ folder, key, budgetMs: CLOSE_MS, now: Date.now(), replica });
+      await heads?.finish(key);
     } catch (thrown) {
       this.#say(asTollgateError(thrown).message);
     }
@@ -99,9 +107,12 @@ export class SealingSchedule {
   async #seal(): Promise<void> {
     this.#last = { at: performance.now(), records: this.#settings.audit.records };
     try {
-      const pem = (await this.#readKey()).export({ format: 'pem', type: 'pkcs8' }).toString();
+      const { folder, replica, heads } = this.#settings;
+      const key = await this.#readKey();
+      const pem = key.export({ format: 'pem', type: 'pkcs8' }).toString();
       this.#begin();
-      const answer = await runThread({ folder: this.#settings.folder, pem, budgetMs: THREAD_MS });
+      const answer = await runThread({ folder, pem, budgetMs: THREAD_MS, replica });
+      heads?.publish(key);
       if ('refused' in answer) this.#record({ event: 'refused', reason: answer.refused }, answer.refused);
       else await this.#settle(answer.result);
     } catch (thrown) {
@@ -182,13 +193,4 @@ function runThread(workerData: SealData): Promise<SealAnswer> {
     thread.once('error', (error) => resolve({ refused: `its thread failed (${error.message})` }));
     thread.once('exit', () => resolve({ refused: 'its thread ended' }));
   });
-}
-
-function withTree<T>(folder: string, work: (tree: AuditTree) => T): T | undefined {
-  const tree = AuditTree.open(folder);
-  try {
-    return tree === undefined ? undefined : work(tree);
-  } finally {
-    tree?.close();
-  }
 }

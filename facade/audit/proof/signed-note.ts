@@ -12,13 +12,19 @@ const SIGNATURE_BYTES = 64;
 const TIME_BYTES = 8;
 /** A note with more was not made by a log: 16 witnesses with long names fit. */
 const MAX_NOTE = 16 * 1024;
+/** Begins the extension line that names the replica. */
+const REPLICA_LINE = 'replica ';
 const SIGNATURE_LINE = /^\u2014 ([^\s+]+) ([A-Za-z0-9+/]+={0,2})$/;
 
-/** What a log says of its tree. `root`: base64. */
+/**
+ * What a log says of its tree. `root`: base64. `replica`: the one that wrote the log, in an extension line of the
+ * note.
+ */
 export interface Checkpoint {
   readonly origin: string;
   readonly size: number;
   readonly root: string;
+  readonly replica?: string | undefined;
 }
 
 /** A note that was read. Its signatures are not verified yet. */
@@ -74,8 +80,8 @@ function keyOf(name: string, type: VerifierKey['type'], raw: Buffer): VerifierKe
 }
 
 /** Returns the note of a checkpoint, signed. */
-export function signCheckpoint({ origin, size, root }: Checkpoint, key: KeyObject): string {
-  const text = `${origin}\n${size}\n${root}\n`;
+export function signCheckpoint({ origin, size, root, replica }: Checkpoint, key: KeyObject): string {
+  const text = `${origin}\n${size}\n${root}\n${replica === undefined ? '' : `${REPLICA_LINE}${replica}\n`}`;
   const { id } = verifierKey(origin, key);
   const signature = Buffer.concat([Buffer.from(id, 'hex'), sign(null, Buffer.from(text), key)]);
   return `${text}\n\u2014 ${origin} ${signature.toString('base64')}\n`;
@@ -89,7 +95,9 @@ export function parseNote(note: string): SignedNote | undefined {
   const [, origin, size, root] = /^([^\n]+)\n(0|[1-9]\d{0,14})\n([A-Za-z0-9+/]{43}=)\n/.exec(text) ?? [];
   if (origin === undefined || size === undefined || root === undefined) return undefined;
   const signatures = parseSignatures(note.slice(end + 2));
-  return { text, signatures, checkpoint: { origin, size: Number(size), root } };
+  const replica = text.split('\n').find((line) => line.startsWith(REPLICA_LINE));
+  const named = replica === undefined ? {} : { replica: replica.slice(REPLICA_LINE.length) };
+  return { text, signatures, checkpoint: { origin, size: Number(size), root, ...named } };
 }
 
 function parseSignatures(lines: string): readonly NoteSignature[] {

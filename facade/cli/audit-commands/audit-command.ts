@@ -3,9 +3,11 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
+import { listParts, namesIn } from '../../audit/chain-lines.ts';
 import { type AuditFilter, FILTER_NAMES, readAuditFilter } from '../../audit/index/audit-filter.ts';
 import { AUDIT_INDEX, type IndexedRecord, shownRecord } from '../../audit/index/audit-index.ts';
 import { type AuditReader, openAuditReader } from '../../audit/index/audit-reader.ts';
+import { TREE_FILE } from '../../audit/proof/audit-tree.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
@@ -17,8 +19,8 @@ import { RECORDED_STATES, type RecordedArguments, recordedCall } from './recorde
 
 /** Options of every command that reads the log. */
 export interface LogOptions extends CommonOptions {
-  /** A copy of the log, instead of the log of the configuration. */
-  readonly folder?: string;
+  /** Copies of logs, or folders of such copies, instead of the log of the configuration. */
+  readonly folder?: readonly string[];
 }
 
 /** The least digits of the beginning of an id. */
@@ -40,13 +42,14 @@ export function runAuditList(
         ? { records: reader.unknown().slice(-limit).reverse(), next: undefined }
         : reader.page(knownFilter({ reader, config }, options, io), { limit, ...(before !== undefined && { before }) });
     const found = [...records].reverse();
+    const isOfSeveral = new Set(found.map(({ record }) => record.replica)).size > 1;
     const older = next === undefined ? '' : `\nOlder ones: --before ${next}`;
     printList(
       { io, options },
       {
         data: found.map(shownRecord),
-        columns: COLUMNS,
-        rows: found.map(rowOf),
+        columns: [...COLUMNS, ...(isOfSeveral ? ['REPLICA'] : [])],
+        rows: found.map((one) => [...rowOf(one), ...(isOfSeveral ? [one.record.replica ?? ''] : [])]),
         empty: 'There is no such record. With --all, records that are not calls are shown too.',
         summary: `${plural(found.length, 'record')}. Read one completely: tollgate audit show ID${older}`,
       },
@@ -137,9 +140,11 @@ export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 
   });
 }
 
-/** The folder of the chain files, and the file of the index. */
+/** The folders of the chain files, and the file of the index. */
 export interface LogPlaces {
+  /** The folder of the first log. */
   readonly folder: string;
+  readonly folders: readonly string[];
   readonly index: string;
   /** Absent where `--folder` names the log. */
   readonly config?: Config;
@@ -147,9 +152,38 @@ export interface LogPlaces {
 
 /** Finds the log. A copy of it gets no index on the disk. Throws USAGE, CONFIG_INVALID. */
 export function logPlacesOf({ folder, config: file }: LogOptions, io: Io): LogPlaces {
-  if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
+  if (folder !== undefined) {
+    const folders = [...new Set(folder.flatMap((one) => logsIn(existingFolder(resolve(io.cwd, one)))))];
+    return { folder: folders[0] ?? '', folders, index: ':memory:' };
+  }
   const config = readForOwner({ config: file }, io);
-  return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
+  const { folder: own } = config.audit;
+  return { folder: own, folders: [own], index: join(config.state, AUDIT_INDEX), config };
+}
+
+/** Folders of folders in which logs are looked for: `FOLDER/REPLICA/audit`. */
+const MAX_DEPTH = 3;
+
+/** Returns the logs of a folder: the folder itself, or else those in its folders. */
+function logsIn(folder: string): readonly string[] {
+  const found = logsBelow(folder, MAX_DEPTH);
+  return found.length === 0 ? [folder] : found;
+}
+
+function logsBelow(folder: string, depth: number): readonly string[] {
+  const names = namesIn(folder).sort();
+  if (names.includes(TREE_FILE) || listParts(folder).length > 0) return [folder];
+  if (depth === 0) return [];
+  return names.flatMap((name) => {
+    const path = join(folder, name);
+    return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true ? logsBelow(path, depth - 1) : [];
+  });
+}
+
+/** Returns the places of a command that works on one log. Throws USAGE for several. */
+export function oneLog(places: LogPlaces): LogPlaces {
+  if (places.folders.length === 1) return places;
+  throw usage(`There are ${places.folders.length} logs in this folder; name the folder of one`);
 }
 
 /** Returns the folder. A mistyped one must not look like an empty log. Throws USAGE. */
@@ -168,7 +202,7 @@ export async function withReader(
   work: (reader: AuditReader, places: LogPlaces) => number | Promise<number>,
 ): Promise<number> {
   const places = logPlacesOf(options, io);
-  const reader = openAuditReader(places.folder, places.index, (what) =>
+  const reader = openAuditReader(places.folders, places.index, (what) =>
     io.stderr(`${wrapWords(what, MAX_COLUMNS, '')}\n`),
   );
   try {
@@ -200,7 +234,7 @@ export function filterOf(options: FilterOptions): AuditFilter {
 }
 
 /** Fields whose values are known to the index. A mistyped one must not look like a log without such records. */
-const KNOWN = ['principal', 'server', 'tool', 'rule', 'label', 'budget', 'program', 'host'] as const;
+const KNOWN = ['principal', 'server', 'tool', 'rule', 'label', 'budget', 'program', 'host', 'replica'] as const;
 
 /**
  * Returns the filter, and says which of its values do not occur in the log. Throws USAGE for one that the configuration

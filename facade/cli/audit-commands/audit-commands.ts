@@ -2,7 +2,11 @@
 import { Option } from 'commander';
 import { type CommandDefinition, collectValues, readCount } from '../command-definition.ts';
 
-const PLACE = [new Option('--folder <folder>', 'read a copy of the log instead')];
+const PLACE = [
+  new Option('--folder <folder>', 'read a copy of the log, or all logs in its folders; may be repeated').argParser(
+    collectValues,
+  ),
+];
 
 /** Select records. */
 const FILTERS = [
@@ -25,6 +29,7 @@ const FILTERS = [
   new Option('--run <id>', 'only of this run'),
   new Option('--session <id>', 'only of this session'),
   new Option('--parent <id>', 'only calls that this call made'),
+  new Option('--replica <name>', 'only of this replica of a fleet; * stands for any text'),
   new Option('--type <type>', 'only of this type, also records that are no calls'),
   new Option('--id <id>', 'only of this call'),
   new Option('--text <words>', 'only with these words or ids; not in recorded arguments'),
@@ -40,7 +45,7 @@ const limit = (count: number): Option =>
 /** `audit` with its commands. */
 export const AUDIT: CommandDefinition = {
   usage: 'audit',
-  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, prove, archive, reindex',
+  about: 'read and verify the audit log: list, show, session, tail, stats, export, verify, heads, prove, archive',
   examples: `Examples:
   $ tollgate audit list --outcome deny --since 2h
   $ tollgate audit list --path src/secrets --since yesterday
@@ -98,7 +103,14 @@ export const AUDIT: CommandDefinition = {
         new Option('--all', 'show every chain'),
         SEAL,
         new Option('--checkpoint <file>', 'a checkpoint kept elsewhere; may be repeated').argParser(collectValues),
-        new Option('--public-key <key>', 'the verifier key of the log, or a file with it'),
+        new Option(
+          '--heads [file]',
+          'compare with the heads that replicas published: in the shared state, or this file',
+        ),
+        new Option('--replica <name>', 'with --heads: only this replica'),
+        new Option('--public-key <key>', 'the verifier key of a log, or a file with it; may be repeated').argParser(
+          collectValues,
+        ),
         new Option('--expect-head <hash>', 'a head that must still be there; may be repeated').argParser(collectValues),
         new Option('--archive <folder>', 'verify this archive together with the log; may be repeated').argParser(
           collectValues,
@@ -106,6 +118,24 @@ export const AUDIT: CommandDefinition = {
         new Option('--key <file>', 'the audit.key of the state folder, to verify the archive manifests of a copy'),
       ],
       load: async () => (await import('./audit-proof-command.ts')).runAuditVerify,
+    },
+    {
+      usage: 'heads',
+      about: 'show the heads that the replicas of a fleet published; with --json, for `audit verify --heads FILE`',
+      load: async () => (await import('./audit-heads-command.ts')).runAuditHeads,
+    },
+    {
+      usage: 'retire [replica]',
+      about: 'forget the heads of replicas that have ended, after their logs were verified',
+      options: [
+        ...PLACE,
+        new Option('--lost', 'the log of this replica is lost; that is recorded'),
+        new Option('--public-key <key>', 'the verifier key of a log, or a file with it; may be repeated').argParser(
+          collectValues,
+        ),
+      ],
+      as: 'the owner who decides',
+      load: async () => (await import('./audit-heads-command.ts')).runAuditRetire,
     },
     {
       usage: 'prove <id>',

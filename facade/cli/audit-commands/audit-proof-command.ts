@@ -6,6 +6,8 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { unlessUnreadable } from '../../../catalogs/readers/missing-files.ts';
 import { openAudit } from '../../audit/audit-log.ts';
 import { verifyAudit } from '../../audit/chain-verification.ts';
+import { originOf, verifyFleet } from '../../audit/fleet/fleet-verification.ts';
+import { type FoundHeads, parseHeads, readHeads } from '../../audit/fleet/published-heads.ts';
 import { openAuditReader } from '../../audit/index/audit-reader.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import { AuditTree } from '../../audit/proof/audit-tree.ts';
@@ -18,12 +20,15 @@ import { beginTree } from '../../audit/proof/tree-beginning.ts';
 import type { Config } from '../../config/config.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { openSecrets } from '../../secrets/secrets.ts';
+import { readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { withState } from '../command-state.ts';
 import { openPlacesFor } from '../configuration/secret-actions.ts';
 import { writeAsked } from '../output-file.ts';
 import { json, plural, printable } from '../print.ts';
-import { existingFolder, type LogOptions, type LogPlaces, logPlacesOf, usage } from './audit-command.ts';
+import { existingFolder, type LogOptions, type LogPlaces, logPlacesOf, oneLog, usage } from './audit-command.ts';
 import { faultAdvice, verdictText } from './audit-view.ts';
+import { fleetText, fleetWarnings } from './fleet-view.ts';
 import { proofText, proofWarnings } from './proof-view.ts';
 
 /** Options of `verify`. */
@@ -33,7 +38,10 @@ export interface VerifyCommandOptions extends LogOptions {
   readonly expectHead?: readonly string[];
   readonly archive?: readonly string[];
   readonly key?: string;
-  readonly publicKey?: string;
+  readonly publicKey?: readonly string[];
+  /** True: those of the shared state. Otherwise a file. */
+  readonly heads?: true | string;
+  readonly replica?: string;
   readonly checkpoint?: readonly string[];
 }
 
@@ -48,6 +56,7 @@ export async function runAuditVerify(options: VerifyCommandOptions, io: Io): Pro
   const archives = (options.archive ?? []).map((folder) => existingFolder(resolve(io.cwd, folder)));
   const places = logPlacesOf(options, io);
   if (options.seal === true) await sealNow(places, io);
+  if (places.folders.length > 1 || options.heads !== undefined) return verifyReplicas(options, places, io);
   const evidence = await evidenceOf(options, places, io);
   const digest = digestOf(options.key, io, places);
   const verdict = verifyAudit(places.folder, options.expectHead ?? [], {
@@ -65,6 +74,37 @@ export async function runAuditVerify(options: VerifyCommandOptions, io: Io): Pro
   return verdict.proof.complete ? EXIT.ok : EXIT.unproven;
 }
 
+/** Verifies the logs of several replicas, as `runAuditVerify`. */
+async function verifyReplicas(options: VerifyCommandOptions, places: LogPlaces, io: Io): Promise<number> {
+  if ((options.archive ?? []).length > 0)
+    throw usage('A log is verified with its archives alone; name its folder, without --heads');
+  const { heads, faults } = await headsOf(options, io);
+  const isMeant = ({ replica }: { readonly replica: string }): boolean => replica === (options.replica ?? replica);
+  const { publicKey: _, ...proof } = await evidenceOf(options, places, io);
+  const verdict = verifyFleet(places.folders, {
+    heads: { heads: heads.filter(isMeant), faults: faults.filter(isMeant) },
+    publicKeys: (options.publicKey ?? []).map((given) => readVerifierKey(given, io)),
+    proof,
+    digest: digestOf(options.key, io, places),
+    expectHeads: options.expectHead ?? [],
+  });
+  const warnings = verdict.ok ? fleetWarnings(verdict, options) : [];
+  if (options.json === true) io.stdout(json({ ...verdict, warnings }));
+  else {
+    io.stdout(fleetText(io, verdict));
+    io.stderr(warnings.map((line) => `${line}\n`).join(''));
+  }
+  if (!verdict.ok) return EXIT.refused;
+  return verdict.complete ? EXIT.ok : EXIT.unproven;
+}
+
+/** Returns the heads that the logs are compared with; none without the option. */
+async function headsOf({ heads, config }: VerifyCommandOptions, io: Io): Promise<FoundHeads> {
+  if (heads === undefined) return { heads: [], faults: [] };
+  if (heads !== true) return parseHeads(readText(heads, io));
+  return withState(readForOwner({ config }, io), readHeads);
+}
+
 /**
  * Writes the proof of a call. Exit code 1 if there is no such record, 8 if a record is not signed yet. Throws USAGE,
  * CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
@@ -73,7 +113,7 @@ export async function runAuditProve(
   options: LogOptions & { readonly id: string; readonly out?: string; readonly seal?: true },
   io: Io,
 ): Promise<number> {
-  const places = logPlacesOf(options, io);
+  const places = oneLog(logPlacesOf(options, io));
   if (options.seal === true) await sealNow(places, io);
   const reader = openAuditReader(places.folder, places.index);
   const found = ((): ReturnType<typeof reader.find> => {
@@ -109,7 +149,7 @@ export async function runAuditProve(
  * STATE_FAILED, AUDIT_FAILED.
  */
 export async function runAuditCheckpoint(options: LogOptions & { readonly seal?: true }, io: Io): Promise<number> {
-  const places = logPlacesOf(options, io);
+  const places = oneLog(logPlacesOf(options, io));
   if (options.seal === true) await sealNow(places, io);
   const tree = AuditTree.open(places.folder);
   const last = tree?.last;
@@ -148,8 +188,8 @@ export async function sealNow(places: LogPlaces, io: Io): Promise<void> {
   const config = requireConfig(places);
   const key = await signingKey(keyPlaces(config, io));
   await recordBeginning(config);
-  const { folder } = config.audit;
-  const { withheld, busy, more } = sealLog({ folder, key, budgetMs: SEAL_MS, now: Date.now() });
+  const { folder, replica } = config.audit;
+  const { withheld, busy, more } = sealLog({ folder, key, budgetMs: SEAL_MS, now: Date.now(), replica });
   if (busy === true) io.stderr('Another process signs the log at this moment. Run the command again.\n');
   else if (more === true) io.stderr('Not all records are signed yet. Run the command again.\n');
   for (const { file, what } of withheld) io.stderr(`${printable(file)}: ${what}; its new records are not signed\n`);
@@ -192,7 +232,9 @@ async function evidenceOf(
   places: LogPlaces,
   io: Io,
 ): Promise<ProofEvidence> {
-  const given = publicKey === undefined ? undefined : readVerifierKey(publicKey, io);
+  const keys = (publicKey ?? []).map((one) => readVerifierKey(one, io));
+  // A key of another log is a fault, so one is always used.
+  const given = keys.find(({ name }) => name === originOf(places.folder)) ?? keys[0];
   const key = given === undefined ? await logKey(places, io) : undefined;
   const witness = parseVerifierKey(places.config?.audit.signing.witness?.key ?? '');
   return {
@@ -203,8 +245,8 @@ async function evidenceOf(
   };
 }
 
-/** A verifier key, or a file with one. */
-function readVerifierKey(given: string, io: Io): VerifierKey {
+/** Reads a verifier key, or a file with one. Throws USAGE. */
+export function readVerifierKey(given: string, io: Io): VerifierKey {
   const key = parseVerifierKey(given) ?? parseVerifierKey(readText(given, io));
   if (key !== undefined) return key;
   throw usage(`${printable(given)} is no verifier key (name+id+key), and no file with one`);

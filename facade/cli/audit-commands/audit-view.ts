@@ -384,6 +384,7 @@ const CSV = [
   'reasons',
   'consent',
   'covers',
+  'replica',
 ] as const;
 
 /** Returns the first line of the CSV. */

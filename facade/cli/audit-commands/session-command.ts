@@ -1,5 +1,5 @@
 /** Runs `tollgate audit session` and `tollgate audit reindex`. */
-import { groupByChain, listParts } from '../../audit/chain-lines.ts';
+import { groupByChain, listPartsOf } from '../../audit/chain-lines.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
 import { type LogOptions, warnOfChanges, withReader } from './audit-command.ts';
@@ -31,7 +31,7 @@ const PROGRESS_BYTES = 16 * 1024 * 1024;
 
 /** Makes the index again from the chain files. Throws USAGE, STATE_FAILED. */
 export function runAuditReindex(options: LogOptions, io: Io): Promise<number> {
-  return withReader(options, io, (reader, { folder }) => {
+  return withReader(options, io, (reader, { folders }) => {
     let [bytes, shown] = [0, 0];
     reader.rebuild((more) => {
       bytes += more;
@@ -40,7 +40,7 @@ export function runAuditReindex(options: LogOptions, io: Io): Promise<number> {
       io.stderr(`\r${(bytes / 1e6).toFixed(0)} MB indexed`);
     });
     if (shown > 0) io.stderr('\r');
-    const files = listParts(folder);
+    const files = listPartsOf(folders);
     const chains = [...groupByChain(files)].length;
     const done = { files: files.length, chains, bytes };
     io.stdout(

@@ -5,8 +5,9 @@ import { readAccepted } from '../../config/accepted-config.ts';
 import type { Config } from '../../config/config.ts';
 import { differenceNote, differingFiles } from '../../config/config-in-force.ts';
 import { loadConfig } from '../../config/load-config.ts';
-import { realPath } from '../../config/reading/text-files.ts';
+import { readText, realPath } from '../../config/reading/text-files.ts';
 import { readTenants } from '../../config/tenants.ts';
+import { MAX_SECRET_FILE } from '../../secrets/secret-source.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { openPlaces } from '../../secrets/secrets.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
@@ -92,6 +93,7 @@ function unstartableIn({
 /** Returns how to supply a missing secret from its source. */
 export function setHint({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
   const source = secretSources.get(name);
+  if (source?.from === 'file') return `make its file readable for Tollgate: ${source.file}`;
   return source?.from === 'env'
     ? `set the variable ${source.variable} where Tollgate runs`
     : `store it with: tollgate secret set ${name}`;
@@ -111,6 +113,7 @@ export async function missingSecrets(
     const known = new Set((await vault.list()).map(({ name }) => name));
     const isMissing = (name: string): boolean => {
       const source = config.secretSources.get(name);
+      if (source?.from === 'file') return !readText(source.file, MAX_SECRET_FILE).ok;
       return source === undefined ? !known.has(name) : source.from === 'env' && env[source.variable] === undefined;
     };
     const names = [...uses.keys()].filter(isMissing);

@@ -207,9 +207,12 @@ function missing(name: string): TollgateError {
   });
 }
 
-function elsewhere(name: string, from: 'env' | 'exec'): TollgateError {
+/** Where a secret comes from that Tollgate only reads. */
+const READ_ONLY = { env: 'a variable', file: 'a file', exec: 'a program' } as const;
+
+function elsewhere(name: string, from: keyof typeof READ_ONLY): TollgateError {
   return new TollgateError('USAGE', {
-    detail: `Secret "${name}" comes from ${from === 'env' ? 'a variable' : 'a program'}, as tollgate.yaml says.`,
+    detail: `Secret "${name}" comes from ${READ_ONLY[from]}, as tollgate.yaml says.`,
     next: 'Change it there, or remove its entry from secrets to keep it in the vault.',
   });
 }

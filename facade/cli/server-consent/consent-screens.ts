@@ -134,9 +134,17 @@ function maskedRow(kind: string, name: string, value: string): string {
 }
 
 function sourceText(
-  source: { readonly from: string; readonly command?: readonly string[]; readonly variable?: string } | undefined,
+  source:
+    | {
+        readonly from: string;
+        readonly command?: readonly string[];
+        readonly file?: string;
+        readonly variable?: string;
+      }
+    | undefined,
 ): string {
   if (source?.from === 'exec') return `a program: ${(source.command ?? []).map(quoted).join(' ')}`;
+  if (source?.from === 'file') return `the file ${quoted(source.file ?? '')}`;
   return source?.from === 'env' ? `the variable ${printable(source.variable ?? '')}` : 'the keychain';
 }
 

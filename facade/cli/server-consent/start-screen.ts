@@ -16,6 +16,7 @@ export async function startReviewOf(
   const { names } = await missingSecrets({ ...config, servers: new Map([[server.name, server]]) }, io);
   const missing = names.map((name) => {
     const source = config.secretSources.get(name);
+    if (source?.from === 'file') return `secret ${name} is not set: its file cannot be read`;
     return source?.from === 'env'
       ? `secret ${name} is not set: variable ${source.variable} does not exist`
       : `secret ${name} is not set: tollgate secret set ${name}`;

@@ -72,6 +72,11 @@ function faultOf(
   // A refused file has no path.
   if (config.reads.some((file: string | undefined) => file !== undefined && isExposed(file, [folder])))
     return 'files of this configuration are there, or it is in a folder of them; name a folder without them';
+  const secret = [...config.secretSources].find(
+    ([, source]) => source.from === 'file' && isExposed(source.file, [folder]),
+  );
+  if (secret !== undefined)
+    return `the file that gives secret ${quote(secret[0])} is there, and an agent could read it; name another folder`;
   return list === 'write' ? programFault(folder, config) : undefined;
 }
 

@@ -1,9 +1,11 @@
 /** Reads the sections of tollgate.yaml that have few rules of their own, and fills in their defaults. */
+import os from 'node:os';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
 import type { AuditConfig, Config, ExportConfig, ListenConfig, SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
+import { isExposed } from '../reading/control-files.ts';
 import { realPath } from '../reading/text-files.ts';
 import { DEFAULTS, type WrittenConfig, type WrittenSecret } from '../written-config.ts';
 import { buildJwt } from './jwt-settings.ts';
@@ -49,6 +51,18 @@ export function buildAudit(
       },
     }),
   };
+}
+
+/** Characters of the name of a replica. */
+const MAX_REPLICA = 63;
+
+/**
+ * Returns the name of a replica that has none in its configuration: the host name, which in Kubernetes is the name of
+ * the pod. Its characters need no escape in JSON, in a line of a checkpoint and in a key of the state.
+ */
+export function hostReplica(): string {
+  const name = os.hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
+  return name.replace(/^[^A-Za-z0-9]+/, '').slice(0, MAX_REPLICA) || 'replica';
 }
 
 /** The folders that contain records: the log and its archive. No agent may write there. */
@@ -154,11 +168,18 @@ export function buildExport(
 /** Returns the sources by name of the secret. `workspace`: the folder in which agents write. */
 export function buildSecretSources(
   written: Readonly<Record<string, WrittenSecret>>,
-  report: ProblemReport,
-  workspace?: string,
+  {
+    report,
+    resolve,
+    workspace,
+  }: {
+    readonly report: ProblemReport;
+    readonly resolve: (file: string) => string;
+    readonly workspace?: string | undefined;
+  },
 ): ReadonlyMap<string, SecretSource> {
   const sources = new Map<string, SecretSource>();
-  for (const [name, { env, exec, keychain = '' }] of Object.entries(written)) {
+  for (const [name, { env, file, exec, keychain = '' }] of Object.entries(written)) {
     const [program = ''] = exec ?? [];
     // A relative path would name another program when Tollgate starts in another folder.
     if (program.includes('/') && !program.startsWith('/'))
@@ -174,8 +195,15 @@ export function buildSecretSources(
         `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every ` +
           'sandbox; move it elsewhere',
       );
+    const found = file === undefined ? undefined : resolve(file);
+    if (found !== undefined && workspace !== undefined && isExposed(found, [workspace]))
+      report.refuse(
+        ['secrets', name, 'file'],
+        `secret ${quote(name)}: this file is in the workspace, where agents read and write; move it elsewhere`,
+      );
     const slash = keychain.indexOf('/');
-    if (env !== undefined) sources.set(name, { from: 'env', variable: env });
+    if (found !== undefined) sources.set(name, { from: 'file', file: found });
+    else if (env !== undefined) sources.set(name, { from: 'env', variable: env });
     else if (exec !== undefined) sources.set(name, { from: 'exec', command: exec });
     else sources.set(name, { from: 'keychain', service: keychain.slice(0, slash), account: keychain.slice(slash + 1) });
   }

@@ -49,6 +49,8 @@ const SESSION_BEGINS: ReadonlySet<string> = new Set(['started', 'restarted', 're
 export interface FaultCounts {
   audit: number;
   state: number;
+  /** Heads of the log that could not be published. */
+  heads: number;
 }
 
 /** Values at the moment of the request. */
@@ -60,6 +62,8 @@ export interface MetricReadings {
   readonly gate: GateReadings;
   /** Open sessions by transport. */
   readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
+  /** Calls that have not ended, those that wait for a person included. */
+  readonly running: number;
   readonly spills: { readonly files: number; readonly bytes: number };
   /** Spans and batches of metrics that were not exported. Absent if nothing is exported. */
   readonly dropped?: number | undefined;
@@ -208,7 +212,8 @@ export class Metrics {
   }
 
   /** Returns the lines of the whole process. */
-  #processLines({ health, unsettled, gate, sessions, spills, dropped, exported }: MetricReadings): readonly string[] {
+  #processLines(readings: MetricReadings): readonly string[] {
+    const { health, unsettled, sessions, spills, dropped, exported } = readings;
     return [
       ...exportLines(exported),
       ...metricFamily(
@@ -236,8 +241,7 @@ export class Metrics {
         ['gauge', 'Leases whose settling failed and is tried again.'],
         unsettled,
       ),
-      ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
-      ...gateLines(gate),
+      ...this.#openCallLines(readings),
       ...metricFamily(
         'tollgate_sessions',
         ['gauge', 'Open sessions by transport, those of hosts included.'],
@@ -254,12 +258,30 @@ export class Metrics {
         this.#faults.state,
       ),
       ...singleMetric(
+        'tollgate_audit_heads_failed_total',
+        ['counter', 'Heads of the audit log that could not be published in the shared state.'],
+        this.#faults.heads,
+      ),
+      ...singleMetric(
         'tollgate_spilled_bytes_total',
         ['counter', 'Bytes that were cut from results and stored as spills.'],
         this.#spilled,
       ),
       ...singleMetric('tollgate_spill_bytes', ['gauge', 'Bytes of the stored spills.'], spills.bytes),
       ...singleMetric('tollgate_spill_files', ['gauge', 'Stored spills.'], spills.files),
+    ];
+  }
+
+  /** Returns the lines of the calls that have not ended. */
+  #openCallLines({ running, gate }: MetricReadings): readonly string[] {
+    return [
+      ...singleMetric(
+        'tollgate_calls_in_flight',
+        ['gauge', 'Calls that run now, without those that wait for a person.'],
+        Math.max(0, running - this.#waiting),
+      ),
+      ...singleMetric('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], this.#waiting),
+      ...gateLines(gate),
     ];
   }
 

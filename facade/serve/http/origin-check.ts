@@ -2,6 +2,7 @@
  * Checks the Host and Origin headers. A web page could let its own name resolve to this machine, so only listed names
  * are accepted.
  */
+import { isIPv6 } from 'node:net';
 import type { ListenConfig } from '../../config/config.ts';
 
 /** Judges the two headers in which a browser says where a request comes from and where it goes. */
@@ -33,7 +34,7 @@ export function urlHost(host: string): string {
 export function createOriginCheck(listen: ListenConfig, port: number): OriginCheck {
   const names = [...LOOPBACK, urlHost(listen.host)];
   const hosts = new Set(names.flatMap((name) => (port === 80 ? [name, `${name}:80`] : [`${name}:${port}`])).map(lower));
-  for (const entry of listen.hosts.map(lower)) {
+  for (const entry of listen.hosts.map((host) => lower(isIPv6(host) ? `[${host}]` : host))) {
     hosts.add(entry);
     if (!/^(\[[^\]]*\]|[^:]*):\d+$/.test(entry)) hosts.add(`${entry}:${port}`);
   }

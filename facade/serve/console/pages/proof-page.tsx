@@ -7,6 +7,7 @@ import { counted, Facts, Json, Problem, Section, Shown, Time } from './page-part
 /** How far the log is signed. */
 interface ProofState {
   readonly origin?: string;
+  readonly replica?: string;
   readonly last?: { readonly at: string; readonly size: number };
   readonly unsigned: number;
   readonly atLeast?: true;
@@ -39,12 +40,13 @@ export function ProofPage(): JSX.Element {
     <>
       <h1>Proof</h1>
       <Shown loaded={proof}>
-        {({ origin, last, unsigned, atLeast, keyInState, witness, fault }) => (
+        {({ origin, replica, last, unsigned, atLeast, keyInState, witness, fault }) => (
           <>
             {fault !== undefined && <p role="alert">{fault}</p>}
             <Facts
               facts={{
                 Log: origin !== undefined && <code>{origin}</code>,
+                Replica: replica,
                 'Signed until': last === undefined ? 'nothing is signed yet' : <Time iso={last.at} />,
                 'Records in it': last?.size,
                 'Records after it': `${unsigned}${atLeast === true ? ' or more' : ''}, linked and not signed`,
