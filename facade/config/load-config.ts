@@ -135,13 +135,12 @@ class Loader {
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
     this.#checkNames(written, servers, principals);
     const bash = bashOf(written.bash, base);
-    const programs = written.programs ?? {};
     const registries = checkRegistries(written.registries, this.#report);
     const notices = buildNotices(written.notices, this.#report);
     const listen = buildListen(written.listen, this.#report);
     const secretSources = buildSecretSources(written.secrets ?? {}, places);
     const reads = [...this.#reads(written, policies), ...(canRegister(principals) ? [registeredFolder(state)] : [])];
-    const world = { workspace, bash, servers, programs, secretSources, reads };
+    const world = { workspace, bash, servers, programs: written.programs ?? {}, secretSources, reads };
     const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
     checkTenantSettings(this.#world.tenant, { written, servers, listen }, this.#report);
     if (workspace === undefined || this.#report.problems.length > 0)
@@ -156,7 +155,7 @@ class Loader {
       otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
-      programs,
+      programs: world.programs,
       secretSources: new FrozenMap(secretSources),
       principals,
       profiles: new FrozenMap(buildProfiles({ ...written, servers: { ...written.servers, ...joined } })),

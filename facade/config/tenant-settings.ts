@@ -32,7 +32,9 @@ export function checkTenantSettings(
       report.refuse([key], `a tenant cannot set ${key}; write it in the configuration that names the tenant`);
   if (listen.auth === 'none')
     report.refuse(['listen', 'auth'], 'without a token, nothing proves that a caller is of this tenant; remove it');
-  if (listen.jwt !== undefined && !new URL(listen.jwt.resource).pathname.endsWith(tenantPath(tenant)))
+  const { resource } = listen.jwt ?? {};
+  // An address that cannot be read was reported.
+  if (resource !== undefined && URL.canParse(resource) && !new URL(resource).pathname.endsWith(tenantPath(tenant)))
     report.refuse(
       ['listen', 'jwt', 'resource'],
       `it is the address of another endpoint, so clients would send the tokens of this tenant there; write the ` +

@@ -93,6 +93,7 @@ describe('tenants', () => {
     ['programs', 'programs: {git: /usr/bin/git}', 'a tenant cannot set programs'],
     ['tenants', 'tenants: {inner: x.yaml}', 'a tenant cannot set tenants'],
     ['no authentication', 'listen: {auth: none}', 'nothing proves'],
+    ['an audience that is no address', "listen: {jwt: {issuer: 'https://login.example', audience: tools}}", 'resource'],
     [
       'the endpoint of another tenant',
       "listen: {jwt: {issuer: 'https://login.example', audience: 'https://tools.example/t/globex/mcp'}}",
