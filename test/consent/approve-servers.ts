@@ -2,13 +2,14 @@
  * Approves servers in a state folder, as `tollgate approve NAME --any-tools` would, or only the given tools. For tests
  * of what happens after the approval; starts nothing.
  */
+
 import { inspectStart } from '../../adapters/stdio/start-inspection.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import type { Config } from '../../facade/config/config.ts';
 import { useProgramsOf } from '../../facade/config/servers/helper-program-settings.ts';
 import { Consents } from '../../facade/consent/servers/server-consents.ts';
-import { openState } from '../../facade/state/sqlite-state.ts';
+import { openOwnerState } from '../../facade/secrets/opened-state.ts';
 
 /**
  * Approves all configured servers. Call it after the configuration is written, and before a facade or command uses it.
@@ -22,7 +23,7 @@ export async function approveAll(
   if (names.length === 0) return;
   // Files that a start loads from where agents may write are part of the approval.
   useProgramsOf(config);
-  const state = openState(config.state);
+  const state = await openOwnerState(config);
   try {
     const consents = new Consents(state, {
       folder: config.folder,

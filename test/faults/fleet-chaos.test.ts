@@ -1,0 +1,102 @@
+/** Kills replicas, restarts the store, cuts and slows the way to it, under the load of 200 sessions. */
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
+import { verifies } from '../verifies.ts';
+import { numbers, TIMES } from './fault-seed.ts';
+import { type FleetCall, FleetGround, FleetLoad, TOKENS } from './fleet-ground.ts';
+
+/** Smaller than what the load asks for. */
+const FEW = 150;
+const SESSIONS = 200;
+const PHASE_MS = 6_000 * TIMES;
+/** How long a recovery may take that needs no person: polls and connections. */
+const RECOVERY_MS = 3_000;
+/** Refusals that a policy gives in peace. */
+const EXPECTED = new Set(['ok', 'BUDGET_EXCEEDED']);
+
+const failed = (calls: readonly FleetCall[]): readonly string[] =>
+  calls.filter(({ code }) => !EXPECTED.has(code)).map(({ code }) => code);
+
+async function phase(load: FleetLoad, work?: () => Promise<void> | void): Promise<readonly FleetCall[]> {
+  await work?.();
+  const from = performance.now();
+  await sleep(PHASE_MS);
+  const to = performance.now();
+  await sleep(500);
+  return load.between(from, to);
+}
+
+/** Returns the ids of the recorded ends of calls, in the logs of all replicas. */
+function recordedEnds(ground: FleetGround): ReadonlySet<string> {
+  const ends = new Set<string>();
+  for (const { state } of ground.replicas) {
+    const reader = openAuditReader(path.join(state, 'audit'), ':memory:');
+    for (const type of ['outcome', 'budget', 'decision'])
+      for (const { record } of reader.all({ type })) ends.add(String((record as unknown as { id: unknown }).id));
+    reader.close();
+  }
+  return ends;
+}
+
+describe.each(['redis', 'postgres'] as const)('three replicas behind HAProxy over %s', (kind) => {
+  it(`lose nothing, run nothing twice and overspend nothing, whatever is killed and cut${verifies('FL-25', 'FL-26')}`, async () => {
+    const ground = new FleetGround();
+    onTestFinished(() => ground.remove());
+    await ground.start(kind, FEW);
+    const load = new FleetLoad(ground.port, numbers());
+    await load.open(SESSIONS);
+    load.start(8);
+    const [first, second] = ground.replicas;
+    expect(failed(await phase(load))).toEqual([]);
+
+    // A replica dies. Its sessions go on elsewhere: at most 1 % of the calls that begin afterwards fail.
+    const afterDeath = await phase(load, () => first!.end('SIGKILL'));
+    expect(afterDeath.length).toBeGreaterThan(50);
+    expect(failed(afterDeath).length).toBeLessThanOrEqual(afterDeath.length / 100);
+    await first!.start();
+
+    // The store is killed and restarted. Without it nothing runs; afterwards everything does, without a restart.
+    await ground.store.kill();
+    const away = performance.now();
+    await sleep(RECOVERY_MS);
+    const refused = load.between(away + 1_500, performance.now() - 100);
+    await ground.store.start();
+    expect(refused.length).toBeGreaterThan(5);
+    expect([...new Set(failed(refused))]).toEqual(['STATE_AWAY']);
+    expect(refused.every(({ code, began, ended }) => code !== 'STATE_AWAY' || ended - began < 4_000)).toBe(true);
+    await sleep(RECOVERY_MS);
+    expect(failed(await phase(load))).toEqual([]);
+
+    // The network is cut, and slow afterwards.
+    ground.network.cut();
+    const cut = performance.now();
+    await sleep(RECOVERY_MS + 5_000);
+    const silent = load.between(cut + RECOVERY_MS, performance.now() - 4_000);
+    ground.network.heal();
+    expect(silent.length).toBeGreaterThan(0);
+    expect([...new Set(failed(silent))]).toEqual(['STATE_AWAY']);
+    await sleep(RECOVERY_MS);
+    expect(failed(await phase(load, () => ground.network.slow(60)))).toEqual([]);
+    ground.network.slow(0);
+
+    // A replica ends in peace, and another one dies.
+    const afterEnd = await phase(load, () => second!.end('SIGTERM'));
+    expect(failed(afterEnd).length).toBeLessThanOrEqual(afterEnd.length / 100);
+    await second!.start();
+    await load.end();
+
+    const ran = new Map<string, number>();
+    for (const token of ground.server.ran) ran.set(token, (ran.get(token) ?? 0) + 1);
+    expect([...ran].filter(([, times]) => times > 1)).toEqual([]);
+    const ok = load.calls.filter(({ code }) => code === 'ok');
+    expect(ok.filter(({ token }) => !ran.has(token))).toEqual([]);
+    for (const number of TOKENS.keys())
+      expect([...ran.keys()].filter((token) => token.startsWith(`p${number}-b-`)).length).toBeLessThanOrEqual(FEW);
+    const ends = recordedEnds(ground);
+    const replied = load.calls.filter(({ decision }) => decision !== undefined);
+    expect(replied.length).toBeGreaterThan(200);
+    expect(replied.filter(({ decision }) => !ends.has(decision ?? ''))).toEqual([]);
+  }, 240_000);
+});
