@@ -247,6 +247,8 @@ export interface ConfigEntry {
 /** A session that began, ended, or was refused before it began. */
 export interface SessionEntry {
   readonly type: 'session';
+  /** Of `lost`: the decision id that the caller got. */
+  readonly id?: string;
   /**
    * `continued`: another process served it before, or does. `released`: other processes may go on with it. `lost`: the
    * process that worked on a request of it ended.

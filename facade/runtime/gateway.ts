@@ -199,10 +199,12 @@ export class Gateway implements Facade, InnerFacade {
     const { audit, redactor } = this.#shared;
     const { id, role, profiles, origin } = principal;
     const kind = method === 'tools/call' ? 'tool' : 'list';
-    const answer = (thrown: unknown): Reply => refusalReply(thrown, { id: randomUUID(), redactor, kind });
+    const decision = randomUUID();
+    const answer = (thrown: unknown): Reply => refusalReply(thrown, { id: decision, redactor, kind });
     try {
       audit.append({
         type: 'session',
+        id: decision,
         event: 'lost',
         outcome: 'error',
         code: 'REPLICA_LOST',

@@ -33,7 +33,7 @@ function recordedEnds(ground: FleetGround): ReadonlySet<string> {
   const ends = new Set<string>();
   for (const { state } of ground.replicas) {
     const reader = openAuditReader(path.join(state, 'audit'), ':memory:');
-    for (const type of ['outcome', 'budget', 'decision'])
+    for (const type of ['outcome', 'budget', 'decision', 'session'])
       for (const { record } of reader.all({ type })) ends.add(String((record as unknown as { id: unknown }).id));
     reader.close();
   }

@@ -6,6 +6,8 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
 import type { StoreAccess } from '../../facade/state/shared/shared-store.ts';
 import { installPrograms } from '../servers/system.ts';
 
@@ -49,7 +51,7 @@ export async function startStoreServer(
   let child: ChildProcess | undefined;
   const start = async (): Promise<void> => {
     child = begin();
-    await untilReady(port, child);
+    await untilReady(kind, port, child);
   };
   const kill = async (): Promise<void> => {
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
@@ -137,16 +139,35 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-async function untilReady(port: number, child: ChildProcess): Promise<void> {
+async function untilReady(kind: StoreAccess['kind'], port: number, child: ChildProcess): Promise<void> {
   for (const until = Date.now() + START_MS; Date.now() < until; await sleep(20)) {
     if (child.exitCode !== null) throw new Error(`the server of a test ended with ${child.exitCode}`);
-    if (await accepts(port)) return;
+    if ((await accepts(port)) && (await answers(kind, port))) return;
   }
   throw new Error('the server of a test does not start');
 }
 
 async function untilClosed(port: number): Promise<void> {
   for (const until = Date.now() + START_MS; Date.now() < until && (await accepts(port)); await sleep(20));
+}
+
+/** A server that reads its data accepts connections already. */
+async function answers(kind: StoreAccess['kind'], port: number): Promise<boolean> {
+  try {
+    if (kind === 'redis') {
+      const client = new Redis(port, { password: STORE_PASSWORD, retryStrategy: () => null, lazyConnect: true });
+      client.on('error', () => undefined);
+      await client.connect().finally(() => client.disconnect());
+      return true;
+    }
+    const client = new pg.Client(`postgres://tollgate:${STORE_PASSWORD}@127.0.0.1:${port}/postgres`);
+    client.on('error', () => undefined);
+    await client.connect();
+    await client.end();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function accepts(port: number): Promise<boolean> {
