@@ -39,6 +39,8 @@ export interface HttpOptions extends Drain {
   readonly issuer?: () => JwtConfig | undefined;
   /** Whether a token of this principal is still valid. Default: always. */
   readonly isCurrent?: (principal: Principal) => boolean;
+  /** Returns the text of `/metrics` of all processes of this listener, of which `own` is one. Default: `own`. */
+  readonly joinMetrics?: (principal: Principal, own: string) => Promise<string>;
   /** The state that other replicas share. Absent: there are none. */
   readonly shared?: State;
   /** Serves paths under /host/v1/; absent: there are none. */
@@ -55,6 +57,8 @@ export interface HttpServer {
   readonly url: string;
   /** Connections that are open. */
   readonly connections: number;
+  /** Returns the text of `/metrics` of this process for a principal. */
+  metrics(principal: Principal): string;
   /**
    * Refuses new requests, lets running calls end, answers those that do not, closes every session and connection. Can
    * be called again.
@@ -96,6 +100,7 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     get connections() {
       return front.connections;
     },
+    metrics: (principal) => front.metrics(principal),
     close: () => front.close(),
   };
 }
@@ -290,13 +295,18 @@ class HttpFront {
   #report(path: string, response: ServerResponse, principal: Principal): Awaitable<void> {
     const { facade } = this.#options;
     if (path === '/healthz') return this.#answerReadiness(response, 'ok', { servers: facade.health(principal) });
+    const own = this.metrics(principal);
+    return andThen(this.#options.joinMetrics?.(principal, own) ?? own, (text) =>
+      respond(response, text, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }),
+    );
+  }
+
+  metrics(principal: Principal): string {
     const shared =
       principal.owner === true
         ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n')
         : '';
-    return respond(response, `${facade.metrics(principal)}${shared}`, {
-      'content-type': 'text/plain; version=0.0.4; charset=utf-8',
-    });
+    return `${this.#options.facade.metrics(principal)}${shared}`;
   }
 
   /** Tells everyone only whether to send work here. */
