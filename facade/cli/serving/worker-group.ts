@@ -24,6 +24,9 @@ export async function runWorkers(
   onReady: () => Promise<{ close(): Promise<void> } | undefined>,
 ): Promise<number> {
   const { stopped } = io;
+  // Each worker accepts from the common socket when it is free. A connection that the first process gave to a worker
+  // would hang if that worker was killed at this moment.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
   const group = new WorkerGroup(io);
   io.onHangup?.(() => group.signal('SIGHUP'));
   let isStopping = false;
