@@ -7,6 +7,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { IssuerKeys, SignIns } from '../adapters/port.ts';
 import type { Authoring } from '../policies/authoring/authoring-port.ts';
+import type { Io } from './cli/command-io.ts';
+import type { CommandProcess } from './cli/command-process.ts';
 import type { Wiring } from './cli/wiring.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from './runtime/assembled-facade.ts';
 
@@ -153,12 +155,34 @@ export const APP_MODULE: Wiring = {
   openProbe,
 };
 
+/** In a worker of `serve --workers`, signals come from the first process. */
+async function ioOf(processIo: typeof import('./cli/command-process.ts').processIo): Promise<Io> {
+  const slot = process.env.TOLLGATE_WORKER;
+  if (process.send === undefined || slot === undefined) return processIo(process);
+  delete process.env.TOLLGATE_WORKER;
+  const { linkWorker } = await import('./cli/serving/worker-link.ts');
+  const { link, on } = linkWorker(process, Number(slot));
+  const { stdin, stdout, stderr, env, argv, execPath } = process;
+  const host = {
+    ...{ stdin, stdout, stderr, env, argv, execPath, on },
+    cwd: () => process.cwd(),
+    exit: (code?: number) => process.exit(code),
+    get exitCode() {
+      return process.exitCode;
+    },
+    set exitCode(code) {
+      process.exitCode = code;
+    },
+  };
+  return processIo(host as CommandProcess, link);
+}
+
 /** Runs the command of this process. The process then has its exit code. */
 export async function runCommandLine(): Promise<void> {
   const [{ runCli }, { processIo }] = await Promise.all([
     import('./cli/program.ts'),
     import('./cli/command-process.ts'),
   ]);
-  const code = await runCli(process.argv.slice(2), processIo(process), APP_MODULE);
+  const code = await runCli(process.argv.slice(2), await ioOf(processIo), APP_MODULE);
   process.exitCode ??= code;
 }

@@ -1,5 +1,6 @@
 /** What a command uses of the terminal: data to stdout, messages to stderr, and the exit codes. */
 import type { WatchdogSettings } from '../runtime/watchdog.ts';
+import type { WorkerLink } from './serving/worker-link.ts';
 
 /** What a command may use of its environment. Tests pass their own. */
 export interface Io {
@@ -26,6 +27,10 @@ export interface Io {
    * Starts the watchdog of this process (facade/runtime/watchdog.ts). Absent if commands run inside another program.
    */
   readonly watch?: (watched: WatchdogSettings) => Promise<void>;
+  /** This process is one of the workers of `serve --workers`. */
+  readonly worker?: WorkerLink;
+  /** Whether this program can start itself as workers. */
+  readonly canFork?: boolean;
   /** Lets `listener` receive SIGHUP, which otherwise stops the process. Absent if the process has a terminal. */
   readonly onHangup?: (listener: () => void) => void;
 }

@@ -6,6 +6,7 @@ import { stripVTControlCharacters } from 'node:util';
 import { VERSION } from '../serve/version.ts';
 import { EXIT, type Io } from './command-io.ts';
 import { commandLine } from './print.ts';
+import type { WorkerLink } from './serving/worker-link.ts';
 import { screenColumns, wrapMessage } from './terminal-rows.ts';
 
 /** Commands whose stderr is a log. */
@@ -19,8 +20,8 @@ export type CommandProcess = Pick<
   'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'
 >;
 
-/** Returns the Io of a process. A failed output changes its exit code. */
-export function processIo(host: CommandProcess): Io {
+/** Returns the Io of a process. A failed output changes its exit code. `worker`: it is a worker of `serve --workers`. */
+export function processIo(host: CommandProcess, worker?: WorkerLink): Io {
   const { stdin, stdout, stderr, env } = host;
   const signals = new Signals(host);
   watchOutput(host);
@@ -44,6 +45,8 @@ export function processIo(host: CommandProcess): Io {
     },
     watch: async (watched) =>
       (await import('../runtime/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
+    canFork: true,
+    ...(worker !== undefined && { worker }),
     onHangup: (listener) => {
       if (stdin.isTTY !== true) signals.onHangup = listener;
     },

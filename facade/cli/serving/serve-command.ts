@@ -1,13 +1,16 @@
 /** Runs `run` and `serve`: serves one configuration over stdio or HTTP. */
 import type { Readable, Writable } from 'node:stream';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
+import type { Principal } from '../../../policies/port.ts';
 import { acceptedFolder } from '../../config/accepted-config.ts';
 import type { ListenConfig } from '../../config/config.ts';
 import { differenceNote, type InForce } from '../../config/config-in-force.ts';
 import { keepParsedFiles } from '../../config/reading/parsed-files.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
+import { joinMetrics } from '../../runtime/metrics/prometheus-text.ts';
 import { openHostEndpoint } from '../../serve/host/host-endpoint.ts';
-import { type ServedFacade, serveHttp } from '../../serve/http/http-listener.ts';
+import { type HttpServer, type ServedFacade, serveHttp } from '../../serve/http/http-listener.ts';
 import { serveStdio } from '../../serve/stdio-transport.ts';
 import { type CommonOptions, readInForce, readPrincipal, withReloading } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -16,9 +19,10 @@ import { printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
 import { type ReloadedFacade, ServedTenants, tenantUrl } from './served-tenants.ts';
+import type { WorkerLink } from './worker-link.ts';
 
 type StdioOptions = CommonOptions & { as?: string };
-type HttpOptions = CommonOptions & { port?: number; console?: true | string };
+type HttpOptions = CommonOptions & { port?: number; console?: true | string; workers?: number };
 type ServingWiring = Pick<Wiring, 'assemble' | 'issuerKeys' | 'inspect'>;
 
 /** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
@@ -27,8 +31,19 @@ export function runStdio(options: StdioOptions, io: Io, wiring: ServingWiring): 
 }
 
 /** Serves agents over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
-export function runHttp(options: HttpOptions, io: Io, wiring: ServingWiring): Promise<number> {
-  return keepParsedFiles(acceptedOf(options, io), () => listen(options, io, wiring));
+export async function runHttp(options: HttpOptions, io: Io, wiring: ServingWiring): Promise<number> {
+  if (options.workers !== undefined && io.worker === undefined) {
+    if (io.canFork !== true) throw new TollgateError('USAGE', { detail: '--workers needs the program `tollgate`.' });
+    const { runWorkers } = await import('./worker-group.ts');
+    return runWorkers(options.workers, io, async () =>
+      options.console === undefined ? undefined : openWindow(options, io, wiring),
+    );
+  }
+  try {
+    return await keepParsedFiles(acceptedOf(options, io), () => listen(options, io, wiring));
+  } finally {
+    io.worker?.close();
+  }
 }
 
 function acceptedOf(options: CommonOptions, io: Io): string {
@@ -67,7 +82,9 @@ async function serveAgent(options: StdioOptions, io: Io, { assemble }: ServingWi
 async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, inspect }: ServingWiring): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
-  const address = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
+  const { worker } = io;
+  const port = options.port === undefined ? {} : { port: options.port };
+  const address = { ...config.listen, ...port, ...(worker !== undefined && hopOf(config.listen, worker)) };
   const { stopped } = io;
   const tenants = new ServedTenants(config, options, io);
   const read = (): InForce => {
@@ -89,6 +106,7 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
       const access = openAccess(config, address);
       const server = await serveHttp({
         ...servedFacade(own, address, issuerKeys),
+        ...(worker !== undefined && { joinMetrics: (who, text) => joinedMetrics(worker, who, text) }),
         tenants: new Map(
           [...served].map(([name, one]) => [name, servedFacade(one, one.assembled.config.listen, issuerKeys)]),
         ),
@@ -101,21 +119,15 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
         url: tenantUrl(server.url, name),
         tokenFile: openAccess(one.assembled.config, one.assembled.config.listen).tokenFile,
       }));
-      if (options.json === true)
-        print({ url: server.url, tokenFile: access.tokenFile, ...(places.length > 0 && { tenants: places }) }, io);
-      // Over stdio, a client must name its principal with --as if several are possible.
-      const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
-      io.stderr(
-        welcome({
-          url: server.url,
-          access,
-          file: config.file,
-          command: io.self,
-          ...(isClear ? {} : { as: access.principal }),
-        }),
-      );
-      for (const { name, url, tokenFile } of places) io.stderr(`${name}: ${url} (token in ${tokenFile})\n`);
-      const window = options.console !== undefined ? await openWindow(options, io, { inspect }) : undefined;
+      const announcement = announce({ server, config, access, places }, options, io);
+      if (worker === undefined) {
+        io.stdout(announcement.out);
+        io.stderr(announcement.err);
+      }
+      worker?.share({ feed: assembled.feed, metrics: (who) => server.metrics(who) });
+      worker?.ready(announcement);
+      const isConsole = options.console !== undefined && worker === undefined;
+      const window = isConsole ? await openWindow(options, io, { inspect }) : undefined;
       await stopped;
       await window?.close();
       await server.close();
@@ -124,8 +136,41 @@ async function listen(options: HttpOptions, io: Io, { assemble, issuerKeys, insp
   );
 }
 
-function print(facts: object, io: Io): void {
-  io.stdout(`${JSON.stringify(facts)}\n`);
+/** What a listener says once it is ready: to programs, and to people. */
+function announce(
+  { server, config, access, places }: ListeningPlaces,
+  options: HttpOptions,
+  io: Io,
+): { readonly out: string; readonly err: string } {
+  // Over stdio, a client must name its principal with --as if several are possible.
+  const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
+  const facts = { url: server.url, tokenFile: access.tokenFile, ...(places.length > 0 && { tenants: places }) };
+  const welcomed = welcome({
+    url: server.url,
+    access,
+    file: config.file,
+    command: io.self,
+    ...(isClear ? {} : { as: access.principal }),
+  });
+  return {
+    out: options.json === true ? `${JSON.stringify(facts)}\n` : '',
+    err: welcomed + places.map(({ name, url, tokenFile }) => `${name}: ${url} (token in ${tokenFile})\n`).join(''),
+  };
+}
+
+/** Where a listener and its tenants are reached. */
+interface ListeningPlaces {
+  readonly server: Pick<HttpServer, 'url'>;
+  readonly config: InForce['config'];
+  readonly access: Access;
+  readonly places: readonly { readonly name: string; readonly url: string; readonly tokenFile: string | undefined }[];
+}
+
+/** Returns the metrics of all workers of a machine. `own`: those of this one. */
+async function joinedMetrics(worker: WorkerLink, who: Principal, own: string): Promise<string> {
+  const texts = [...(await worker.metricsOfOthers(who)), [worker.slot, own] as const];
+  const sorted = texts.sort(([one], [other]) => one - other);
+  return joinMetrics('worker', new Map(sorted.map(([slot, text]) => [String(slot), text])));
 }
 
 /** Returns how the listener reaches a facade. */
@@ -143,6 +188,16 @@ function servedFacade(
     ...createAccess(() => assembled.config, listen, issuerKeys),
     host: openHostEndpoint(assembled, { listen, now: () => performance.now(), onFault, reload }),
   };
+}
+
+/** Workers reach each other on this machine. With a port of the configuration, each adds its number to it. */
+function hopOf(
+  { replicaPort, replicaHost }: ListenConfig,
+  { slot }: WorkerLink,
+): Pick<ListenConfig, 'replicaPort' | 'replicaHost'> {
+  return replicaPort === undefined || replicaPort === 0
+    ? { replicaPort: 0, replicaHost: replicaHost ?? '127.0.0.1' }
+    : { replicaPort: replicaPort + slot };
 }
 
 /** Opens the console in this process too. */

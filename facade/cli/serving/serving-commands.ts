@@ -18,6 +18,7 @@ export const SERVE: CommandDefinition = {
   shared: ['config', 'json', 'opa'],
   options: [
     new Option('--port <number>', 'the port; 0 picks a free one').argParser(readPort),
+    new Option('--workers <number>', 'serve with this many processes on one port, 1 to 256').argParser(readWorkers),
     new Option('--console [owner]', 'open the console too, on another port, for this owner'),
   ],
   load: async () => (await import('./serve-command.ts')).runHttp,
@@ -152,7 +153,7 @@ export const STATE: CommandDefinition = {
       usage: 'migrate',
       about: 'create or upgrade the store that machines share',
       shared: ['config', 'json'],
-      load: async () => (await import('./store-actions.ts')).runStateMigrate,
+      load: async () => (await import('./state-actions.ts')).runStateMigrate,
     },
     {
       usage: 'backup <file>',
@@ -181,6 +182,12 @@ function argumentForms(command: 'call' | 'try'): string {
   $ tollgate ${command} read '{"path": "README.md"}'
   $ tollgate ${command} workspace.read path=README.md limit=10
   $ tollgate ${command} read @arguments.json`;
+}
+
+function readWorkers(text: string): number {
+  if (!/^\d{1,3}$/.test(text) || Number(text) < 1 || Number(text) > 256)
+    throw new InvalidArgumentError('The number of workers is a whole number from 1 to 256.');
+  return Number(text);
 }
 
 function readPort(text: string): number {

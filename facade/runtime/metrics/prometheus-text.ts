@@ -75,3 +75,32 @@ export function labelled(labels: Readonly<Record<string, string>>): string {
     )
     .join(',');
 }
+
+/** Joins the metrics of several processes. A label tells them apart, and each family is described once. */
+export function joinMetrics(label: string, texts: ReadonlyMap<string, string>): string {
+  const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
+  for (const [value, text] of texts) {
+    let family = { head: [] as string[], samples: [] as string[] };
+    for (const line of text.split('\n')) {
+      const [, kind, name] = /^# (HELP|TYPE) (\S+)/.exec(line) ?? [];
+      if (name !== undefined) family = families.get(name) ?? family;
+      if (name !== undefined && kind === 'HELP' && !families.has(name))
+        families.set(name, (family = { head: [], samples: [] }));
+      if (name === undefined) {
+        if (line !== '') family.samples.push(withLabel(line, labelled({ [label]: value })));
+      } else if (!family.head.includes(line)) family.head.push(line);
+    }
+  }
+  return [...families.values()]
+    .flatMap(({ head, samples }) => [...head, ...samples, ''])
+    .join('\n')
+    .replaceAll('\n\n', '\n');
+}
+
+/** Adds a label to a sample, which is a name, labels in braces or none, and a value. */
+function withLabel(sample: string, label: string): string {
+  const end = /[{ ]/.exec(sample)?.index ?? sample.length;
+  return sample[end] === '{'
+    ? `${sample.slice(0, end)}{${label},${sample.slice(end + 1)}`
+    : `${sample.slice(0, end)}{${label}}${sample.slice(end)}`;
+}

@@ -36,6 +36,9 @@ export class EventFeed {
   readonly #ring: { readonly at: number; readonly event: FeedEvent }[] = [];
   readonly #listeners = new Set<() => void>();
   #last = 0;
+  #relay: ((event: FeedEvent) => void) | undefined;
+  /** Called when the first listener comes, and when the last one has gone. */
+  onListening: (isListening: boolean) => void = () => undefined;
 
   /** `now` in ms since 1970. `redact` takes secrets out of names that servers chose. */
   constructor(now: () => number, redact: (text: string) => string = (text) => text) {
@@ -46,6 +49,17 @@ export class EventFeed {
 
   /** Adds an event; listeners are called at once. */
   note(event: FeedEvent): void {
+    this.noteRelayed(event);
+    this.#relay?.(event);
+  }
+
+  /** Passes each event of this process on, until it is called with undefined. */
+  relay(pass: ((event: FeedEvent) => void) | undefined): void {
+    this.#relay = pass;
+  }
+
+  /** Adds an event of another process. */
+  noteRelayed(event: FeedEvent): void {
     this.#last += 1;
     this.#ring[this.#last % MAX] = { at: this.#now(), event };
     for (const listener of this.#listeners) listener();
@@ -95,7 +109,11 @@ export class EventFeed {
   /** Called with each event until the returned function is called. Must not throw. */
   listen(listener: () => void): () => void {
     this.#listeners.add(listener);
-    return () => void this.#listeners.delete(listener);
+    if (this.#listeners.size === 1) this.onListening(true);
+    return () => {
+      this.#listeners.delete(listener);
+      if (this.#listeners.size === 0) this.onListening(false);
+    };
   }
 }
 

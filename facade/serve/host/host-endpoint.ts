@@ -10,6 +10,7 @@ import { EventStream } from '../http/client-event-stream.ts';
 import { discardBody, REFUSAL_HEADERS, respondWith, STATUS } from '../http/http-response.ts';
 import type { EndpointRequest } from '../http/mcp-endpoint.ts';
 import { readBody } from '../http/request-body.ts';
+import { SharedSessions } from '../http/shared-sessions.ts';
 import type { EventFeed } from './event-feed.ts';
 import {
   checkOperationInput,
@@ -95,7 +96,9 @@ export function openHostEndpoint(
   parts: HostParts,
   { listen, now, onFault, reload }: HostEndpointOptions,
 ): HostEndpoint {
-  const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
+  const { state, gateway } = parts;
+  const shared = state.isShared ? new SharedSessions({ state, idleMs: listen.idleMs, now: Date.now }) : undefined;
+  const sessions = new HostSessions({ gateway, listen, now, shared });
   const operations = createHostOperations(parts, sessions, reload);
   const events = createEventStreams(
     parts.feed,

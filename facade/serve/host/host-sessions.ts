@@ -8,6 +8,7 @@ import type { ListenConfig } from '../../config/config.ts';
 import type { Gateway } from '../../runtime/gateway.ts';
 import type { Session } from '../facade-port.ts';
 import { overQuota } from '../http/http-sessions.ts';
+import type { SharedId, SharedSessions } from '../http/shared-sessions.ts';
 import { MAX_RUNNING } from '../session-dispatch.ts';
 
 /** Who calls in a session. `onBehalf`: an owner's host speaks for the origin of the principal. */
@@ -21,6 +22,8 @@ interface Held {
   readonly session: Session;
   running: number;
   lastUsed: number;
+  /** When its id was renewed in the state, by the same clock. */
+  renewed: number;
 }
 
 /** What sessions of hosts work with. `now` in ms, of any beginning. */
@@ -28,7 +31,12 @@ export interface HostSessionParts {
   readonly gateway: Pick<Gateway, 'openSession' | 'closeSession'>;
   readonly listen: Pick<ListenConfig, 'maxSessions' | 'maxSessionsPerPrincipal' | 'idleMs'>;
   readonly now: () => number;
+  /** The ids that other replicas use too. Absent: there are no others. */
+  readonly shared?: SharedSessions | undefined;
 }
+
+/** How often other replicas are told that a session is in use. */
+const RENEW_MS = 10_000;
 
 /** The sessions of one host API. */
 export class HostSessions {
@@ -42,12 +50,16 @@ export class HostSessions {
   /** Returns a session. Throws HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, RATE_LIMITED, IDENTITY. */
   async within<T>(caller: HostCaller, work: (session: Session) => Promise<T>): Promise<T> {
     await this.tick();
+    const { shared } = this.#parts;
+    await shared?.refresh();
+    const { tab, principal } = caller;
+    const id = await shared?.idOf(keyOf(caller), tab === undefined ? {} : { tab, origin: principal.origin });
     const ended = this.#makeRoom(caller);
-    const held = this.#find(caller);
+    const held = this.#find(caller, id);
     if (held.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     held.running += 1;
     try {
-      await Promise.all(ended.map(({ session }) => this.#parts.gateway.closeSession(session)));
+      await this.#close(ended);
       return await work(held.session);
     } finally {
       held.running -= 1;
@@ -55,8 +67,9 @@ export class HostSessions {
     }
   }
 
-  /** Ends the sessions of a tab. */
+  /** Ends the sessions of a tab, on all replicas. */
   async endTab(tab: string, origin: string | undefined): Promise<void> {
+    await this.#parts.shared?.endTab(tab, origin);
     await this.#end(
       ({ session }) => session.tab === tab && (origin ?? session.principal.origin) === session.principal.origin,
     );
@@ -64,14 +77,27 @@ export class HostSessions {
 
   /** Ends sessions that are unused for too long, or that a new configuration has ended. */
   async tick(): Promise<void> {
-    const { listen, now } = this.#parts;
+    const { listen, now, shared } = this.#parts;
+    await shared?.refresh();
     await this.#end(
-      (held) => held.session.closed.aborted || (held.running === 0 && now() - held.lastUsed > listen.idleMs),
+      (held, key) =>
+        held.session.closed.aborted ||
+        (held.running === 0 &&
+          (now() - held.lastUsed > listen.idleMs || shared?.isIdOf(key, held.session.id) === false)),
     );
+    if (shared === undefined) return;
+    for (const [key, held] of this.#held) {
+      if (now() - held.renewed < RENEW_MS || held.lastUsed <= held.renewed) continue;
+      held.renewed = now();
+      await shared.renewId(key);
+    }
   }
 
   async close(): Promise<void> {
-    await this.#end(() => true);
+    const all = [...this.#held.values()];
+    this.#held.clear();
+    const how = this.#parts.shared === undefined ? undefined : 'released';
+    await Promise.all(all.map(({ session }) => this.#parts.gateway.closeSession(session, how)));
   }
 
   /**
@@ -95,25 +121,37 @@ export class HostSessions {
     return [victim[1]];
   }
 
-  #find(caller: HostCaller): Held {
+  #find(caller: HostCaller, id?: SharedId): Held {
     const { gateway, now } = this.#parts;
     const { principal, tab, onBehalf = false } = caller;
     const key = keyOf(caller);
     const known = this.#held.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined && (id === undefined || known.session.id === id.id)) return known;
     const held: Held = {
-      session: gateway.openSession(principal, 'http', { onBehalf, ...(tab !== undefined && { tab }) }),
+      session: gateway.openSession(principal, 'http', { onBehalf, ...id, ...(tab !== undefined && { tab }) }),
       running: 0,
       lastUsed: now(),
+      renewed: now(),
     };
     this.#held.set(key, held);
     return held;
   }
 
-  async #end(which: (held: Held) => boolean): Promise<void> {
-    const ended = [...this.#held].filter(([, held]) => which(held));
+  async #end(which: (held: Held, key: string) => boolean): Promise<void> {
+    const ended = [...this.#held].filter(([key, held]) => which(held, key));
     for (const [key] of ended) this.#held.delete(key);
-    await Promise.all(ended.map(([, { session }]) => this.#parts.gateway.closeSession(session)));
+    await this.#close(ended.map(([, held]) => held));
+  }
+
+  /** Another replica may still use the session. */
+  async #close(ended: readonly Held[]): Promise<void> {
+    const { gateway, shared } = this.#parts;
+    for (const { session } of ended) {
+      const { principal, tab, onBehalf } = session;
+      const key = keyOf({ principal, ...(tab !== undefined && { tab }), ...(onBehalf !== undefined && { onBehalf }) });
+      const isOver = shared === undefined || !shared.isIdOf(key, session.id) || (await shared.endId(key));
+      await gateway.closeSession(session, isOver ? undefined : 'released');
+    }
   }
 }
 

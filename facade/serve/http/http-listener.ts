@@ -39,6 +39,8 @@ export interface ServedFacade {
   readonly issuer?: () => JwtConfig | undefined;
   /** Whether a token of this principal is still valid. Default: always. */
   readonly isCurrent?: (principal: Principal) => boolean;
+  /** Returns the text of `/metrics` of all processes of this listener, of which `own` is one. Default: `own`. */
+  readonly joinMetrics?: (principal: Principal, own: string) => Promise<string>;
   /** The state that other replicas share. Absent: there are none. */
   readonly shared?: State;
   /** Serves paths under /host/v1/; absent: there are none. */
@@ -60,6 +62,8 @@ export interface HttpServer {
   readonly url: string;
   /** Connections that are open. */
   readonly connections: number;
+  /** Returns the text of `/metrics` of this process for a principal. */
+  metrics(principal: Principal): string;
   /**
    * Refuses new requests, lets running calls end, answers those that do not, closes every session and connection. Can
    * be called again.
@@ -101,6 +105,7 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     get connections() {
       return front.connections;
     },
+    metrics: (principal) => front.metrics(principal),
     close: () => front.close(),
   };
 }
@@ -349,15 +354,26 @@ class HttpFront {
     );
   }
 
+  /** Returns the metrics of the listener's own facade for a principal. */
+  metrics(principal: Principal): string {
+    return this.#metricsOf(this.#own, principal);
+  }
+
+  #answerMetrics(endpoint: Endpoint, response: ServerResponse, principal: Principal): Awaitable<void> {
+    const own = this.#metricsOf(endpoint, principal);
+    const joined = endpoint.tenant === undefined ? this.#options.joinMetrics?.(principal, own) : undefined;
+    return andThen(joined ?? own, (text) =>
+      respond(response, text, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }),
+    );
+  }
+
   /** What all tenants share is shown only to owners of the listener's own facade. */
-  #answerMetrics({ facade, tenant }: Endpoint, response: ServerResponse, principal: Principal): void {
+  #metricsOf({ facade, tenant }: Endpoint, principal: Principal): string {
     const shared =
       principal.owner === true && tenant === undefined
         ? [...this.#metrics.lines(this.#sockets, this.#endpoints), ...(this.#process?.lines() ?? []), ''].join('\n')
         : '';
-    return respond(response, `${facade.metrics(principal)}${shared}`, {
-      'content-type': 'text/plain; version=0.0.4; charset=utf-8',
-    });
+    return `${facade.metrics(principal)}${shared}`;
   }
 
   /** Tells everyone only whether to send work here. */

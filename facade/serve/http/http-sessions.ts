@@ -358,7 +358,7 @@ export class SessionTable {
     else this.#virtual.delete(key);
     let isLast = true;
     try {
-      isLast = (await (key === undefined ? shared?.remove(id) : shared?.endId(key, false))) ?? true;
+      isLast = (await (key === undefined ? shared?.remove(id) : shared?.endId(key))) ?? true;
     } finally {
       await session.close(why, isLast ? undefined : 'released');
     }

@@ -93,7 +93,8 @@ export class ReplicaHop {
     await seals.secret(PURPOSE);
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject);
-      this.#server.listen(port, host, resolve);
+      // In a worker, the listener of clients is shared with other workers, and this one is not.
+      this.#server.listen({ port, host, exclusive: true }, resolve);
     }).catch((cause: NodeJS.ErrnoException) => {
       throw new TollgateError('CONFIG_INVALID', {
         detail: `listen.replicaPort: ${host}:${port} is not available (${cause.code ?? 'unknown'}).`,

@@ -35,6 +35,18 @@ export interface SharedId {
   readonly isContinued: boolean;
 }
 
+/** Whose sessions have such an id, as far as one can be ended by it. */
+export interface SharedIdOwner {
+  readonly tab?: string;
+  readonly origin?: string;
+}
+
+interface IdRecord extends SharedIdOwner {
+  readonly nonce: string;
+  /** Milliseconds since 1970. */
+  readonly touched: number;
+}
+
 /** What the records are kept with. `now` in ms since 1970. */
 export interface SharedSessionParts {
   readonly state: State;
@@ -139,39 +151,48 @@ export class SharedSessions {
   }
 
   /** Returns the id of the sessions of all replicas for a key, and makes one if there is none. */
-  async idOf(key: string): Promise<SharedId> {
+  async idOf(key: string, owner: SharedIdOwner = {}): Promise<SharedId> {
     const name = sessionKey(key);
     for (;;) {
       const from = this.#state.get(IDS, name);
       const known = from === undefined ? undefined : parseId(from);
-      if (known !== undefined && !this.#isOver(known)) return { id: idFrom(key, known.nonce), isContinued: true };
+      if (known !== undefined && !this.#isOver(known)) return { id: idFrom(name, known.nonce), isContinued: true };
       const nonce = randomBytes(16).toString('hex');
-      const to = JSON.stringify({ nonce, touched: this.#now() });
+      const to = JSON.stringify({ ...owner, nonce, touched: this.#now() } satisfies IdRecord);
       if (await this.#state.swap(IDS, name, { to, ...(from !== undefined && { from }) }))
-        return { id: idFrom(key, nonce), isContinued: false };
+        return { id: idFrom(name, nonce), isContinued: false };
       await this.#state.refresh('exact');
     }
   }
 
   /** Returns false if the id was replaced, because another replica has ended the session. */
   isIdOf(key: string, id: string): boolean {
-    const text = this.#state.get(IDS, sessionKey(key));
-    return text !== undefined && idFrom(key, parseId(text).nonce) === id;
+    const name = sessionKey(key);
+    const text = this.#state.get(IDS, name);
+    return text !== undefined && idFrom(name, parseId(text).nonce) === id;
   }
 
   async renewId(key: string): Promise<void> {
     const from = this.#state.get(IDS, sessionKey(key));
     if (from === undefined) return;
-    const { nonce } = parseId(from);
-    await this.#state.swap(IDS, sessionKey(key), { from, to: JSON.stringify({ nonce, touched: this.#now() }) });
+    const to = JSON.stringify({ ...parseId(from), touched: this.#now() } satisfies IdRecord);
+    await this.#state.swap(IDS, sessionKey(key), { from, to });
   }
 
-  /** Deletes an id. Without `isForced` only if no replica has used it. Returns true if this call has deleted it. */
-  async endId(key: string, isForced: boolean): Promise<boolean> {
+  /** Deletes an id that no replica has used for too long. Returns true if this call has deleted it. */
+  async endId(key: string): Promise<boolean> {
     const only = this.#state.get(IDS, sessionKey(key));
-    if (only === undefined) return false;
-    if (!isForced && this.#now() - parseId(only).touched <= this.#idleMs) return false;
+    if (only === undefined || this.#now() - parseId(only).touched <= this.#idleMs) return false;
     return (await this.#state.take(IDS, sessionKey(key), only)) !== undefined;
+  }
+
+  /** Deletes the ids of a tab, of all origins or of one. */
+  async endTab(tab: string, origin: string | undefined): Promise<void> {
+    await this.#state.refresh('exact');
+    for (const [name, text] of this.#state.list(IDS)) {
+      const owner = parseId(text);
+      if (owner.tab === tab && (origin ?? owner.origin) === owner.origin) await this.#state.remove(IDS, name);
+    }
   }
 
   /** Deletes records of sessions that were unused for too long: their home has ended, and no client came back. */
@@ -197,10 +218,10 @@ function parse(text: string): SessionRecord {
   return JSON.parse(text) as SessionRecord;
 }
 
-function parseId(text: string): { readonly nonce: string; readonly touched: number } {
-  return JSON.parse(text) as { nonce: string; touched: number };
+function parseId(text: string): IdRecord {
+  return JSON.parse(text) as IdRecord;
 }
 
-function idFrom(key: string, nonce: string): string {
-  return hash('sha256', `${nonce} ${key}`, 'hex').slice(0, 32);
+function idFrom(name: string, nonce: string): string {
+  return hash('sha256', `${nonce} ${name}`, 'hex').slice(0, 32);
 }

@@ -1,0 +1,106 @@
+/** Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { Child, isRunning } from './child.ts';
+import { addressOf, callTool, type FleetAddress, openSession, send } from './fleet-client.ts';
+
+const CONFIG = `version: 1
+workspace: ./workspace
+rules: [{id: all, outcome: allow, when: {}}]
+audit: {folder: ./audit}
+listen: {port: 0}
+`;
+const READ = { name: 'read', arguments: { path: 'README.md' } };
+
+let project: Project;
+let child: Child;
+let at: FleetAddress;
+
+/** Returns the pids of the workers. */
+function workers(): readonly number[] {
+  const pid = child.process.pid ?? 0;
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
+}
+
+/** Waits until a condition holds. A test that waits for ever ends by its deadline. */
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+/** Returns what `/metrics` says of the sessions of each worker that answers. */
+async function sessionsBySlot(): Promise<readonly string[]> {
+  const { text } = await send(at, { method: 'GET', path: '/metrics' });
+  return text.match(/^tollgate_sessions\{worker="\d",transport="http"\}/gm) ?? [];
+}
+
+const sessionEvents = (): readonly string[] =>
+  readdirSync(path.join(project.folder, 'audit'))
+    .filter((name) => name.endsWith('.jsonl'))
+    .flatMap((name) => readFileSync(path.join(project.folder, 'audit', name), 'utf8').split('\n'))
+    .filter((line) => line.includes('"type":"session"'))
+    .map((line) => (JSON.parse(line) as { event: string }).event);
+
+beforeAll(async () => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('tollgate.yaml', CONFIG);
+  child = new Child(project, ['serve', '--json', '--workers', '2']);
+  at = await addressOf(child);
+  await until(() => workers().length === 2);
+});
+afterAll(async () => {
+  await child.kill('SIGKILL');
+  project.remove();
+});
+
+describe('tollgate serve --workers', () => {
+  it('serves every session on every connection, and announces itself once' + verifies('FL-32'), async () => {
+    const sessions = await Promise.all(Array.from({ length: 6 }, () => openSession(at)));
+    for (const session of [...sessions, ...sessions]) {
+      const answer = await callTool(at, session, READ);
+      expect([answer.status, answer.text.includes('Hello')]).toEqual([200, true]);
+    }
+    expect(child.lines).toHaveLength(1);
+    expect(child.err.match(/is listening on/g)).toHaveLength(1);
+  });
+
+  it('joins the metrics of all workers, with a label' + verifies('FL-33'), async () => {
+    await until(async () => new Set(await sessionsBySlot()).size === 2);
+    const { text } = await send(at, { method: 'GET', path: '/metrics' });
+    const heads = text.split('\n').filter((line) => line.startsWith('# TYPE'));
+    expect(new Set(heads).size).toBe(heads.length);
+  });
+
+  it('continues sessions after a worker was killed, and starts another one' + verifies('FL-32', 'FL-07'), async () => {
+    const sessions = await Promise.all(Array.from({ length: 6 }, () => openSession(at)));
+    for (const victim of workers()) {
+      process.kill(victim, 'SIGKILL');
+      await until(() => !isRunning(victim));
+      for (const session of sessions) expect((await callTool(at, session, READ)).status).toBe(200);
+      await until(async () => (await sessionsBySlot()).length === 2);
+    }
+    expect(sessionEvents()).toContain('continued');
+  });
+
+  it('applies an edit in all workers, and ends with all of them' + verifies('FL-32'), async () => {
+    project.write('tollgate.yaml', CONFIG.replace('outcome: allow', 'outcome: deny'));
+    child.process.kill('SIGHUP');
+    const session = await openSession(at);
+    const isRefused = async (): Promise<boolean> => !(await callTool(at, session, READ)).text.includes('Hello');
+    await until(async () => (await Promise.all([isRefused(), isRefused(), isRefused(), isRefused()])).every(Boolean));
+    const running = workers();
+    expect(await child.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+    expect(running.filter((pid) => isRunning(pid))).toEqual([]);
+  });
+
+  it('ends as one process does if it cannot start', async () => {
+    const other = new Child(project, ['serve', '--workers', '2', '--config', 'missing.yaml'], { asItIs: true });
+    const single = new Child(project, ['serve', '--config', 'missing.yaml'], { asItIs: true });
+    const [group, one] = await Promise.all([other.ended, single.ended]);
+    expect(group).toEqual(one);
+    expect(other.err).toContain('missing.yaml');
+  });
+});
