@@ -33,7 +33,7 @@ async function start(count: number): Promise<{ readonly project: Project; readon
     'tollgate.yaml',
     `version: 1
 workspace: ./workspace
-servers: {chaos: ${server(['chaos.mjs'], 'lifetime: session, label: secret')}}
+servers: {chaos: ${server(['chaos.mjs'], 'labels: [secret]')}}
 principals: [{id: local, profiles: [p]}]
 profiles: {p: {servers: [chaos], expose: {tools: ["chaos.*"]}}}
 audit: {folder: ./audit}
@@ -63,7 +63,7 @@ function sessionEvents(project: Project): readonly string[] {
 
 const list = (at: FleetAddress, session: string): Promise<FleetAnswer> =>
   send(at, { session, body: { jsonrpc: '2.0', id: 3, method: 'tools/list' } });
-const echo = { name: 'echo', arguments: { text: 'hello' } };
+const echo = { name: 'chaos_echo', arguments: { text: 'hello' } };
 const read = { name: 'read', arguments: { path: 'README.md' } };
 
 describe('replicas as processes', () => {
@@ -75,9 +75,9 @@ describe('replicas as processes', () => {
       const [home, second, third] = replicas as [Process, Process, Process];
       const session = await openSession(home);
       const { text } = await list(second, session);
-      expect(text).toContain('"slow"');
+      expect(text).toContain('"chaos_hang"');
       expect((await callTool(third, session, echo)).text).toContain('hello');
-      const running = callTool(second, session, { name: 'hang', arguments: {} });
+      const running = callTool(second, session, { name: 'chaos_hang', arguments: {} });
       await new Promise((resolve) => setTimeout(resolve, 500));
       await home.child.kill('SIGKILL');
       expect((await running).text).toContain('REPLICA_LOST');
