@@ -175,7 +175,7 @@ it(`a replica whose clock is a minute ahead spends the same windows and ends no 
   await expect.poll(() => clients[1]!.call(2, 'a_echo'), { timeout: 20_000 }).toBe('ok');
   const reader = openAuditReader(path.join(ground.replicas[0]!.state, 'audit'), ':memory:');
   onTestFinished(() => reader.close());
-  const times = [...reader.all({})].map(({ record }) => Date.parse(String((record as { time?: unknown }).time)));
+  const times = [...reader.all({})].map(({ record }) => Date.parse(String((record as { ts?: unknown }).ts)));
   expect(Math.max(...times)).toBeGreaterThan(Date.now() + MINUTE_MS / 2);
 }, 120_000);
 
