@@ -232,8 +232,8 @@ export class SessionTable {
 
   /**
    * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined:
-   * see `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one has
-   * the session.
+   * see `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one
+   * has the session.
    */
   locate(id: string, principal: Principal, exact?: 'exact'): Awaitable<HttpSession | SessionElsewhere | undefined> {
     const { shared } = this.#options;
