@@ -268,12 +268,12 @@ export class SessionTable {
     throw tooManyMoves();
   }
 
-  /** Returns true if this replica is the home of a session. */
+  /** Returns true if this replica is the home of a session, and does not stop: then others take over at once. */
   async isHome(id: string): Promise<boolean> {
     const { shared } = this.#options;
     await this.#claims.get(id);
     await shared?.refresh();
-    return this.#sessions.has(id) && shared?.isHome(id) === true;
+    return !this.#isDraining && this.#sessions.has(id) && shared?.isHome(id) === true;
   }
 
   /** Makes this replica the home of a session. Returns undefined if another replica was faster. Throws as `open`. */
