@@ -231,9 +231,9 @@ export class SessionTable {
   }
 
   /**
-   * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined: see
-   * `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one has
-   * the session.
+   * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined:
+   * see `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one
+   * has the session.
    */
   locate(id: string, principal: Principal, exact?: 'exact'): Awaitable<HttpSession | SessionElsewhere | undefined> {
     const { shared } = this.#options;
@@ -375,8 +375,8 @@ export class SessionTable {
   }
 
   /**
-   * No session takes a new request from now on. Other replicas may take over at once; what runs here ends here. Resolves
-   * when nothing runs in any.
+   * No session takes a new request from now on. Other replicas may take over at once; what runs here ends here.
+   * Resolves when nothing runs in any.
    */
   async drain(): Promise<void> {
     this.#isDraining = true;
