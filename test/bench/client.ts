@@ -99,12 +99,12 @@ export async function openHttp(name: string, args: readonly string[], place: Pla
   return { name, child, ask: session.ask, close: async () => (session.close(), ended(child)) };
 }
 
-/** Makes the handshake of a session over HTTP. An empty token is not sent. */
+/** Makes the handshake of a session over HTTP. An empty token is not sent. `sockets`: the most connections. */
 export async function openSession(
   name: string,
-  { url, token }: { readonly url: string; readonly token: string },
+  { url, token, sockets = 256 }: { readonly url: string; readonly token: string; readonly sockets?: number },
 ): Promise<{ readonly ask: Target['ask']; close(): void }> {
-  const agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
+  const agent = new http.Agent({ keepAlive: true, maxSockets: sockets });
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: 'application/json, text/event-stream',

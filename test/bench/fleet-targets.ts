@@ -25,10 +25,14 @@ export interface FleetShape {
   readonly workers?: number;
 }
 
-/** How HAProxy reaches replicas: the first ones, in turn, or each session where it was opened. */
+/**
+ * How requests reach replicas: the first ones, in turn, through HAProxy. `isSticky`: it sends each request where its
+ * session was opened. `isDirect`: without HAProxy, with one connection for each session.
+ */
 export interface Way {
   readonly replicas: number;
   readonly isSticky?: boolean;
+  readonly isDirect?: boolean;
 }
 
 const TOKEN = 'token-of-the-benchmark-0123456789';
@@ -64,12 +68,14 @@ export class BenchFleet {
     }
   }
 
-  /** Opens sessions of one principal through HAProxy. */
+  /** Opens sessions of one principal. */
   async open(name: string, way: Way): Promise<Target> {
-    const port = await balance(this.folder, { ports: this.#ports.slice(0, way.replicas), ...way }, this.#closing);
+    const ports = this.#ports.slice(0, way.replicas);
+    const isDirect = way.isDirect === true;
+    const port = isDirect ? ports[0]! : await balance(this.folder, { ports, ...way }, this.#closing);
+    const address = { url: `http://127.0.0.1:${port}/mcp`, token: TOKEN, ...(isDirect && { sockets: 1 }) };
     const sessions: Awaited<ReturnType<typeof openSession>>[] = [];
-    for (let number = 0; number < SESSIONS; number += 1)
-      sessions.push(await openSession(name, { url: `http://127.0.0.1:${port}/mcp`, token: TOKEN }));
+    for (let number = 0; number < SESSIONS; number += 1) sessions.push(await openSession(name, address));
     const [child, ...more] = this.replicas.slice(0, way.replicas) as [ChildProcess, ...ChildProcess[]];
     this.#closing.unshift(() => sessions.map((session) => session.close()));
     let next = 0;
@@ -93,7 +99,13 @@ export class BenchFleet {
       return Number(/cmdstat_evalsha:calls=(\d+)/.exec(text)?.[1]);
     }
     await sleep(REPORT_MS);
-    const client = new pg.Client({ connectionString: this.#server!.access(NAMESPACE).url, password: STORE_PASSWORD });
+    const client = new pg.Client({
+      host: '127.0.0.1',
+      port,
+      user: 'tollgate',
+      database: 'postgres',
+      password: STORE_PASSWORD,
+    });
     await client.connect();
     const { rows } = await client.query(
       'SELECT xact_commit AS n FROM pg_stat_database WHERE datname = current_database()',
@@ -197,7 +209,7 @@ state: ${state}
 secrets: {store: {env: STORE_OF_BENCH}}
 principals: [{id: bench, role: agent, token: '${token}'}]
 servers:
-  bench: {command: ${process.execPath}, args: [${programOf('backend.mjs')}, "30"], isolation: direct, semantics: {"*": read}}
+  bench: {command: ${process.execPath}, args: [${programOf('backend.mjs')}, "30"], isolation: direct, semantics: {echo: read, "tool-*": read}}
 profiles: {default: {servers: [bench], expose: {tools: [{tool: bench.echo, name: echo}, "bench.*"]}}}
 rules:
   - {id: all, outcome: allow, when: {servers: [bench]}}

@@ -23,16 +23,18 @@ const NAMES = { sqlite: 'SQLite', postgres: 'Postgres', redis: 'Redis' };
 const rowOf = (kind: FleetShape['kind'], { replicas, isSticky }: Way): string =>
   `${NAMES[kind]}: ${replicas}${isSticky === true ? ', sticky' : ''}`;
 
-/** The row that the ratios are to. */
 const BASE = rowOf('sqlite', { replicas: 1 });
 const ROWS = [
   'direct',
   'balancer',
   BASE,
   ...KINDS_OF_STORE.flatMap((kind) => WAYS.map((way) => rowOf(kind, way))),
-  'SQLite: --workers 1',
-  'SQLite: --workers 2',
+  'workers: 1',
+  'workers: 2',
+  'workers: 2, balancer',
 ];
+/** The row that the ratio of a row is to. */
+const baseOf = (row: string): number => ROWS.indexOf(row.startsWith('workers') ? 'workers: 1' : BASE);
 
 /** What a store and its replicas do apart from calls. */
 interface StoreCost {
@@ -92,8 +94,10 @@ async function measureFleets(plan: Plan): Promise<Measured> {
       for (const way of WAYS) lanes.set(rowOf(kind, way), await fleet.open(rowOf(kind, way), way));
     }
     for (const workers of [1, 2]) {
-      const name = `SQLite: --workers ${workers}`;
-      lanes.set(name, await (await start({ kind: 'sqlite', replicas: 1, workers })).open(name, { replicas: 1 }));
+      const fleet = await start({ kind: 'sqlite', replicas: 1, workers });
+      const name = `workers: ${workers}`;
+      lanes.set(name, await fleet.open(name, { replicas: 1, isDirect: true }));
+      if (workers === 2) lanes.set(`${name}, balancer`, await fleet.open(`${name}, balancer`, { replicas: 1 }));
     }
     const pairs = await measurePairs(
       ROWS.map((name) => laneOf(name, lanes.get(name)!)),
@@ -104,7 +108,7 @@ async function measureFleets(plan: Plan): Promise<Measured> {
     const statements = new Map(costs.flatMap((cost) => [...cost.statements]));
     return {
       cells: [
-        ROWS.map((row, index) => callCells(pairs[index]!, pairs[ROWS.indexOf(BASE)]!, statements.get(row))),
+        ROWS.map((row, index) => callCells(pairs[index]!, pairs[baseOf(row)]!, statements.get(row))),
         costs.map(({ session }) => session),
         costs.map(({ store }) => store),
       ],
@@ -119,9 +123,9 @@ const laneOf = (name: string, target: Target): Lane => ({ name, target, request:
 async function measurePairs(lanes: readonly Lane[], { quick, say }: Plan): Promise<Pair[][]> {
   say('fleet: calls');
   for (const lane of lanes) await runBlock(lane, quick ? WARM / 4 : WARM, FLIGHT);
-  return takeTurns(lanes, quick ? 5 : 15, async (lane) => ({
-    alone: await runBlock(lane, quick ? 60 : 150),
-    together: await runBlock(lane, quick ? 300 : 800, FLIGHT),
+  return takeTurns(lanes, quick ? 5 : 11, async (lane) => ({
+    alone: await runBlock(lane, quick ? 60 : 100),
+    together: await runBlock(lane, quick ? 300 : 500, FLIGHT),
   }));
 }
 
@@ -149,7 +153,7 @@ async function costOf(
     const made = await count.during(() => runBlock(laneOf(name, lanes.get(name)!), calls, FLIGHT));
     statements.set(name, (made / calls).toFixed(3));
   }
-  const session = await measureSessions(fleet, { count, sessions: quick ? 100 : 600 });
+  const session = await measureSessions(fleet, { count, sessions: quick ? 100 : 500 });
   const alone = await measureStore(fleet, quick ? 500 : 3_000);
   const rest = [(count.perSecond / 3).toFixed(1), count.cpu.toFixed(1)];
   return { session, store: [...alone.map((rate) => rate.toFixed(0)), ...rest], statements };
