@@ -42,6 +42,15 @@ describe('the page about performance', () => {
   });
 });
 
+describe('the table of a fleet', () => {
+  it(`has each store at 1, 2 and 3 replicas, workers, and the balancer alone${verifies('FL-37')}`, () => {
+    const { rows, head } = TABLES.find(({ title }) => title.startsWith('Fleet: a call')) ?? { rows: [], head: [] };
+    const stores = ['Postgres', 'Redis'].flatMap((store) => [1, 2, 3].map((count) => `${store}: ${count}`));
+    expect(rows).toEqual(expect.arrayContaining(['balancer', 'SQLite: 1', ...stores, 'workers: 1', 'workers: 2']));
+    expect(head).toEqual(expect.arrayContaining(['p50 µs', 'p95 µs', 'CPU µs', 'statements']));
+  });
+});
+
 describe('the recorded numbers', () => {
   it.each(['stdio', 'http'])(
     `show that the facade adds less than 10 ms at p95 over %s${verifies('HE-11')}`,

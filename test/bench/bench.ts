@@ -10,6 +10,7 @@ import { CODE_PART } from './code.ts';
 import { comparePart } from './compare.ts';
 import { COUNTS_PART } from './counts.ts';
 import { EGRESS_PART } from './egress.ts';
+import { FLEET_PART } from './fleet.ts';
 import { goalsTable } from './goals.ts';
 import { POLICY_PART } from './policy.ts';
 import { RELOAD_PART } from './reload.ts';
@@ -31,6 +32,7 @@ export const PARTS: readonly Part[] = [
   EGRESS_PART,
   CODE_PART,
   AUDIT_PART,
+  FLEET_PART,
 ];
 const NAMES = PARTS.map(({ name }) => name);
 

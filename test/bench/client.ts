@@ -11,6 +11,8 @@ export type Transport = 'stdio' | 'http';
 export interface Target {
   readonly name: string;
   readonly child: ChildProcess;
+  /** Its other processes: the replicas of a fleet. */
+  readonly more?: readonly ChildProcess[];
   /** Sends one request; resolves to the bytes of the reply. Rejects if the target ends or refuses the request. */
   ask(method: string, params: unknown): Promise<Buffer>;
   close(): Promise<void>;
@@ -93,8 +95,16 @@ function idOf(line: Buffer): number {
 /** Starts a target that prints `listening URL` (and `token …`) on stderr, and makes its handshake over HTTP. */
 export async function openHttp(name: string, args: readonly string[], place: Place = {}): Promise<Target> {
   const child = start(args, place, 'ignore');
-  const { url, token } = await listening(child);
-  const agent = new http.Agent({ keepAlive: true, maxSockets: 256 });
+  const session = await openSession(name, await listening(child));
+  return { name, child, ask: session.ask, close: async () => (session.close(), ended(child)) };
+}
+
+/** Makes the handshake of a session over HTTP. An empty token is not sent. `sockets`: the most connections. */
+export async function openSession(
+  name: string,
+  { url, token, sockets = 256 }: { readonly url: string; readonly token: string; readonly sockets?: number },
+): Promise<{ readonly ask: Target['ask']; close(): void }> {
+  const agent = new http.Agent({ keepAlive: true, maxSockets: sockets });
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: 'application/json, text/event-stream',
@@ -126,10 +136,11 @@ export async function openHttp(name: string, args: readonly string[], place: Pla
   await ask('initialize', HELLO);
   headers['mcp-protocol-version'] = HELLO.protocolVersion;
   await post(READY);
-  return { name, child, ask, close: async () => (agent.destroy(), ended(child)) };
+  return { ask, close: () => agent.destroy() };
 }
 
-function listening(child: ChildProcess): Promise<{ url: string; token: string }> {
+/** Resolves to what a target prints on stderr: its address, and its access token, if it has one. */
+export function listening(child: ChildProcess): Promise<{ url: string; token: string }> {
   return new Promise((resolve, reject) => {
     let words = '';
     child.on('exit', () => reject(new Error(`the target ended:\n${words}`)));
@@ -161,9 +172,9 @@ function read(file: string): string {
 }
 
 /** Returns the process ids of a target without its backends: none for a backend that is called directly. */
-export function processesOf({ child }: Target): readonly number[] {
+export function processesOf({ child, more = [] }: Pick<Target, 'child' | 'more'>): readonly number[] {
   const found: number[] = [];
-  const queue = [child.pid ?? 0];
+  const queue = [child, ...more].map(({ pid = 0 }) => pid);
   for (let pid = queue.pop(); pid !== undefined; pid = queue.pop()) {
     if (read(`/proc/${pid}/cmdline`).split('\0')[1]?.endsWith('backend.mjs') === true) continue;
     found.push(pid);
@@ -177,7 +188,7 @@ export function processesOf({ child }: Target): readonly number[] {
  * Returns a function that returns the processor time since then, ns, of the processes of a target with all their
  * threads (Linux: schedstat). Linux forgets the time of a thread that ends: what it used in between does not count.
  */
-export function startCpu(target: Target): () => number {
+export function startCpu(target: Pick<Target, 'child' | 'more'>): () => number {
   const before = cpuByTask(target);
   return () => {
     let sum = 0;
@@ -186,7 +197,7 @@ export function startCpu(target: Target): () => number {
   };
 }
 
-function cpuByTask(target: Target): ReadonlyMap<string, number> {
+function cpuByTask(target: Pick<Target, 'child' | 'more'>): ReadonlyMap<string, number> {
   const found = new Map<string, number>();
   for (const pid of processesOf(target)) {
     const folder = `/proc/${pid}/task`;

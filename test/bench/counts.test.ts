@@ -1,10 +1,13 @@
 /** The quick benchmark of the gate: what a call costs in counts, which do not depend on the machine. Never times. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { parse } from 'yaml';
 import { verifies } from '../verifies.ts';
 import { AT_ONCE, COUNTED, type Counts, countAll } from './counts.ts';
+import { BenchFleet } from './fleet-targets.ts';
+import { runBlock } from './measure.ts';
+import { KINDS } from './targets.ts';
 
 /** The most of each count, alone and together, by row. */
 type Limits = Readonly<Record<string, Readonly<Record<keyof Counts, readonly [number, number]>>>>;
@@ -47,4 +50,20 @@ describe.each(['stdio', 'http'] as const)('a call over %s', (transport) => {
     expect(alone?.allocated).toBeGreaterThan(1000);
     expect(alone?.statements).toBe(0);
   });
+});
+
+describe('a call that one of three replicas serves over Redis', () => {
+  it(`makes no statement of the store mostly, because its budget is reserved ahead${verifies('FL-37')}`, async () => {
+    const calls = 2_000;
+    const fleet = await BenchFleet.start({ kind: 'redis', replicas: 3 });
+    onTestFinished(() => fleet.close());
+    const target = await fleet.open('fleet', { replicas: 3 });
+    await runBlock({ name: 'fleet', target, request: KINDS.kept }, calls / 4, 32);
+    const before = await fleet.statements();
+    await runBlock({ name: 'fleet', target, request: KINDS.kept }, calls, 32);
+    const made = (await fleet.statements()) - before;
+    // With a request to reserve and one to settle, each call would make two. Polls are among those counted.
+    expect(made / calls).toBeLessThan(0.5);
+    expect(made).toBeGreaterThan(0);
+  }, 300_000);
 });
