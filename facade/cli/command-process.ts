@@ -20,7 +20,7 @@ export type CommandProcess = Pick<
   'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'
 >;
 
-/** Returns the Io of a process. A failed output changes its exit code. `worker`: it is a worker of `serve --workers`. */
+/** Returns the Io of a process. A failed output changes its exit code. `worker`: it is one of `serve --workers`. */
 export function processIo(host: CommandProcess, worker?: WorkerLink): Io {
   const { stdin, stdout, stderr, env } = host;
   const signals = new Signals(host);

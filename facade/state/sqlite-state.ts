@@ -50,7 +50,7 @@ export const STATE_SCHEMA: DatabaseSchema = {
 /** The space of stops in earlier versions, which had no stop file. */
 const LEGACY_STOPS = 'kill';
 /** The space that has one row if there is a stop file. */
-const STOPS_NOTED = 'stops';
+export const STOPS_NOTED = 'stops';
 /** Age after which unused counters of runs and sessions, and labels of named runs, are removed, ms. */
 const STALE_MS = 30 * 86_400_000;
 const OLD_COUNTERS = `scope IN ('run', 'session') AND touched < ?`;

@@ -167,7 +167,7 @@ notices: {desktop: true, webhook: 'https://hooks.example/tollgate'}
 code: {memory: 3000000, stack: 30000, timeMs: 30, output: 3000, calls: 3, parallel: 3, variables: 3, snippets: {greet: {file: greet.ts,
     description: Greets., input: {type: object}}}}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
-listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none,
+listen: {host: '::1', port: 0, replicaPort: 0, replicaHost: '::1', unreadyMs: 10, hosts: [box.internal], origins: ['https://a.example'], auth: none,
     maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99,
     headersMs: 700, requestMs: 800, socketIdleMs: 9000,
     jwt: {issuer: 'https://login.example', audience: tollgate, resource: 'https://box.internal/mcp',

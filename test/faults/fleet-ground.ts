@@ -142,11 +142,12 @@ export class FleetReplica {
     this.#file = file;
   }
 
-  async start(): Promise<void> {
+  /** `env`: more variables of the process. */
+  async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
     const words = [MAIN, 'serve', '--config', this.#file, '--port', String(this.port)];
     this.#child = spawn(process.execPath, words, {
       cwd: this.#project.folder,
-      env: { PATH: process.env.PATH ?? '', HOME: this.#project.home, STORE_OF_TEST: STORE_PASSWORD },
+      env: { PATH: process.env.PATH ?? '', HOME: this.#project.home, STORE_OF_TEST: STORE_PASSWORD, ...env },
       stdio: ['ignore', 'ignore', 'pipe'],
     });
     let said = '';
@@ -180,6 +181,12 @@ export class FleetGround {
   readonly project = new Project();
   readonly server = new NotingServer();
   readonly replicas: FleetReplica[] = [];
+  /** What HAProxy asks to learn whether a replica gets requests. */
+  probe: '/livez' | '/readyz' = '/livez';
+  /** Changes the configuration of one replica. */
+  change: (yaml: string, replica: number) => string = (yaml) => yaml;
+  /** More variables of each replica. */
+  env: (replica: number) => Readonly<Record<string, string>> = () => ({});
   store!: StoreServer;
   network!: StoreNetwork;
   /** The port of HAProxy. */
@@ -203,11 +210,11 @@ export class FleetGround {
     for (const number of [0, 1, 2]) {
       const state = path.join(this.project.folder, `s${number}`);
       const file = `tollgate-${number}.yaml`;
-      this.project.write(file, await this.#configuration({ url, namespace, state, few }));
+      this.project.write(file, this.change(await this.#configuration({ url, namespace, state, few }), number));
       this.replicas.push(new FleetReplica(this.project, { port: await freePort(), file, state }));
     }
     await this.project.approve({ file: 'tollgate-0.yaml', env: { STORE_OF_TEST: STORE_PASSWORD } });
-    for (const replica of this.replicas) await replica.start();
+    for (const [number, replica] of this.replicas.entries()) await replica.start(this.env(number));
     await this.#balance();
   }
 
@@ -257,6 +264,7 @@ listen: {hosts: [tollgate.example], replicaPort: ${await freePort()}, maxSession
   timeout connect 1s
   timeout client 60s
   timeout server 60s
+  timeout check 2s
   timeout queue 5s
   retries 3
   option redispatch 1
@@ -267,7 +275,7 @@ frontend f
 backend b
   balance roundrobin
   http-request set-header Host tollgate.example
-  option httpchk GET /livez
+  option httpchk GET ${this.probe}
 ${servers.join('')}`,
     );
     this.#balancer = spawn('haproxy', ['-f', file, '-q'], {

@@ -12,7 +12,7 @@ import { bytesOnDisk, installPacked, type PackedPackage, packedPackage } from '.
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 const MB = 1_000_000;
-const MOST_UNPACKED = 7 * MB;
+const MOST_UNPACKED = 7.5 * MB;
 const MOST_INSTALLED = 35 * MB;
 const MAIN = 'node_modules/tollgate/dist/facade/main.js';
 /** Each version that package.json promises: the oldest, the one between, and the newest. */

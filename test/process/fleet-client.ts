@@ -68,6 +68,10 @@ export async function openSession(at: FleetAddress): Promise<string> {
 }
 
 /** Calls a tool in a session. */
-export function callTool(at: FleetAddress, session: string, params: Readonly<Record<string, unknown>>): Promise<FleetAnswer> {
+export function callTool(
+  at: FleetAddress,
+  session: string,
+  params: Readonly<Record<string, unknown>>,
+): Promise<FleetAnswer> {
   return send(at, { session, body: { jsonrpc: '2.0', id: 2, method: 'tools/call', params } });
 }

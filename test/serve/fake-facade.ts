@@ -77,6 +77,7 @@ export class FakeFacade implements Facade {
       transport,
       client: {},
       closed: end.signal,
+      ...(host?.tab !== undefined && { tab: host.tab }),
     };
     this.#ends.set(session, end);
     this.opened.push(session);

@@ -5,8 +5,9 @@ import type { Config } from '../../config/config.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { hasState, openOwnerState, openStore } from '../../secrets/opened-state.ts';
 import { backUp, checkState, type DatabaseCondition, repair, restore } from '../../state/database-maintenance.ts';
-import type { SharedStore } from '../../state/shared/shared-store.ts';
-import { openState } from '../../state/sqlite-state.ts';
+import type { SharedStore, StoreWrite } from '../../state/shared/shared-store.ts';
+import { openState, STOPS_NOTED } from '../../state/sqlite-state.ts';
+import type { ValueChange } from '../../state/state-values.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type CommandState, findCommandState, recordSetup } from '../command-state.ts';
@@ -146,7 +147,7 @@ export async function runStateMigrate(options: StateOptions, io: Io): Promise<nu
   const store = await openStore(config, config.store, new Redactor());
   try {
     const { from, to } = await store.migrate();
-    const kept = from === 0 ? await takeOver(config, store) : 0;
+    const kept = await takeOver(config, store);
     const moved = kept === 0 ? '' : `\nTook over ${plural(kept, 'value')} of the state folder. Budgets start again.`;
     const text = from === to ? 'The store is up to date.' : `The store has version ${to} now (before: ${from}).`;
     printResult({ io, options }, { store: config.store.kind, from, to, kept }, `${text}${moved}`);
@@ -156,18 +157,34 @@ export async function runStateMigrate(options: StateOptions, io: Io): Promise<nu
   }
 }
 
-/** Copies the values of the state folder that the store does not have. Returns how many. */
+/** The space of the store that has one row when the values of a state folder have been copied. */
+const TAKEN_OVER = 'taken-over';
+
+/**
+ * Copies the values of the state folder into a new store. One that was interrupted goes on, and never replaces a value.
+ * Returns how many it copied.
+ */
 async function takeOver({ state: folder }: Config, store: SharedStore): Promise<number> {
-  if (!hasState({ state: folder })) return 0;
+  let kept = 0;
+  let seen = 0;
+  const write = async (change: StoreWrite): Promise<boolean> => {
+    const { result, news } = await store.write(change, seen);
+    seen = news.to;
+    return result !== undefined;
+  };
+  if (await write({ op: 'swap', space: TAKEN_OVER, key: '', from: 'all', to: 'all' })) return 0;
+  // Stops are in the stop file, from which each machine carries them to the store.
+  for (const { space, key, value: to } of valuesOf(folder))
+    if (to !== undefined && space !== STOPS_NOTED && (await write({ op: 'swap', space, key, to }))) kept += 1;
+  await write({ op: 'put', space: TAKEN_OVER, key: '', to: 'all' });
+  return kept;
+}
+
+function valuesOf(folder: string): readonly ValueChange[] {
+  if (!hasState({ state: folder })) return [];
   const own = openState(folder);
   try {
-    let kept = 0;
-    for (const { space, key, value: to } of own.changesAfter(undefined).changes) {
-      if (to === undefined) continue;
-      const { result } = await store.write({ op: 'swap', space, key, to }, 0);
-      if (result !== undefined) kept += 1;
-    }
-    return kept;
+    return own.changesAfter(undefined).changes;
   } finally {
     own.close();
   }

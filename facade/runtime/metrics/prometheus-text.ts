@@ -76,25 +76,31 @@ export function labelled(labels: Readonly<Record<string, string>>): string {
     .join(',');
 }
 
+interface MetricFamily {
+  /** Its help and its type. */
+  readonly head: Set<string>;
+  readonly samples: string[];
+}
+
 /** Joins the metrics of several processes. A label tells them apart, and each family is described once. */
 export function joinMetrics(label: string, texts: ReadonlyMap<string, string>): string {
-  const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
+  const families = new Map<string, MetricFamily>();
   for (const [value, text] of texts) {
-    let family = { head: [] as string[], samples: [] as string[] };
+    const own = labelled({ [label]: value });
+    let family: MetricFamily = { head: new Set(), samples: [] };
     for (const line of text.split('\n')) {
-      const [, kind, name] = /^# (HELP|TYPE) (\S+)/.exec(line) ?? [];
-      if (name !== undefined) family = families.get(name) ?? family;
-      if (name !== undefined && kind === 'HELP' && !families.has(name))
-        families.set(name, (family = { head: [], samples: [] }));
-      if (name === undefined) {
-        if (line !== '') family.samples.push(withLabel(line, labelled({ [label]: value })));
-      } else if (!family.head.includes(line)) family.head.push(line);
+      const name = /^# (?:HELP|TYPE) (\S+)/.exec(line)?.[1];
+      if (name !== undefined) {
+        family = families.get(name) ?? { head: new Set(), samples: [] };
+        families.set(name, family);
+        family.head.add(line);
+      } else if (line !== '') family.samples.push(withLabel(line, own));
     }
   }
   return [...families.values()]
-    .flatMap(({ head, samples }) => [...head, ...samples, ''])
+    .flatMap(({ head, samples }) => [...head, ...samples])
     .join('\n')
-    .replaceAll('\n\n', '\n');
+    .concat('\n');
 }
 
 /** Adds a label to a sample, which is a name, labels in braces or none, and a value. */

@@ -19,6 +19,7 @@ export interface HostCaller {
 }
 
 interface Held {
+  readonly key: string;
   readonly session: Session;
   running: number;
   lastUsed: number;
@@ -128,6 +129,7 @@ export class HostSessions {
     const known = this.#held.get(key);
     if (known !== undefined && (id === undefined || known.session.id === id.id)) return known;
     const held: Held = {
+      key,
       session: gateway.openSession(principal, 'http', { onBehalf, ...id, ...(tab !== undefined && { tab }) }),
       running: 0,
       lastUsed: now(),
@@ -146,9 +148,7 @@ export class HostSessions {
   /** Another replica may still use the session. */
   async #close(ended: readonly Held[]): Promise<void> {
     const { gateway, shared } = this.#parts;
-    for (const { session } of ended) {
-      const { principal, tab, onBehalf } = session;
-      const key = keyOf({ principal, ...(tab !== undefined && { tab }), ...(onBehalf !== undefined && { onBehalf }) });
+    for (const { session, key } of ended) {
       const isOver = shared === undefined || !shared.isIdOf(key, session.id) || (await shared.endId(key));
       await gateway.closeSession(session, isOver ? undefined : 'released');
     }

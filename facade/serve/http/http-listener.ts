@@ -80,6 +80,8 @@ const TICK_MS = 30_000;
 const PROBE_MS = 10_000;
 /** How long the last answers may take to leave after nothing runs any more. */
 const FLUSH_MS = 500;
+/** After this time every replica has read that this one is no home any more. Until then its hop says so. */
+const HEARD_MS = 1_000;
 /** The headers of requests that a page of an allowed origin may send. */
 const PAGE_HEADERS = [
   'authorization',
@@ -229,6 +231,7 @@ class HttpFront {
     );
     await turn();
     for (const { shared } of all) await shared?.delist().catch(this.#options.onFault);
+    if (this.#hop !== undefined) await delay(HEARD_MS);
     await this.#hop?.close();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);

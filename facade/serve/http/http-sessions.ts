@@ -231,9 +231,9 @@ export class SessionTable {
   }
 
   /**
-   * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined: see
-   * `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one has
-   * the session.
+   * Returns a session, or where it is: the home must be asked first. Takes over a session without a home. Undefined:
+   * see `find`. `exact`: what was found before has changed. Throws SHUTTING_DOWN if this replica stops and no other one
+   * has the session.
    */
   locate(id: string, principal: Principal, exact?: 'exact'): Awaitable<HttpSession | SessionElsewhere | undefined> {
     const { shared } = this.#options;
@@ -268,12 +268,12 @@ export class SessionTable {
     throw tooManyMoves();
   }
 
-  /** Returns true if this replica is the home of a session. */
+  /** Returns true if this replica is the home of a session, and does not stop: then others take over at once. */
   async isHome(id: string): Promise<boolean> {
     const { shared } = this.#options;
     await this.#claims.get(id);
     await shared?.refresh();
-    return this.#sessions.has(id) && shared?.isHome(id) === true;
+    return !this.#isDraining && this.#sessions.has(id) && shared?.isHome(id) === true;
   }
 
   /** Makes this replica the home of a session. Returns undefined if another replica was faster. Throws as `open`. */
@@ -375,8 +375,8 @@ export class SessionTable {
   }
 
   /**
-   * No session takes a new request from now on. Other replicas may take over at once; what runs here ends here. Resolves
-   * when nothing runs in any.
+   * No session takes a new request from now on. Other replicas may take over at once; what runs here ends here.
+   * Resolves when nothing runs in any.
    */
   async drain(): Promise<void> {
     this.#isDraining = true;

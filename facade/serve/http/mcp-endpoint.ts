@@ -275,7 +275,12 @@ async function sharedSession(
   { sessions, hop, body, onLost }: EndpointOptions & ForHome,
 ): Promise<HttpSession | undefined> {
   const { request, response, principal } = visit;
-  if (visit.isHop === true && !(await sessions.isHome(id))) return misdirect(response);
+  if (visit.isHop === true) {
+    if (!(await sessions.isHome(id))) return misdirect(response);
+    const session = sessions.find(id, principal);
+    if (session === undefined) throw new TollgateError('HTTP_SESSION');
+    return session;
+  }
   for (let moves = 0; moves < MAX_MOVES; moves += 1) {
     const found = await sessions.locate(id, principal, moves > 0 ? 'exact' : undefined);
     if (found === undefined) throw new TollgateError('HTTP_SESSION');
@@ -332,7 +337,7 @@ function spokenEra(request: IncomingMessage): Era {
 
 function openStream(visit: EndpointRequest, options: EndpointOptions): Awaitable<void> {
   const { request, response } = visit;
-  if (options.isDraining) throw new TollgateError('SHUTTING_DOWN');
+  if (options.isDraining && visit.isHop !== true) throw new TollgateError('SHUTTING_DOWN');
   if (!accepts(request, STREAM_RANGES)) return respondRefusal(response, noStream(), { status: 406 });
   return andThen(namedSession(visit, options), (session) => {
     if (session?.streaming !== true) return session?.attach(response, options.now);

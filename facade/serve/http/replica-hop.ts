@@ -106,7 +106,7 @@ export class ReplicaHop {
     return JSON.stringify([host, (this.#server.address() as AddressInfo).port]);
   }
 
-  /** Sends a request to a replica, and its answer back as it comes. A request is sent once at most. Throws STATE_FAILED. */
+  /** Sends a request to a replica, and its answer back as it comes. It is sent once at most. Throws STATE_FAILED. */
   async forward(address: string, hop: HopRequest): Promise<Forwarded> {
     const first = await this.#try(address, hop);
     if (first !== 'refused') return first;
