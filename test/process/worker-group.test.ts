@@ -20,8 +20,8 @@ let child: Child;
 let at: FleetAddress;
 
 /** Returns the pids of the workers. */
-function workers(): readonly number[] {
-  const pid = child.process.pid ?? 0;
+function workers(of = child): readonly number[] {
+  const pid = of.process.pid ?? 0;
   return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
 }
 
@@ -94,6 +94,17 @@ describe('tollgate serve --workers', () => {
     const running = workers();
     expect(await child.kill('SIGTERM')).toEqual({ code: 0, signal: null });
     expect(running.filter((pid) => isRunning(pid))).toEqual([]);
+  });
+
+  it('starts workers again that were killed together, and ends at a signal' + verifies('FL-32'), async () => {
+    const other = new Child(project, ['serve', '--json', '--workers', '1']);
+    await addressOf(other);
+    const [victim = 0] = workers(other);
+    process.kill(victim, 'SIGKILL');
+    const isOver = (): boolean => other.process.exitCode !== null;
+    await until(() => isOver() || workers(other).some((pid) => pid !== victim && isRunning(pid)));
+    expect(isOver()).toBe(false);
+    expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 
   it('ends as one process does if it cannot start', async () => {

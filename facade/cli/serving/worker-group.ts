@@ -56,7 +56,7 @@ class WorkerGroup {
   /** Who asked for metrics, and who has not answered yet, by request. */
   readonly #asked = new Map<string, { readonly from: number; readonly open: Set<number> }>();
   #isAnnounced = false;
-  #isStopping = false;
+  readonly #stopping = new AbortController();
   #code: number = EXIT.ok;
   #onEmpty: (() => void) | undefined;
 
@@ -81,7 +81,7 @@ class WorkerGroup {
         this.#forget(slot);
         const isFirst = !this.#isAnnounced;
         resolve({ code: code ?? EXIT.unexpected });
-        if (this.#isStopping) this.#code ||= code ?? EXIT.unexpected;
+        if (this.#stopping.signal.aborted) this.#code ||= code ?? EXIT.unexpected;
         else if (!isFirst) {
           const wait = performance.now() - began > STABLE_MS ? RESTART_MS : waitMs;
           this.#io.stderr(`Worker ${slot} ended (${signal ?? `code ${code}`}). It is started again.\n`);
@@ -97,7 +97,7 @@ class WorkerGroup {
   }
 
   stop(): void {
-    this.#isStopping = true;
+    this.#stopping.abort();
     this.signal('SIGTERM');
   }
 
@@ -108,8 +108,10 @@ class WorkerGroup {
   }
 
   async #restart(slot: number, waitMs: number): Promise<void> {
-    await sleep(waitMs, undefined, { ref: false });
-    if (!this.#isStopping) await this.start(slot, Math.min(LONGEST_MS, 2 * waitMs));
+    // The wait keeps the process alive: all workers may have ended.
+    const { signal } = this.#stopping;
+    await sleep(waitMs, undefined, { signal }).catch(() => undefined);
+    if (!signal.aborted) await this.start(slot, Math.min(LONGEST_MS, 2 * waitMs));
   }
 
   #receive(slot: number, message: FromWorker): void {
@@ -120,7 +122,7 @@ class WorkerGroup {
           this.#io.stderr(message.announcement.err);
         }
         this.#isAnnounced = true;
-        if (this.#isStopping) this.#tell(slot, { kind: 'signal', signal: 'SIGTERM' });
+        if (this.#stopping.signal.aborted) this.#tell(slot, { kind: 'signal', signal: 'SIGTERM' });
         this.#tellListening();
         break;
       case 'listening':

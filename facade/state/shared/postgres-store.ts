@@ -65,7 +65,7 @@ class PostgresStore implements SharedStore {
     this.#pool.on('error', () => undefined);
     // One that ends while it is used also says so outside of its request. Without a listener the process would end.
     this.#pool.on('connect', (client) => void client.on('error', () => undefined));
-    this.#cleaning = setInterval(() => void this.#call({ name: 'clean', args: [LEASE_MS, STALE_MS] }), CLEAN_MS);
+    this.#cleaning = setInterval(() => this.#clean(), CLEAN_MS);
     this.#cleaning.unref();
   }
 
@@ -189,6 +189,11 @@ class PostgresStore implements SharedStore {
     clearInterval(this.#cleaning);
     const ended = Promise.allSettled([this.#listener?.end(), this.#pool.end()]);
     await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, CLOSE_MS).unref())]);
+  }
+
+  /** The next one removes what a failed one has left. */
+  #clean(): void {
+    this.#call({ name: 'clean', args: [LEASE_MS, STALE_MS] }).catch(() => undefined);
   }
 
   #readNews({ version, to, all, changes }: NewsRow): ValueChanges {

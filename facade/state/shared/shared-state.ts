@@ -318,9 +318,12 @@ class SharedState implements State {
 
   async #write(change: StoreWrite): Promise<string | undefined> {
     if (this.#seen === undefined) await this.#read();
-    const from = this.#seen ?? 0;
+    const losses = this.#losses;
+    // -1 is before all changes, so that the answer has all values.
+    const from = this.#seen ?? -1;
     const { result, news } = await this.#ask(this.#store.write(change, from));
-    this.#apply(news, from);
+    // After a loss, only all values count. The next read has them.
+    if (losses === this.#losses) this.#apply(news, from);
     return result;
   }
 
