@@ -1,7 +1,9 @@
 /** Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics. */
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { Child, isRunning } from './child.ts';
@@ -113,5 +115,19 @@ describe('tollgate serve --workers', () => {
     const [group, one] = await Promise.all([other.ended, single.ended]);
     expect(group).toEqual(one);
     expect(other.err).toContain('missing.yaml');
+  });
+
+  it('ends if the port for other replicas is in use' + verifies('FL-32'), async () => {
+    const taken = createServer().listen(0, '127.0.0.1');
+    await once(taken, 'listening');
+    onTestFinished(() => void taken.close());
+    const { port } = taken.address() as AddressInfo;
+    project.write('taken.yaml', CONFIG.replace('port: 0', `port: 0, replicaPort: ${port}`));
+    for (const more of [[], ['--workers', '2']]) {
+      const other = new Child(project, ['serve', ...more, '--config', 'taken.yaml'], { asItIs: true });
+      onTestFinished(async () => void (await other.kill('SIGKILL')));
+      expect(await other.ended).toEqual({ code: 2, signal: null });
+      expect(other.err).toContain('EADDRINUSE');
+    }
   });
 });

@@ -193,7 +193,19 @@ class HttpFront {
     return this.#sockets.size;
   }
 
+  /** Returns the URL. If it rejects, nothing listens any more: otherwise the process would not end. */
   async listen(): Promise<string> {
+    try {
+      return await this.#listen();
+    } catch (thrown) {
+      this.#server.close();
+      this.#server.closeAllConnections();
+      await this.#hop?.close();
+      throw thrown;
+    }
+  }
+
+  async #listen(): Promise<string> {
     const { host, port } = this.#options.listen;
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', (cause: NodeJS.ErrnoException) =>
