@@ -96,6 +96,16 @@ describe.each(KINDS)('the state port over %s', (_name, install) => {
     expect(three.get('pins', 'k')).toBe('3');
   });
 
+  it('refuses text with NUL', async () => {
+    const open = await install();
+    const state = await open();
+    const refused = expect.objectContaining({ code: 'STATE_FAILED' }) as Error;
+    await expect((async () => state.put('grants', 'a\0b', '1'))()).rejects.toThrow(refused);
+    await expect((async () => state.put('grants', 'a', '1\0'))()).rejects.toThrow(refused);
+    await state.refresh('exact');
+    expect(state.list('grants').size).toBe(0);
+  });
+
   it(`announces changes to all processes${verifies('FL-01')}`, async () => {
     const open = await install();
     const [one, two] = [await open(), await open()];

@@ -48,6 +48,8 @@ const CONNECT_MS = 2_000;
 const KEY_MS = 500;
 const PROBE_MS = 10_000;
 const KEPT_MS = 60_000;
+/** An unused connection is closed here first, so that no request meets a connection that the other end closes. */
+const UNUSED_MS = 20_000;
 /** The status by which a replica says that it is not the home of a session (RFC 9110 §15.5.20). */
 export const MISDIRECTED = 421;
 /** Headers of one connection, not of the message. The body has its own length. */
@@ -69,7 +71,7 @@ const OWN_HEADERS = new Set([
 export class ReplicaHop {
   readonly #parts: HopParts;
   readonly #server: Server;
-  readonly #agent = new Agent({ keepAlive: true, keepAliveMsecs: PROBE_MS });
+  readonly #agent = new Agent({ keepAlive: true, keepAliveMsecs: PROBE_MS, timeout: UNUSED_MS });
 
   constructor(parts: HopParts) {
     this.#parts = parts;

@@ -53,6 +53,8 @@ class RedisStore implements SharedStore {
     // In braces: all keys are in one slot of a cluster.
     this.#prefix = `{${access.namespace}}:`;
     this.#client = this.#connect((times) => Math.min(times * 50, RECONNECT_MS));
+    // After a failover another server answers, which is checked too.
+    this.#client.on('close', () => (this.#ready = undefined));
   }
 
   async reserve({ claims, ahead, lease, mark }: StoreReservation): Promise<StoreAnswer> {

@@ -16,6 +16,8 @@ import { LEASE_MS, type SharedStore, STALE_MS, STORE_MS, type StoreNews, type St
 import { StopMirror } from './stop-mirror.ts';
 import { storeAway } from './store-errors.ts';
 
+/** Postgres refuses NUL, and Redis would change a lone surrogate. */
+const UNSTORABLE = /\0|\p{Surrogate}/u;
 /** Poll interval, ms: the announcement of a change may be lost. */
 const POLL_MS = 500;
 /** The copy is out of date this long after the last news, ms. */
@@ -317,6 +319,11 @@ class SharedState implements State {
   }
 
   async #write(change: StoreWrite): Promise<string | undefined> {
+    if (Object.values(change).some((text) => UNSTORABLE.test(text)))
+      throw new TollgateError('STATE_FAILED', {
+        detail: 'A text with a NUL character or half a character cannot be stored.',
+        retryable: false,
+      });
     if (this.#seen === undefined) await this.#read();
     const losses = this.#losses;
     // -1 is before all changes, so that the answer has all values.
