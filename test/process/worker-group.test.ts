@@ -106,6 +106,8 @@ describe('tollgate serve --workers', () => {
     const isOver = (): boolean => other.process.exitCode !== null;
     await until(() => isOver() || workers(other).some((pid) => pid !== victim && isRunning(pid)));
     expect(isOver()).toBe(false);
+    // The port is another one, so nothing outside tells when the worker is ready.
+    await new Promise((resolve) => setTimeout(resolve, 4_000));
     expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 

@@ -73,15 +73,18 @@ class WorkerGroup {
     const worker = cluster.fork({ [SLOT_VARIABLE]: String(slot) });
     this.#workers.set(slot, worker);
     return new Promise((resolve) => {
+      let isReady = false;
       worker.on('message', (message: FromWorker) => {
-        if (message.kind === 'ready') resolve(undefined);
+        isReady ||= message.kind === 'ready';
+        if (isReady) resolve(undefined);
         this.#receive(slot, message);
       });
       worker.on('exit', (code, signal) => {
         this.#forget(slot);
         const isFirst = !this.#isAnnounced;
         resolve({ code: code ?? EXIT.unexpected });
-        if (this.#stopping.signal.aborted) this.#code ||= code ?? EXIT.unexpected;
+        // A worker that is stopped before it was ready has served no one.
+        if (this.#stopping.signal.aborted) this.#code ||= isReady ? (code ?? EXIT.unexpected) : EXIT.ok;
         else if (!isFirst) {
           const wait = performance.now() - began > STABLE_MS ? RESTART_MS : waitMs;
           this.#io.stderr(`Worker ${slot} ended (${signal ?? `code ${code}`}). It is started again.\n`);
