@@ -47,7 +47,7 @@ export interface ServedFacade {
   readonly host?: HostEndpoint;
 }
 
-/** What a listener needs: the facade of its own paths, and those of tenants by name, whose paths begin with /t/NAME. */
+/** What a listener needs: its facade, and those of tenants by name, whose paths begin with /t/NAME. */
 export interface HttpOptions extends ServedFacade, Drain {
   readonly tenants?: ReadonlyMap<string, ServedFacade>;
   /** Called with an unexpected error. */
