@@ -17,6 +17,8 @@ import { freePort, STORE_PASSWORD, type StoreServer, startStoreServer } from '..
 /** The tokens of the principals p0 to p3. */
 export const TOKENS = [0, 1, 2, 3].map((number) => `token-of-p${number}-0123456789abcdef`);
 const READY_MS = 40_000;
+/** How long a test waits for the end of a call. */
+const END_MS = 20_000;
 
 /** An MCP server over HTTP without sessions. It notes the token of each call that it runs. */
 export class NotingServer {
@@ -325,9 +327,12 @@ export class FleetLoad {
     await Promise.all(this.#loops);
   }
 
-  /** The calls that began between two moments. */
-  between(from: number, to: number): readonly FleetCall[] {
-    return this.calls.filter(({ began }) => began >= from && began < to);
+  /** Returns the calls that began between two moments, after all of them ended. One that does not end stays `lost`. */
+  async between(from: number, to: number): Promise<readonly FleetCall[]> {
+    const found = this.calls.filter(({ began }) => began >= from && began < to);
+    const until = performance.now() + END_MS;
+    while (performance.now() < until && found.some(({ ended }) => ended === Number.POSITIVE_INFINITY)) await sleep(20);
+    return found;
   }
 
   async #openSession(who: number): Promise<void> {
