@@ -1,12 +1,12 @@
 /** Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics. */
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { copyFileSync, readdirSync, readFileSync, renameSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
-import { Child, isRunning } from './child.ts';
+import { Child, isRunning, MAIN } from './child.ts';
 import { addressOf, callTool, type FleetAddress, openSession, send } from './fleet-client.ts';
 
 const CONFIG = `version: 1
@@ -98,16 +98,32 @@ describe('tollgate serve --workers', () => {
     expect(running.filter((pid) => isRunning(pid))).toEqual([]);
   });
 
-  it('starts workers again that were killed together, and ends at a signal' + verifies('FL-32'), async () => {
-    const other = new Child(project, ['serve', '--json', '--workers', '1']);
+  const moments = [0, 150, 300, 450, 2_000];
+  it.each(moments)(
+    'ends in order if the stop comes %d ms after a worker is started again' + verifies('FL-32'),
+    async (ms) => {
+      const other = new Child(project, ['serve', '--json', '--workers', '1']);
+      onTestFinished(async () => void (await other.kill('SIGKILL')));
+      await addressOf(other);
+      const [victim = 0] = workers(other);
+      process.kill(victim, 'SIGKILL');
+      await until(() => workers(other).some((pid) => pid !== victim && isRunning(pid)));
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+    },
+  );
+
+  it('starts a worker later that the system could not start' + verifies('FL-32'), async () => {
+    const node = path.join(project.folder, 'node');
+    copyFileSync(process.execPath, node);
+    const other = new Child(project, ['serve', '--json', '--workers', '1'], { program: [node, MAIN] });
+    onTestFinished(async () => void (await other.kill('SIGKILL')));
     await addressOf(other);
-    const [victim = 0] = workers(other);
-    process.kill(victim, 'SIGKILL');
-    const isOver = (): boolean => other.process.exitCode !== null;
-    await until(() => isOver() || workers(other).some((pid) => pid !== victim && isRunning(pid)));
-    expect(isOver()).toBe(false);
-    // The port is another one, so nothing outside tells when the worker is ready.
-    await new Promise((resolve) => setTimeout(resolve, 4_000));
+    renameSync(node, `${node}.away`);
+    process.kill(workers(other)[0] ?? 0, 'SIGKILL');
+    await until(() => other.err.includes('Worker 0 ended (ENOENT)'));
+    renameSync(`${node}.away`, node);
+    await until(() => workers(other).length === 1);
     expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 

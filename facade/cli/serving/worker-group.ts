@@ -5,7 +5,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, type Io } from '../command-io.ts';
-import { type FromWorker, SLOT_VARIABLE, type ToWorker } from './worker-link.ts';
+import { type FromWorker, METRICS_MS, SLOT_VARIABLE, type ToWorker } from './worker-link.ts';
 
 /** The wait before a worker is started again, ms: doubled each time, up to the longest. */
 const [RESTART_MS, LONGEST_MS] = [500, 30_000];
@@ -51,6 +51,8 @@ export async function runWorkers(
 class WorkerGroup {
   readonly #io: Pick<Io, 'stdout' | 'stderr'>;
   readonly #workers = new Map<number, Worker>();
+  /** Workers that listen to messages. Node drops those that come earlier. */
+  readonly #linked = new Set<number>();
   /** Workers whose hosts listen to events. */
   readonly #listening = new Set<number>();
   /** Who asked for metrics, and who has not answered yet, by request. */
@@ -79,7 +81,7 @@ class WorkerGroup {
         if (isReady) resolve(undefined);
         this.#receive(slot, message);
       });
-      worker.on('exit', (code, signal) => {
+      const end = (code: number | null, why: string): void => {
         this.#forget(slot);
         const isFirst = !this.#isAnnounced;
         resolve({ code: code ?? EXIT.unexpected });
@@ -87,10 +89,15 @@ class WorkerGroup {
         if (this.#stopping.signal.aborted) this.#code ||= isReady ? (code ?? EXIT.unexpected) : EXIT.ok;
         else if (!isFirst) {
           const wait = performance.now() - began > STABLE_MS ? RESTART_MS : waitMs;
-          this.#io.stderr(`Worker ${slot} ended (${signal ?? `code ${code}`}). It is started again.\n`);
+          this.#io.stderr(`Worker ${slot} ended (${why}). It is started again.\n`);
           void this.#restart(slot, wait);
         }
         if (this.#workers.size === 0) this.#onEmpty?.();
+      };
+      worker.on('exit', (code, signal) => end(code, signal ?? `code ${code}`));
+      // Without a pid it was not started, for example because there are too many processes. Then no exit follows.
+      worker.on('error', ({ code = 'unknown' }: NodeJS.ErrnoException) => {
+        if (worker.process.pid === undefined) end(null, code);
       });
     });
   }
@@ -119,13 +126,16 @@ class WorkerGroup {
 
   #receive(slot: number, message: FromWorker): void {
     switch (message.kind) {
+      case 'linked':
+        this.#linked.add(slot);
+        if (this.#stopping.signal.aborted) this.#tell(slot, { kind: 'signal', signal: 'SIGTERM' });
+        break;
       case 'ready':
         if (!this.#isAnnounced) {
           this.#io.stdout(message.announcement.out);
           this.#io.stderr(message.announcement.err);
         }
         this.#isAnnounced = true;
-        if (this.#stopping.signal.aborted) this.#tell(slot, { kind: 'signal', signal: 'SIGTERM' });
         this.#tellListening();
         break;
       case 'listening':
@@ -140,6 +150,8 @@ class WorkerGroup {
         const others = [...this.#workers.keys()].filter((one) => one !== slot);
         this.#asked.set(message.id, { from: slot, open: new Set(others) });
         for (const one of others) this.#tell(one, message);
+        // A worker that hangs does not answer, and the asker waits no longer.
+        setTimeout(() => this.#asked.delete(message.id), METRICS_MS).unref();
         this.#closeAnswered();
         break;
       }
@@ -168,6 +180,7 @@ class WorkerGroup {
 
   #forget(slot: number): void {
     this.#workers.delete(slot);
+    this.#linked.delete(slot);
     if (this.#listening.delete(slot)) this.#tellListening();
     for (const { open } of this.#asked.values()) open.delete(slot);
     this.#closeAnswered();
@@ -176,6 +189,6 @@ class WorkerGroup {
   #tell(slot: number, message: ToWorker): void {
     const worker = this.#workers.get(slot);
     // A worker may end before the message reaches it.
-    if (worker?.isConnected() === true) worker.send(message, () => undefined);
+    if (this.#linked.has(slot) && worker?.isConnected() === true) worker.send(message, () => undefined);
   }
 }

@@ -9,6 +9,7 @@ import type { EventFeed, FeedEvent } from '../../serve/host/event-feed.ts';
 
 /** What a worker tells the first process. */
 export type FromWorker =
+  | { readonly kind: 'linked' }
   | { readonly kind: 'ready'; readonly announcement: Announcement }
   | { readonly kind: 'listening'; readonly isListening: boolean }
   | { readonly kind: 'event'; readonly event: FeedEvent }
@@ -55,8 +56,8 @@ export type WorkerProcess = Pick<NodeJS.Process, 'send' | 'on' | 'connected' | '
 
 /** The variable with the number of a worker. */
 export const SLOT_VARIABLE = 'TOLLGATE_WORKER';
-/** Longer than a worker takes that answers at all. */
-const METRICS_MS = 2_000;
+/** Longer than a worker takes that answers at all, ms. */
+export const METRICS_MS = 2_000;
 const SIGNALS: readonly string[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
 /** Returns the link of a worker, and `on`, which its signal handlers use in place of that of the process. */
@@ -65,12 +66,15 @@ export function linkWorker(
   slot: number,
 ): { readonly link: WorkerLink; readonly on: typeof host.on } {
   const handlers: ((signal: NodeJS.Signals) => void)[] = [];
+  /** Signals that came before this process listened to any. It has not read its configuration yet. */
+  const early: NodeJS.Signals[] = [];
   const asked = new Map<string, { readonly found: Map<number, string>; readonly end: () => void }>();
   let shared: SharedByWorkers | undefined;
   const tell = (message: FromWorker): void => void (host.connected === true && host.send?.(message));
   const receive = (message: ToWorker): void => {
     switch (message.kind) {
       case 'signal':
+        if (handlers.length === 0) early.push(message.signal);
         for (const handler of handlers) handler(message.signal);
         break;
       case 'listening':
@@ -94,10 +98,13 @@ export function linkWorker(
   host.on('message', receive as (message: unknown) => void);
   // The first process has ended, even if it was killed.
   host.on('disconnect', () => handlers.forEach((handler) => void handler('SIGTERM')));
+  tell({ kind: 'linked' });
   for (const signal of SIGNALS) host.on(signal as NodeJS.Signals, () => undefined);
   const on = ((name: string, handler: (signal: NodeJS.Signals) => void) => {
     if (!SIGNALS.includes(name)) return host.on(name as 'message', handler as () => void);
-    if (!handlers.includes(handler)) handlers.push(handler);
+    if (handlers.includes(handler)) return host;
+    handlers.push(handler);
+    for (const signal of early.splice(0)) if (signal !== 'SIGHUP') handler(signal);
     return host;
   }) as typeof host.on;
   const link: WorkerLink = {
