@@ -20,14 +20,16 @@ export interface Replica extends HttpBench {
 export interface Fleet {
   readonly state: State;
   readonly replicas: readonly Replica[];
+  /** The marks of replicas that others take for dead. */
+  readonly dead: Set<string>;
 }
 
 /** Returns the state as another process sees it: with another mark. */
-function asProcess(state: State, mark: string): State {
+function asProcess(state: State, mark: string, dead: ReadonlySet<string>): State {
   return new Proxy(state, {
     get: (target, key) => {
       if (key === 'mark') return () => mark;
-      if (key === 'isAlive') return () => true;
+      if (key === 'isAlive') return (other: string) => !dead.has(other);
       const member: unknown = Reflect.get(target, key, target);
       return typeof member === 'function' ? member.bind(target) : member;
     },
@@ -42,9 +44,10 @@ export async function startFleet(
   const folder = temporaryFolder();
   const state = await followState(folder, () => undefined, true);
   const replicas: Replica[] = [];
+  const dead = new Set<string>();
   for (let number = 0; number < count; number += 1) {
     const mark = `${number}`.repeat(32);
-    const own = asProcess(state, mark);
+    const own = asProcess(state, mark, dead);
     const facade = new FakeFacade(createSeals(own, Date.now));
     facade.replica = mark;
     const bench = await listen({
@@ -58,7 +61,7 @@ export async function startFleet(
     await Promise.all(replicas.map(({ server }) => server.close()));
     await state.close();
   });
-  return { state, replicas };
+  return { state, replicas, dead };
 }
 
 /** Lets a replica look as if its machine had ended: its hop cannot be reached any more. */

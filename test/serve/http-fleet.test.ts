@@ -76,6 +76,20 @@ describe('a session of several replicas', () => {
     },
   );
 
+  it('moves at once if its home is known to be dead, which is then no longer listed' + verifies('FL-07'), async () => {
+    const { replicas, state, dead } = await startFleet(2, { idleMs: 1_000 });
+    const [home, second] = replicas as [Replica, Replica];
+    const id = await home.session();
+    const address = state.get('replicas', home.mark) ?? '';
+    dead.add(home.mark);
+    expect((await post(second, id, call(1))).status).toBe(200);
+    expect(second.facade.calls).toHaveLength(1);
+    await until(() => state.get('replicas', home.mark) === undefined);
+    // It was only silent for some time.
+    dead.delete(home.mark);
+    await until(() => state.get('replicas', home.mark) === address);
+  });
+
   it('is refused to another principal, and to an unknown token, on every replica' + verifies('FL-08'), async () => {
     const { replicas } = await startFleet(3);
     const id = await (replicas[0] as Replica).session();

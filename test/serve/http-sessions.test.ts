@@ -1,15 +1,17 @@
 /** Tests the table of sessions with its own clock, and event streams to a client that does not read. */
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { describe, expect, it } from 'vitest';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { EventStream } from '../../facade/serve/http/client-event-stream.ts';
-import { SessionTable } from '../../facade/serve/http/http-sessions.ts';
+import { type SessionOptions, SessionTable } from '../../facade/serve/http/http-sessions.ts';
+import { SharedSessions } from '../../facade/serve/http/shared-sessions.ts';
+import { followState } from '../../facade/state/state-follower.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { ALICE, BOB, FakeFacade, initialize, message, request, until, untilAborted } from './fake-facade.ts';
 
-function table(
-  limits: { readonly maxSessions?: number; readonly maxPerPrincipal?: number; readonly idleMs?: number } = {},
-): {
+function table(limits: Partial<Pick<SessionOptions, 'maxSessions' | 'maxPerPrincipal' | 'idleMs' | 'shared'>> = {}): {
   readonly facade: FakeFacade;
   readonly sessions: SessionTable;
   readonly faults: unknown[];
@@ -65,6 +67,26 @@ describe('the table of HTTP sessions', () => {
     expect(sessions.find(idle.session.id, ALICE)).toBeUndefined();
     await until(() => facade.closed.length === 1);
     expect(facade.closed).toEqual([idle.session]);
+  });
+
+  it('tells other replicas of a used session a few times in its idle time, not at each tick', async () => {
+    const state = await followState(temporaryFolder());
+    onTestFinished(async () => void (await state.close()));
+    const shared = new SharedSessions({ state, idleMs: 1000, now: Date.now });
+    const { sessions, faults, pass } = table({ shared });
+    const held = sessions.open('legacy', ALICE);
+    await sessions.save(held);
+    const written = new Set<string>();
+    for (let ms = 0; ms < 1000; ms += 10) {
+      pass(10);
+      expect(sessions.find(held.session.id, ALICE)).toBe(held);
+      sessions.tick();
+      await sleep(2);
+      written.add([...state.list('sessions').values()].join());
+    }
+    expect(written.size).toBeGreaterThan(1);
+    expect(written.size).toBeLessThanOrEqual(11);
+    expect(faults).toEqual([]);
   });
 
   it('does not count a session as idle while one of its calls runs', async () => {

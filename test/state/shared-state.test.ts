@@ -1,6 +1,7 @@
 /** One suite of the state port, over SQLite, Postgres and Redis: two processes on one state. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { instant } from '../../facade/state/budget-clock.ts';
 import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';
@@ -254,5 +255,52 @@ describe.each(KINDS)('the state port over %s', (_name, install) => {
     one.stops.put('files', { since: '2026-01-02T00:00:00.000Z', by: 'ann' });
     await one.shareStops();
     await expect.poll(() => two.stops.list().get('files')?.since).toBe('2026-01-02T00:00:00.000Z');
+  });
+});
+
+describe.each(['postgres', 'redis'] as const)('the processes of %s', (kind) => {
+  it(`are known to have ended as soon as the values that they left are read${verifies('FL-01')}`, async () => {
+    const open = await installOn(kind);
+    const [one, two] = [await open(), await open()];
+    const mark = one.mark();
+    await one.put('replicas', mark, 'one');
+    // The answer to a write shows the value before any list of processes names its writer.
+    await two.put('replicas', two.mark(), 'two');
+    expect(two.list('replicas').has(mark)).toBe(true);
+    expect(two.isAlive(mark)).toBe(true);
+    await one.close();
+    const three = await open();
+    expect(three.list('replicas').has(mark)).toBe(true);
+    expect(three.isAlive(mark)).toBe(false);
+    await expect.poll(() => two.isAlive(mark)).toBe(false);
+    await two.put('replicas', two.mark(), 'again');
+    expect(two.isAlive(mark)).toBe(false);
+  });
+});
+
+describe('the keys of Redis', () => {
+  it(`of runs and sessions expire, also if the process that has them is killed${verifies('FL-01')}`, async () => {
+    const access = servers.get('redis')!.access(`t${randomBytes(6).toString('hex')}`);
+    const store = openRedisStore(access);
+    await store.migrate();
+    const client = new Redis(access.url, { password: access.password });
+    onTestFinished(async () => {
+      client.disconnect();
+      await store.close();
+    });
+    const brief = `{${access.namespace}}:brief`;
+    await client.zadd(brief, 1, 'run\0old\0b');
+    const reservation = { ahead: { most: 0, held: 0 }, lease: 'l', mark: 'm' };
+    await store.reserve({ ...reservation, claims: [CALLS, { ...CALLS, budget: 's', demands: [], concurrent: 2 }] });
+    await store.reserve({ ...reservation, claims: [{ ...CALLS, scope: 'principal', key: 'p', concurrent: 2 }] });
+    expect(await client.zrange(brief, 0, -1)).toEqual(['run\0r\0b']);
+    const ages = await Promise.all(
+      (await client.keys(`{${access.namespace}}:*`)).map(
+        async (key) => [key.slice(key.indexOf(':') + 1), await client.pttl(key)] as const,
+      ),
+    );
+    const lasting = ages.filter(([, age]) => age === -1).map(([name]) => name);
+    expect(lasting.sort()).toEqual(['brief', 'cprincipal\0p\0b', 'meta', 'sprincipal\0p\0b', 'used']);
+    expect((await store.counters(2)).map(({ scope }) => scope)).toEqual(['principal', 'run']);
   });
 });

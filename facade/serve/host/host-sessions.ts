@@ -36,9 +36,6 @@ export interface HostSessionParts {
   readonly shared?: SharedSessions | undefined;
 }
 
-/** How often other replicas are told that a session is in use. */
-const RENEW_MS = 10_000;
-
 /** The sessions of one host API. */
 export class HostSessions {
   readonly #parts: HostSessionParts;
@@ -88,7 +85,7 @@ export class HostSessions {
     );
     if (shared === undefined) return;
     for (const [key, held] of this.#held) {
-      if (now() - held.renewed < RENEW_MS || held.lastUsed <= held.renewed) continue;
+      if (now() - held.renewed < shared.renewMs || held.lastUsed <= held.renewed) continue;
       held.renewed = now();
       await shared.renewId(key);
     }

@@ -214,11 +214,11 @@ class HttpFront {
       this.#server.listen(port, host, resolve);
     });
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
-    const address = await this.#hop?.listen();
-    if (address !== undefined) for (const { shared } of this.#endpoints) await shared?.enlist(address);
     this.#process = new ProcessMetrics();
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createOriginCheck(this.#options.listen, bound);
+    const address = await this.#hop?.listen();
+    if (address !== undefined) for (const { shared } of this.#endpoints) await shared?.enlist(address);
     this.#timer = setInterval(() => this.#tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
     return `http://${urlHost(host)}:${bound}/mcp`;
   }

@@ -169,6 +169,7 @@ export class SessionTable {
   /** Sessions that this replica is taking over. */
   readonly #claims = new Map<string, Promise<unknown>>();
   #isDraining = false;
+  #isRenewing = false;
   /** Sessions that were ended to make room. */
   evicted = 0;
 
@@ -419,7 +420,16 @@ export class SessionTable {
   /** Tells other replicas which sessions are in use, and forgets those that another one has taken over. */
   async #renew(): Promise<void> {
     const { shared } = this.#options;
-    if (shared === undefined || this.#isDraining) return;
+    if (shared === undefined || this.#isDraining || this.#isRenewing) return;
+    this.#isRenewing = true;
+    try {
+      await this.#renewAll(shared);
+    } finally {
+      this.#isRenewing = false;
+    }
+  }
+
+  async #renewAll(shared: SharedSessions): Promise<void> {
     await shared.refresh();
     for (const session of this.#sessions.values()) {
       const { id } = session.session;
@@ -427,15 +437,16 @@ export class SessionTable {
       if (!shared.isHome(id)) {
         session.endStreams();
         if (session.dispatch.running === 0) await this.release(session);
-      } else if (this.#isDue(session)) await shared.renew(id);
+      } else if (this.#isDue(session, shared)) await shared.renew(id);
     }
-    for (const [key, session] of this.#virtual) if (this.#isDue(session)) await shared.renewId(key);
+    for (const [key, session] of this.#virtual) if (this.#isDue(session, shared)) await shared.renewId(key);
     await shared.sweep();
   }
 
-  #isDue(session: HttpSession): boolean {
-    if (session.idle && session.lastUsed <= session.renewed) return false;
-    session.renewed = this.#options.now();
+  #isDue(session: HttpSession, { renewMs }: SharedSessions): boolean {
+    const now = this.#options.now();
+    if (now - session.renewed < renewMs || (session.idle && session.lastUsed <= session.renewed)) return false;
+    session.renewed = now;
     return true;
   }
 

@@ -55,8 +55,10 @@ export interface SharedSessionParts {
 }
 
 const [SESSIONS, IDS, REPLICAS] = ['sessions', 'session-ids', 'replicas'];
-/** A record is deleted this long after its idle time: clocks of replicas differ, and records are written seldom. */
+/** A record is deleted this long after its idle time, because clocks of replicas differ. */
 const SLACK_MS = 120_000;
+/** How often the record of a session that is used is renewed in the idle time. */
+const RENEWALS = 10;
 const MAX_TRIES = 5;
 /** The records of sessions. Methods throw STATE_FAILED and STATE_AWAY. */
 export class SharedSessions {
@@ -65,11 +67,17 @@ export class SharedSessions {
   readonly #now: () => number;
   /** The text that this replica wrote last, by session. */
   readonly #written = new Map<string, string>();
+  #address: string | undefined;
 
   constructor({ state, idleMs, now }: SharedSessionParts) {
     this.#state = state;
     this.#idleMs = idleMs;
     this.#now = now;
+  }
+
+  /** Records are renewed after this time, if they are used. */
+  get renewMs(): number {
+    return this.#idleMs / RENEWALS;
   }
 
   /** Makes the following reads see what all replicas have written. */
@@ -79,18 +87,19 @@ export class SharedSessions {
 
   /** Lets other replicas find this one. `address`: host and port of its hop. */
   async enlist(address: string): Promise<void> {
-    for (const [mark] of this.#state.list(REPLICAS))
-      if (!this.#state.isAlive(mark)) await this.#state.remove(REPLICAS, mark);
-    await this.#state.put(REPLICAS, this.#state.mark(), address);
+    this.#address = address;
+    await this.#list();
   }
 
   async delist(): Promise<void> {
+    this.#address = undefined;
     await this.#state.remove(REPLICAS, this.#state.mark());
   }
 
-  /** Returns the address of the hop of another replica; undefined for this one, and for one that has none. */
+  /** Returns the address of the hop of another replica; undefined for this one, one that has none, and a dead one. */
   addressOf(mark: string | undefined): string | undefined {
-    return mark === undefined || mark === this.#state.mark() ? undefined : this.#state.get(REPLICAS, mark);
+    if (mark === undefined || mark === this.#state.mark() || !this.#state.isAlive(mark)) return undefined;
+    return this.#state.get(REPLICAS, mark);
   }
 
   /** Returns true while this replica is the home of a session. */
@@ -134,18 +143,17 @@ export class SharedSessions {
 
   /** Lets other replicas take over a session. */
   async release(id: string): Promise<void> {
-    const from = this.#state.get(SESSIONS, sessionKey(id));
-    const isHome = from !== undefined && this.isHome(id);
     this.#written.delete(id);
-    if (!isHome) return;
+    const from = this.#state.get(SESSIONS, sessionKey(id));
+    if (from === undefined || parse(from).home !== this.#state.mark()) return;
     const { home: _home, ...record } = parse(from);
     await this.#state.swap(SESSIONS, sessionKey(id), { from, to: JSON.stringify(record) });
   }
 
   /** Deletes the record of a session whose home is this replica. Returns false if another one has it. */
   async remove(id: string): Promise<boolean> {
-    const isHome = this.isHome(id);
     this.#written.delete(id);
+    const isHome = this.isHome(id);
     if (isHome) await this.#state.remove(SESSIONS, sessionKey(id));
     return isHome;
   }
@@ -195,8 +203,12 @@ export class SharedSessions {
     }
   }
 
-  /** Deletes records of sessions that were unused for too long: their home has ended, and no client came back. */
+  /**
+   * Deletes records of sessions that were unused for too long: their home has ended, and no client came back. Corrects
+   * the list of replicas.
+   */
   async sweep(): Promise<void> {
+    await this.#list();
     for (const [key, text] of this.#state.list(SESSIONS)) {
       if (!this.#isOver(parse(text)) || (await this.#state.take(SESSIONS, key, text)) === undefined) continue;
       for (const label of this.#state.list(labelSpace(key)).keys()) await this.#state.remove(labelSpace(key), label);
@@ -205,8 +217,17 @@ export class SharedSessions {
       if (this.#isOver(parseId(text))) await this.#state.take(IDS, key, text);
   }
 
+  /** Others remove a replica that was silent for too long, so it lists itself again. */
+  async #list(): Promise<void> {
+    const dead = [...this.#state.list(REPLICAS).keys()].filter((mark) => !this.#state.isAlive(mark));
+    for (const mark of dead) await this.#state.remove(REPLICAS, mark);
+    const mark = this.#state.mark();
+    if (this.#address !== undefined && this.#state.get(REPLICAS, mark) === undefined)
+      await this.#state.put(REPLICAS, mark, this.#address);
+  }
+
   #isOver({ touched }: Pick<SessionRecord, 'touched'>): boolean {
-    return this.#now() - touched > this.#idleMs + SLACK_MS;
+    return this.#now() - touched > this.#idleMs + this.renewMs + SLACK_MS;
   }
 
   #textOf(record: SessionRecord): string {

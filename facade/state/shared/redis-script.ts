@@ -9,7 +9,7 @@ export const SCRIPT = `
 local prefix = KEYS[1]
 local op = ARGV[1]
 local meta, values, changed = prefix .. 'meta', prefix .. 'values', prefix .. 'changes'
-local used, alive = prefix .. 'used', prefix .. 'alive'
+local used, brief, alive = prefix .. 'used', prefix .. 'brief', prefix .. 'alive'
 local version = redis.call('HGET', meta, 'version')
 if version ~= ARGV[2] then return {'version', version or '0'} end
 
@@ -29,8 +29,9 @@ end
 local function writeCounter(c, since, a)
   redis.call('HSET', counterOf(c), 'since', text(since),
     '0', text(a[1]), '1', text(a[2]), '2', text(a[3]), '3', text(a[4]))
-  redis.call('ZADD', used, text(now), c.n)
+  redis.call('ZADD', c.s and brief or used, text(now), c.n)
   if c.s then
+    redis.call('ZREMRANGEBYSCORE', brief, '-inf', text(now - STALE_MS))
     redis.call('SADD', prefix .. 'e' .. c.s, c.n)
     redis.call('PEXPIRE', counterOf(c), STALE_MS)
     redis.call('PEXPIRE', prefix .. 'e' .. c.s, STALE_MS)
@@ -39,6 +40,7 @@ end
 
 local function dropCounter(name)
   redis.call('ZREM', used, name)
+  redis.call('ZREM', brief, name)
   return redis.call('DEL', prefix .. 'c' .. name)
 end
 
@@ -112,6 +114,7 @@ if op == 'reserve' then
     end
     if any then writeCounter(c, before.since, before) end
     if c.c then redis.call('HSET', slotsOf(c), ARGV[6], ARGV[7]) end
+    if c.c and c.s then redis.call('PEXPIRE', slotsOf(c), STALE_MS) end
     answer[#answer + 1] = {text(before.since), text(took[1]), text(took[2]), text(took[3]), text(took[4])}
   end
   return answer
@@ -138,12 +141,22 @@ if op == 'end' then
 end
 
 if op == 'counters' then
-  -- how many
-  local answer = {'ok'}
-  for _, name in ipairs(redis.call('ZREVRANGE', used, 0, tonumber(ARGV[3]) - 1)) do
+  -- how many: the last ones of two lists
+  local answer, most = {'ok'}, tonumber(ARGV[3])
+  local lasting = redis.call('ZREVRANGE', used, 0, most - 1, 'WITHSCORES')
+  local others = redis.call('ZREVRANGE', brief, 0, most - 1, 'WITHSCORES')
+  local i, j = 1, 1
+  while #answer <= most and (lasting[i] or others[j]) do
+    local name
+    if lasting[i] and (not others[j] or tonumber(lasting[i + 1]) >= tonumber(others[j + 1])) then
+      name = lasting[i]
+      i = i + 2
+    else
+      name = others[j]
+      j = j + 2
+    end
     local row = redis.call('HMGET', prefix .. 'c' .. name, 'since', '0', '1', '2', '3')
-    if row[1] then answer[#answer + 1] = {name, row[1], row[2], row[3], row[4], row[5]}
-    else redis.call('ZREM', used, name) end
+    if row[1] then answer[#answer + 1] = {name, row[1], row[2], row[3], row[4], row[5]} end
   end
   return answer
 end

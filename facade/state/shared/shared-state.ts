@@ -28,6 +28,8 @@ const STOPS_MS = 250;
 const CLEAN_MS = 3_600_000;
 /** How long a close waits for the store, ms. */
 const CLOSE_MS = 500;
+/** Announcements within this time are one poll, ms. */
+const HEAR_MS = 10;
 /** The clock of the store is compared with ours again if it differs by more, ms. */
 const CLOCK_MS = 1_000;
 
@@ -63,7 +65,9 @@ class SharedState implements State {
   readonly #timers: NodeJS.Timeout[] = [];
   #seen: number | undefined;
   #alive: ReadonlySet<string> = new Set();
-  /** When a mark was first asked for that the store does not know yet. */
+  /** The version of the copy that `alive` was read with. */
+  #aliveVersion: number | undefined;
+  /** When a mark was first asked for that `alive` does not have. */
   readonly #unheard = new Map<string, number>();
   /** The clock of the store minus our monotonic clock, ms. */
   #offset = 0;
@@ -186,11 +190,11 @@ class SharedState implements State {
   isAlive(mark: string): boolean {
     if (mark === this.#mark || this.#alive.has(mark)) return true;
     if (!/^[0-9a-f]{32}$/.test(mark)) return false;
-    // A process that has just started may not have been heard yet.
-    const now = performance.now();
-    const since = this.#unheard.get(mark) ?? now;
+    // A process is heard before its first write. So only a value that is younger than `alive` may name an unheard one.
+    const first = this.#aliveVersion === this.#copy.version ? this.#provedAt : performance.now();
+    const since = this.#unheard.get(mark) ?? first;
     this.#unheard.set(mark, since);
-    return now - since < 2 * PROOF_MS;
+    return since > this.#provedAt;
   }
 
   async shareStops(): Promise<void> {
@@ -227,6 +231,7 @@ class SharedState implements State {
     this.#isHearing = true;
     void before
       .catch(() => undefined)
+      .then(() => sleep(HEAR_MS, undefined, { ref: false }))
       .then(() => {
         this.#isHearing = false;
         return this.#isClosed ? undefined : this.#read();
@@ -282,8 +287,10 @@ class SharedState implements State {
     }
   }
 
-  #noteAlive({ alive }: StoreNews): void {
+  #noteAlive({ alive, to }: StoreNews): void {
     this.#alive = new Set(alive);
+    // The answer to a write may have brought newer values meanwhile.
+    if (to === this.#seen) this.#aliveVersion = this.#copy.version;
     for (const [mark, since] of this.#unheard)
       if (this.#alive.has(mark) || performance.now() - since > LEASE_MS) this.#unheard.delete(mark);
   }
