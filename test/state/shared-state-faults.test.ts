@@ -1,6 +1,7 @@
 /** What a shared state does when its store is away, wrong, full, emptied, older or newer. */
 import { randomBytes } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -227,12 +228,49 @@ describe.each(KINDS)('a store in %s', (kind) => {
   });
 });
 
+describe('Postgres', () => {
+  it(`that is full refuses changes, and goes on when it has room${verifies('FL-05')}`, async () => {
+    // Postgres runs as another user.
+    const smallFolder = mkdtempSync(path.join(tmpdir(), 'small-'));
+    chmodSync(smallFolder, 0o755);
+    const server = await startStoreServer('postgres', { smallFolder });
+    onTestFinished(async () => {
+      await server.remove();
+      rmSync(smallFolder, { recursive: true });
+    });
+    const access = server.access('full');
+    const ask = (sql: string): Promise<unknown> => onPostgres(access, sql);
+    await ask(`CREATE TABLESPACE small LOCATION '${smallFolder}'`);
+    await ask('ALTER ROLE tollgate SET default_tablespace = small');
+    await ask('CREATE TABLE junk AS SELECT 1 AS id');
+    const store = openStore(access);
+    await store.migrate();
+    await store.close();
+    const state = await open(access);
+    await state.put('s', 'k', 'v');
+    // A page of a table has 8 KB.
+    await ask('INSERT INTO junk SELECT generate_series(1, 1000000)').catch(() => undefined);
+    const refusals: string[] = [];
+    for (let number = 0; number < 30; number += 1)
+      refusals.push(
+        await codeOf(() => state.put('s', `big${number}`, randomBytes(5_000).toString('hex')) as Promise<unknown>),
+      );
+    expect(refusals).toContain('STATE_FAILED');
+    expect(new Set(refusals)).not.toContain('STATE_AWAY');
+    const shown = refusals.flatMap((code, number) => (code === 'none' ? [`big${number}`] : []));
+    await ask('TRUNCATE junk');
+    await state.refresh('exact');
+    expect([...state.list('s').keys()].sort()).toEqual([...shown, 'k'].sort());
+    expect(await codeOf(() => state.put('s', 'k', 'w') as Promise<unknown>)).toBe('none');
+  });
+});
+
 describe('Redis', () => {
   it.each([
     ['that may evict keys', ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'], /noeviction/],
     ['that keeps nothing', ['--appendonly', 'no'], /appendonly yes/],
   ])(`%s is refused${verifies('FL-05')}`, async (_name, settings, advice) => {
-    const server = await startStoreServer('redis', settings);
+    const server = await startStoreServer('redis', { redis: settings });
     onTestFinished(() => server.remove());
     const { code, text } = await refusalOf(server.access('t'));
     expect(`${code}: ${text}`).toMatch(/^STATE_FAILED: /);
@@ -240,7 +278,9 @@ describe('Redis', () => {
   });
 
   it(`that is full refuses changes, and goes on when it has room${verifies('FL-05')}`, async () => {
-    const server = await startStoreServer('redis', ['--maxmemory', '3mb', '--maxmemory-policy', 'noeviction']);
+    const server = await startStoreServer('redis', {
+      redis: ['--maxmemory', '3mb', '--maxmemory-policy', 'noeviction'],
+    });
     onTestFinished(() => server.remove());
     const access = server.access('full');
     const store = openStore(access);
@@ -280,6 +320,5 @@ async function onRedis({ url }: StoreAccess, work: (client: Redis) => Promise<un
 async function onPostgres({ url }: StoreAccess, text: string): Promise<void> {
   const client = new pg.Client({ connectionString: url.replace('@', `:${STORE_PASSWORD}@`) });
   await client.connect();
-  await client.query(text);
-  await client.end();
+  await client.query(text).finally(() => client.end());
 }

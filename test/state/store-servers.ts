@@ -33,10 +33,16 @@ export interface StoreServer {
   remove(): Promise<void>;
 }
 
+/** How a server differs. `redis`: more arguments of it. `smallFolder`: a folder for Postgres on a disk of 4 MB. */
+export interface StoreServerOptions {
+  readonly redis?: readonly string[];
+  readonly smallFolder?: string;
+}
+
 /** Starts a server with an empty folder. */
 export async function startStoreServer(
   kind: StoreAccess['kind'],
-  redisArguments: readonly string[] = [],
+  { redis = [], smallFolder }: StoreServerOptions = {},
 ): Promise<StoreServer> {
   installPrograms(
     [
@@ -47,7 +53,7 @@ export async function startStoreServer(
   );
   const folder = mkdtempSync(path.join(tmpdir(), `${kind}-`));
   const port = await freePort();
-  const begin = kind === 'postgres' ? preparePostgres(folder, port) : prepareRedis(folder, port, redisArguments);
+  const begin = kind === 'postgres' ? preparePostgres(folder, port, smallFolder) : prepareRedis(folder, port, redis);
   let child: ChildProcess | undefined;
   const start = async (): Promise<void> => {
     child = begin();
@@ -87,7 +93,7 @@ export async function startStoreServer(
   };
 }
 
-function preparePostgres(folder: string, port: number): () => ChildProcess {
+function preparePostgres(folder: string, port: number, smallFolder: string | undefined): () => ChildProcess {
   const [version = ''] = readdirSync('/usr/lib/postgresql').sort((one, other) => Number(other) - Number(one));
   const programs = `/usr/lib/postgresql/${version}/bin`;
   const user = ownerOf('postgres');
@@ -100,12 +106,12 @@ function preparePostgres(folder: string, port: number): () => ChildProcess {
   const options = ['-U', 'tollgate', '--auth=scram-sha-256', `--pwfile=${passwords}`, '--no-sync', '-E', 'UTF8'];
   execFileSync(path.join(programs, 'initdb'), ['-D', data, ...options], { stdio: 'ignore', ...user });
   const settings = ['listen_addresses=127.0.0.1', `port=${port}`, 'unix_socket_directories=', 'max_connections=60'];
+  const small = ['--die-with-parent', '--dev-bind', '/', '/', '--size', '4194304', '--tmpfs', smallFolder ?? ''];
+  const postgres = [path.join(programs, 'postgres'), '-D', data, ...settings.flatMap((setting) => ['-c', setting])];
+  const [program = '', ...words] = smallFolder === undefined ? postgres : ['bwrap', ...small, ...postgres];
   return () => {
     rmSync(path.join(data, 'postmaster.pid'), { force: true });
-    return spawn(path.join(programs, 'postgres'), ['-D', data, ...settings.flatMap((setting) => ['-c', setting])], {
-      stdio: 'ignore',
-      ...user,
-    });
+    return spawn(program, words, { stdio: 'ignore', ...user });
   };
 }
 

@@ -47,6 +47,8 @@ export function buildStore(
       'the address contains a password, which lists and errors could show; remove it, and write ' +
         '`password: secret:NAME` under `state`',
     );
+  if (kind === 'postgres' && namespace.startsWith('pg_'))
+    report.refuse(['state', 'namespace'], 'Postgres has reserved names that begin with `pg_`; write another name');
   if (kind === 'redis' && ca !== undefined && url.protocol !== 'rediss:')
     report.refuse(at, '`ca` needs TLS; write rediss://');
   return {
