@@ -86,6 +86,7 @@ describe.each(['redis', 'postgres'] as const)('three replicas behind HAProxy ove
     expect(failed(afterEnd).length).toBeLessThanOrEqual(afterEnd.length / 100);
     await second!.start();
     await load.end();
+    expect(load.calls.filter(({ code }) => code === 'INTERNAL')).toEqual([]);
 
     const ran = new Map<string, number>();
     for (const token of ground.server.ran) ran.set(token, (ran.get(token) ?? 0) + 1);

@@ -13,6 +13,7 @@ import { Project } from '../config/project.ts';
 import { MAIN } from '../process/child.ts';
 import { installPrograms } from '../servers/system.ts';
 import { freePort, STORE_PASSWORD, type StoreServer, startStoreServer } from '../state/store-servers.ts';
+import { NetworkNamespace } from './network-namespace.ts';
 
 /** The tokens of the principals p0 to p3. */
 export const TOKENS = [0, 1, 2, 3].map((number) => `token-of-p${number}-0123456789abcdef`);
@@ -67,13 +68,15 @@ interface Params {
   readonly arguments?: { readonly token?: string; readonly ms?: number };
 }
 
-/** The way from the replicas to the store, which can be cut and slowed. */
+/** The way from the replicas to the store, which can be cut and slowed. It leads through a namespace, as root. */
 export class StoreNetwork {
   readonly #sockets = new Set<Socket>();
   readonly #server: Server;
   readonly #target: number;
+  readonly #namespace = process.getuid?.() === 0 ? new NetworkNamespace() : undefined;
   #isCut = false;
   #delayMs = 0;
+  readonly host = this.#namespace?.far ?? '127.0.0.1';
   port = 0;
 
   constructor(target: number) {
@@ -81,19 +84,23 @@ export class StoreNetwork {
     this.#server = createServer((client) => this.#join(client));
   }
 
-  async open(): Promise<void> {
-    this.#server.listen(0, '127.0.0.1');
+  async open(write: (text: string) => string): Promise<void> {
+    this.#namespace?.open();
+    this.#server.listen(0, this.#namespace?.near ?? '127.0.0.1');
     await once(this.#server, 'listening');
     this.port = (this.#server.address() as { port: number }).port;
+    await this.#namespace?.forward(this.port, write);
   }
 
   /** Packets are lost without a word, as where a cable is cut: no connection ends. */
   cut(): void {
+    if (this.#namespace !== undefined) return this.#namespace.cut();
     this.#isCut = true;
     for (const socket of this.#sockets) socket.pause();
   }
 
   heal(): void {
+    if (this.#namespace !== undefined) return this.#namespace.heal();
     this.#isCut = false;
     for (const socket of this.#sockets) socket.resume();
   }
@@ -103,9 +110,10 @@ export class StoreNetwork {
     this.#delayMs = ms;
   }
 
-  close(): void {
+  async close(): Promise<void> {
     for (const socket of this.#sockets) socket.destroy();
     this.#server.close();
+    await this.#namespace?.close();
   }
 
   #join(client: Socket): void {
@@ -116,9 +124,11 @@ export class StoreNetwork {
     ] as const) {
       this.#sockets.add(from);
       if (this.#isCut) from.pause();
+      // A later chunk with less delay must not overtake an earlier one.
+      let before = Promise.resolve();
       from.on('data', (chunk) => {
-        if (this.#delayMs === 0) to.write(chunk);
-        else setTimeout(() => to.writable && to.write(chunk), this.#delayMs);
+        const due = this.#delayMs === 0 ? undefined : sleep(this.#delayMs);
+        before = before.then(() => due).then(() => void (to.writable && to.write(chunk)));
       });
       from.on('error', () => to.destroy());
       from.on('close', () => {
@@ -201,13 +211,14 @@ export class FleetGround {
     process.env.STORE_OF_TEST = STORE_PASSWORD;
     this.store = await startStoreServer(kind);
     this.network = new StoreNetwork(this.store.port);
-    await Promise.all([this.server.start(), this.network.open()]);
+    const writeForward = (text: string): string => this.project.write('forward.cfg', text);
+    await Promise.all([this.server.start(), this.network.open(writeForward)]);
     const namespace = `t${randomBytes(6).toString('hex')}`;
     const store = this.store.access(namespace);
     const opened = kind === 'postgres' ? openPostgresStore(store) : openRedisStore(store);
     await opened.migrate();
     await opened.close();
-    const url = store.url.replace(String(this.store.port), String(this.network.port));
+    const url = store.url.replace(`127.0.0.1:${this.store.port}`, `${this.network.host}:${this.network.port}`);
     this.project.write('workspace/x', '');
     for (const number of [0, 1, 2]) {
       const state = path.join(this.project.folder, `s${number}`);
@@ -223,7 +234,7 @@ export class FleetGround {
   async remove(): Promise<void> {
     this.#balancer?.kill('SIGKILL');
     await Promise.all(this.replicas.map((replica) => replica.end('SIGKILL')));
-    this.network.close();
+    await this.network.close();
     this.server.stop();
     await this.store.remove();
     this.project.remove();

@@ -176,9 +176,10 @@ async function answers(kind: StoreAccess['kind'], port: number): Promise<boolean
   }
 }
 
-function accepts(port: number): Promise<boolean> {
+/** Returns whether something accepts connections. */
+export function accepts(port: number, host = '127.0.0.1'): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => {
+    const socket = connect(port, host, () => {
       socket.destroy();
       resolve(true);
     });

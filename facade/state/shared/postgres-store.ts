@@ -44,6 +44,7 @@ class PostgresStore implements SharedStore {
   readonly #schema: string;
   readonly #cleaning: NodeJS.Timeout;
   #listener: pg.Client | undefined;
+  #dropListener: () => void = () => undefined;
   #isKnown = false;
   #isClosed = false;
 
@@ -143,6 +144,7 @@ class PostgresStore implements SharedStore {
       void client.end().catch(() => undefined);
       if (!this.#isClosed) onLost();
     };
+    this.#dropListener = lose;
     client.on('error', lose);
     client.on('end', lose);
     client.on('notification', onNews);
@@ -225,6 +227,8 @@ class PostgresStore implements SharedStore {
     } catch (thrown) {
       // The connection may still be busy with the request.
       client?.release(true);
+      // The listener sends nothing, so it would not notice that its connection is dead.
+      if (client !== undefined && !isAnswer(thrown)) this.#dropListener();
       if (isMissing(thrown)) checkStoreVersion(0, this.#isKnown);
       throw errorOf(thrown, client !== undefined);
     }
@@ -303,12 +307,17 @@ function isMissing(thrown: unknown): boolean {
   return ['3F000', '42P01', '42883'].includes(codeOf(thrown) ?? '');
 }
 
+/** Returns true for an error that the server has sent: it has a SQLSTATE. Names such as EPIPE contain no digit. */
+function isAnswer(thrown: unknown): boolean {
+  return /^(?=.*\d)[0-9A-Z]{5}$/.test(codeOf(thrown) ?? '');
+}
+
 /** A serialization failure or a deadlock (SQLSTATE 40001, 40P01): the transaction was rolled back. */
 function isDisturbed(thrown: unknown): boolean {
   return ['40001', '40P01'].includes(codeOf(thrown) ?? '');
 }
 
-/** Returns the error for the user. SQLSTATE has five characters; errors of the network have longer names. */
+/** Returns the error for the user. */
 function errorOf(thrown: unknown, isSent: boolean): TollgateError {
   if (thrown instanceof TollgateError) return thrown;
   const code = codeOf(thrown);
@@ -327,7 +336,7 @@ function errorOf(thrown: unknown, isSent: boolean): TollgateError {
   if (/certificate|self.signed|SSL/i.test(text))
     return storeRefused('its certificate is not trusted, or it offers no TLS', 'Correct `ca` or sslmode in `state`.');
   // Classes 08, 53, 57: connections, resources, the server stops. Others are faults of this program.
-  const isAway = code === undefined || code.length !== 5 || /^(08|53|57)/.test(code);
+  const isAway = code === undefined || !isAnswer(thrown) || /^(08|53|57)/.test(code);
   if (isAway) return storeAway(code ?? (/timeout/i.test(text) ? 'timeout' : 'connection ended'), isSent);
   return new TollgateError('STATE_FAILED', { detail: `Postgres refused a request (${code}).`, cause: thrown });
 }

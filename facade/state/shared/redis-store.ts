@@ -54,7 +54,11 @@ class RedisStore implements SharedStore {
     this.#prefix = `{${access.namespace}}:`;
     this.#client = this.#connect((times) => Math.min(times * 50, RECONNECT_MS));
     // After a failover another server answers, which is checked too.
-    this.#client.on('close', () => (this.#ready = undefined));
+    this.#client.on('close', () => {
+      this.#ready = undefined;
+      // It sends nothing, so it would not notice that its connection is dead.
+      this.#listener?.disconnect();
+    });
   }
 
   async reserve({ claims, ahead, lease, mark }: StoreReservation): Promise<StoreAnswer> {
@@ -174,6 +178,8 @@ class RedisStore implements SharedStore {
       ...(ca !== undefined && { tls: { ca } }),
       connectTimeout: STORE_MS,
       commandTimeout: STORE_MS,
+      // After a network was cut, the kernel would send on an old connection only as long again as the cut took.
+      socketTimeout: STORE_MS,
       // A request without an answer may have been done, so it is never sent again.
       autoResendUnfulfilledCommands: false,
       enableOfflineQueue: false,
