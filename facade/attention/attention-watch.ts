@@ -94,8 +94,7 @@ export class AttentionWatch {
     const { state, sessions } = this.#parts;
     const text = JSON.stringify({ pid: process.pid, since: this.#since, sessions: sessions() } satisfies ProcessReport);
     if (text === this.#reported) return;
-    if (this.#reported === '')
-      for (const mark of state.list(PROCESSES).keys()) if (!state.isAlive(mark)) await state.remove(PROCESSES, mark);
+    for (const mark of state.list(PROCESSES).keys()) if (!state.isAlive(mark)) await state.remove(PROCESSES, mark);
     await state.put(PROCESSES, state.mark(), text);
     this.#reported = text;
   }
