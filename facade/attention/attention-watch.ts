@@ -93,8 +93,10 @@ export class AttentionWatch {
   async #report(): Promise<void> {
     const { state, sessions } = this.#parts;
     const text = JSON.stringify({ pid: process.pid, since: this.#since, sessions: sessions() } satisfies ProcessReport);
-    if (text === this.#reported) return;
-    for (const mark of state.list(PROCESSES).keys()) if (!state.isAlive(mark)) await state.remove(PROCESSES, mark);
+    // Others remove the report of a process that was silent for too long.
+    if (text === state.get(PROCESSES, state.mark())) return;
+    const dead = [...state.list(PROCESSES).keys()].filter((mark) => !state.isAlive(mark));
+    for (const mark of dead) await state.remove(PROCESSES, mark);
     await state.put(PROCESSES, state.mark(), text);
     this.#reported = text;
   }

@@ -234,10 +234,13 @@ export class FleetGround {
   async remove(): Promise<void> {
     this.#balancer?.kill('SIGKILL');
     await Promise.all(this.replicas.map((replica) => replica.end('SIGKILL')));
-    await this.network.close();
     this.server.stop();
-    await this.store.remove();
-    this.project.remove();
+    try {
+      await this.network.close();
+    } finally {
+      await this.store.remove();
+      this.project.remove();
+    }
   }
 
   async #configuration({

@@ -7,6 +7,7 @@ import { installPrograms } from '../servers/system.ts';
 import { accepts } from '../state/store-servers.ts';
 
 const START_MS = 30_000;
+const ENV = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
 
 /** A namespace with one link to this machine. Needs root. Its HAProxy forwards one port to the same port of `near`. */
 export class NetworkNamespace {
@@ -25,7 +26,11 @@ export class NetworkNamespace {
   }
 
   open(): void {
-    installPrograms([['ip', 'iproute2']], (line) => process.stderr.write(`${line}\n`));
+    const programs = [
+      ['ip', 'iproute2'],
+      ['haproxy', 'haproxy'],
+    ] as const;
+    installPrograms(programs, (line) => process.stderr.write(`${line}\n`));
     ip('netns', 'add', this.#name);
     ip('link', 'add', `${this.#name}a`, 'type', 'veth', 'peer', 'name', `${this.#name}b`, 'netns', this.#name);
     ip('address', 'add', `${this.near}/30`, 'dev', `${this.#name}a`);
@@ -50,7 +55,10 @@ listen l
   server s ${this.near}:${port}
 `,
     );
-    this.#forwarder = spawn('ip', ['netns', 'exec', this.#name, 'haproxy', '-f', file, '-q'], { stdio: 'ignore' });
+    this.#forwarder = spawn('ip', ['netns', 'exec', this.#name, 'haproxy', '-f', file, '-q'], {
+      stdio: 'ignore',
+      env: ENV,
+    });
     for (const end = Date.now() + START_MS; Date.now() < end; await sleep(20))
       if (await accepts(port, this.far)) return;
     throw new Error('the forwarder of a test does not start');
@@ -75,6 +83,5 @@ listen l
 }
 
 function ip(...words: readonly string[]): string {
-  const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
-  return execFileSync('ip', words, { encoding: 'utf8', env });
+  return execFileSync('ip', words, { encoding: 'utf8', env: ENV });
 }

@@ -98,20 +98,46 @@ describe('tollgate serve --workers', () => {
     expect(running.filter((pid) => isRunning(pid))).toEqual([]);
   });
 
+  /** Starts a group of one worker, kills it, and returns the pid of the next one as soon as it runs. */
+  async function restarted(): Promise<{ readonly other: Child; readonly pid: number }> {
+    const other = new Child(project, ['serve', '--json', '--workers', '1']);
+    onTestFinished(async () => void (await other.kill('SIGKILL')));
+    await addressOf(other);
+    const [victim = 0] = workers(other);
+    process.kill(victim, 'SIGKILL');
+    await until(() => workers(other).some((pid) => pid !== victim && isRunning(pid)));
+    return { other, pid: workers(other)[0] ?? 0 };
+  }
+
   const moments = [0, 150, 300, 450, 2_000];
   it.each(moments)(
     'ends in order if the stop comes %d ms after a worker is started again' + verifies('FL-32'),
     async (ms) => {
-      const other = new Child(project, ['serve', '--json', '--workers', '1']);
-      onTestFinished(async () => void (await other.kill('SIGKILL')));
-      await addressOf(other);
-      const [victim = 0] = workers(other);
-      process.kill(victim, 'SIGKILL');
-      await until(() => workers(other).some((pid) => pid !== victim && isRunning(pid)));
+      const { other } = await restarted();
       await new Promise((resolve) => setTimeout(resolve, ms));
       expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
     },
   );
+
+  it('keeps a worker that starts when the configuration must be read again' + verifies('FL-32'), async () => {
+    const { other, pid } = await restarted();
+    for (let times = 0; times < 40; times += 1) {
+      other.process.kill('SIGHUP');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    expect(workers(other)).toEqual([pid]);
+    expect(other.err.match(/Worker 0 ended/g)).toHaveLength(1);
+    expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+  });
+
+  it('leaves no worker if the first process is killed while one starts' + verifies('FL-32'), async () => {
+    for (const ms of [0, 200, 400]) {
+      const { other, pid } = await restarted();
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      await other.kill('SIGKILL');
+      await until(() => !isRunning(pid));
+    }
+  });
 
   it('starts a worker later that the system could not start' + verifies('FL-32'), async () => {
     const node = path.join(project.folder, 'node');

@@ -77,7 +77,7 @@ describe('a session of several replicas', () => {
   );
 
   it('moves at once if its home is known to be dead, which is then no longer listed' + verifies('FL-07'), async () => {
-    const { replicas, state, dead } = await startFleet(2, { idleMs: 1_000 });
+    const { replicas, state, dead } = await startFleet(2, { idleMs: 3_000 });
     const [home, second] = replicas as [Replica, Replica];
     const id = await home.session();
     const address = state.get('replicas', home.mark) ?? '';

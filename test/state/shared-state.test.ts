@@ -263,6 +263,8 @@ describe.each(['postgres', 'redis'] as const)('the processes of %s', (kind) => {
     const open = await installOn(kind);
     const [one, two] = [await open(), await open()];
     const mark = one.mark();
+    // Soon after the first process is heard, nothing is known of others.
+    await expect.poll(() => two.isAlive('a'.repeat(32)), { timeout: 10_000 }).toBe(false);
     await one.put('replicas', mark, 'one');
     // The answer to a write shows the value before any list of processes names its writer.
     await two.put('replicas', two.mark(), 'two');

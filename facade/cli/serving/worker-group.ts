@@ -53,6 +53,8 @@ class WorkerGroup {
   readonly #workers = new Map<number, Worker>();
   /** Workers that listen to messages. Node drops those that come earlier. */
   readonly #linked = new Set<number>();
+  /** Workers that start, and whether they must read their configuration again afterwards. */
+  readonly #starting = new Map<number, boolean>();
   /** Workers whose hosts listen to events. */
   readonly #listening = new Set<number>();
   /** Who asked for metrics, and who has not answered yet, by request. */
@@ -72,15 +74,8 @@ class WorkerGroup {
    */
   async start(slot: number, waitMs = RESTART_MS): Promise<EarlyEnd | undefined> {
     const began = performance.now();
-    const worker = cluster.fork({ [SLOT_VARIABLE]: String(slot) });
-    this.#workers.set(slot, worker);
     return new Promise((resolve) => {
       let isReady = false;
-      worker.on('message', (message: FromWorker) => {
-        isReady ||= message.kind === 'ready';
-        if (isReady) resolve(undefined);
-        this.#receive(slot, message);
-      });
       const end = (code: number | null, why: string): void => {
         this.#forget(slot);
         const isFirst = !this.#isAnnounced;
@@ -94,16 +89,34 @@ class WorkerGroup {
         }
         if (this.#workers.size === 0) this.#onEmpty?.();
       };
-      worker.on('exit', (code, signal) => end(code, signal ?? `code ${code}`));
-      // Without a pid it was not started, for example because there are too many processes. Then no exit follows.
-      worker.on('error', ({ code = 'unknown' }: NodeJS.ErrnoException) => {
-        if (worker.process.pid === undefined) end(null, code);
+      // It was not started, for example because there are too many processes. No exit follows.
+      const fail = ({ code = 'unknown' }: NodeJS.ErrnoException): void => {
+        if (!this.#isAnnounced) this.#io.stderr(`Worker ${slot} could not be started (${code}).\n`);
+        end(null, code);
+      };
+      let worker: Worker;
+      try {
+        worker = cluster.fork({ [SLOT_VARIABLE]: String(slot) });
+      } catch (thrown) {
+        return fail(thrown as NodeJS.ErrnoException);
+      }
+      this.#workers.set(slot, worker);
+      this.#starting.set(slot, false);
+      worker.on('message', (message: FromWorker) => {
+        isReady ||= message.kind === 'ready';
+        if (isReady) resolve(undefined);
+        this.#receive(slot, message);
       });
+      worker.on('exit', (code, signal) => end(code, signal ?? `code ${code}`));
+      worker.on('error', (error) => (worker.process.pid === undefined ? fail(error) : undefined));
     });
   }
 
   signal(signal: NodeJS.Signals): void {
-    for (const slot of this.#workers.keys()) this.#tell(slot, { kind: 'signal', signal });
+    // A process that does not expect SIGHUP yet would end.
+    for (const slot of this.#workers.keys())
+      if (signal === 'SIGHUP' && this.#starting.has(slot)) this.#starting.set(slot, true);
+      else this.#tell(slot, { kind: 'signal', signal });
   }
 
   stop(): void {
@@ -136,6 +149,8 @@ class WorkerGroup {
           this.#io.stderr(message.announcement.err);
         }
         this.#isAnnounced = true;
+        if (this.#starting.get(slot) === true) this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
+        this.#starting.delete(slot);
         this.#tellListening();
         break;
       case 'listening':
@@ -181,6 +196,7 @@ class WorkerGroup {
   #forget(slot: number): void {
     this.#workers.delete(slot);
     this.#linked.delete(slot);
+    this.#starting.delete(slot);
     if (this.#listening.delete(slot)) this.#tellListening();
     for (const { open } of this.#asked.values()) open.delete(slot);
     this.#closeAnswered();

@@ -97,14 +97,14 @@ export function linkWorker(
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
   host.on('message', receive as (message: unknown) => void);
   // The first process has ended, even if it was killed.
-  host.on('disconnect', () => handlers.forEach((handler) => void handler('SIGTERM')));
+  host.on('disconnect', () => receive({ kind: 'signal', signal: 'SIGTERM' }));
   tell({ kind: 'linked' });
   for (const signal of SIGNALS) host.on(signal as NodeJS.Signals, () => undefined);
   const on = ((name: string, handler: (signal: NodeJS.Signals) => void) => {
     if (!SIGNALS.includes(name)) return host.on(name as 'message', handler as () => void);
     if (handlers.includes(handler)) return host;
     handlers.push(handler);
-    for (const signal of early.splice(0)) if (signal !== 'SIGHUP') handler(signal);
+    for (const signal of early.splice(0)) handler(signal);
     return host;
   }) as typeof host.on;
   const link: WorkerLink = {

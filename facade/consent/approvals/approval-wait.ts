@@ -98,10 +98,8 @@ export async function whileRequestWaits<T>(
 
 /** Returns the ids of the requests that calls wait for. Removes the entries of dead processes. */
 export async function awaitedRequests(state: State): Promise<ReadonlySet<string>> {
-  const ids = new Set<string>();
-  for (const [key, text] of state.list(SPACE)) {
-    if (state.isAlive(text)) ids.add(key.slice(0, key.indexOf('/')));
-    else await state.remove(SPACE, key);
-  }
-  return ids;
+  const all = [...state.list(SPACE)];
+  const dead = new Set(all.filter(([, mark]) => !state.isAlive(mark)));
+  for (const [key] of dead) await state.remove(SPACE, key);
+  return new Set(all.filter((one) => !dead.has(one)).map(([key]) => key.slice(0, key.indexOf('/'))));
 }

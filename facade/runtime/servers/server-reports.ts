@@ -41,17 +41,19 @@ export class OwnReports {
     const mark = this.#state.mark();
     for (const server of before.keys())
       if (!this.#reported.has(server)) await this.#state.remove(SPACE, keyOf(mark, server));
+    // Others remove the reports of a process that was silent for too long.
     for (const [server, text] of this.#reported)
-      if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(mark, server), text);
+      if (this.#state.get(SPACE, keyOf(mark, server)) !== text) await this.#state.put(SPACE, keyOf(mark, server), text);
   }
 }
 
 /** Returns the reports by server, the most serious first. Removes those of dead processes. Throws STATE_FAILED. */
 export async function readReports(state: State): Promise<ReadonlyMap<string, readonly ServerReport[]>> {
   const all = new Map<string, ServerReport[]>();
+  const dead = new Set([...state.list(SPACE).keys()].filter((key) => !state.isAlive(parseKey(key).mark)));
   for (const [key, text] of state.list(SPACE)) {
-    const { mark, server } = parseKey(key);
-    if (!state.isAlive(mark)) await state.remove(SPACE, key);
+    const { server } = parseKey(key);
+    if (dead.has(key)) await state.remove(SPACE, key);
     else
       all.set(
         server,

@@ -7,8 +7,10 @@
 export const POSTGRES_UPGRADES: readonly string[] = [
   `
 CREATE TABLE SCHEMA.meta (
-  one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, seq bigint NOT NULL, floor bigint NOT NULL);
-INSERT INTO SCHEMA.meta VALUES (true, 0, 0, 0);
+  one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, seq bigint NOT NULL, floor bigint NOT NULL,
+  -- When a process was heard again after none had been: since then, the others had little time to be heard.
+  resumed bigint NOT NULL);
+INSERT INTO SCHEMA.meta VALUES (true, 0, 0, 0, 0);
 
 -- A removed value stays as NULL, so that copies hear of it.
 CREATE TABLE SCHEMA.value (
@@ -32,7 +34,7 @@ CREATE FUNCTION SCHEMA.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
   $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
 CREATE FUNCTION SCHEMA.reserve(
-  claims jsonb, ahead_most bigint, ahead_held numeric, lease_id text, mark_id text, lease_ms bigint)
+  claims jsonb, ahead_most bigint, ahead_held numeric, lease_id text, mark_id text, lease_ms bigint, return_ms bigint)
 RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   n int := jsonb_array_length(claims);
@@ -95,7 +97,8 @@ BEGIN
     IF used >= (c->>'c')::numeric THEN
       -- Whether the holders are alive is asked only if the budget is full.
       DELETE FROM SCHEMA.slot k WHERE k.scope = c->>'s' AND k.key = c->>'k' AND k.budget = c->>'b'
-        AND NOT EXISTS (SELECT 1 FROM SCHEMA.process p WHERE p.mark = k.process AND p.seen > now_is - lease_ms);
+        AND NOT EXISTS (SELECT 1 FROM SCHEMA.process p WHERE p.mark = k.process AND p.seen > now_is - lease_ms)
+        AND NOT EXISTS (SELECT 1 FROM SCHEMA.meta m WHERE m.resumed > now_is - return_ms);
       SELECT count(*) INTO used FROM SCHEMA.slot k WHERE k.scope = c->>'s' AND k.key = c->>'k' AND k.budget = c->>'b';
       IF used >= (c->>'c')::numeric THEN
         RETURN jsonb_build_object('now', now_is, 'refused', jsonb_build_array(i, 4, 0, (before->i->>0)::bigint));
@@ -185,13 +188,19 @@ END $$;
 CREATE FUNCTION SCHEMA.news(from_seq bigint, mark_id text, lease_ms bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   now_is bigint := SCHEMA.now_ms();
+  answer jsonb;
 BEGIN
+  IF NOT EXISTS (SELECT 1 FROM SCHEMA.process p WHERE p.seen > now_is - lease_ms / 2) THEN
+    UPDATE SCHEMA.meta SET resumed = now_is;
+  END IF;
   -- A write only a few times in each lease.
   IF mark_id <> '' THEN
     INSERT INTO SCHEMA.process AS p VALUES (mark_id, now_is) ON CONFLICT (mark) DO UPDATE SET seen = now_is
       WHERE abs(now_is - p.seen) > lease_ms / 5;
   END IF;
-  RETURN SCHEMA.changes(from_seq) || jsonb_build_object('now', now_is, 'alive', (
+  -- The processes are read after the values, so that they have the writer of each value.
+  answer := SCHEMA.changes(from_seq);
+  RETURN answer || jsonb_build_object('now', now_is, 'resumed', (SELECT resumed FROM SCHEMA.meta), 'alive', (
     SELECT coalesce(jsonb_agg(p.mark), '[]') FROM SCHEMA.process p WHERE p.seen > now_is - lease_ms));
 END $$;
 
@@ -201,7 +210,8 @@ DECLARE
 BEGIN
   DELETE FROM SCHEMA.counter WHERE scope IN ('run', 'session') AND greatest(touched, since) < now_is - stale_ms;
   DELETE FROM SCHEMA.slot s WHERE NOT EXISTS (SELECT 1 FROM SCHEMA.process p
-    WHERE p.mark = s.process AND p.seen > now_is - lease_ms);
+    WHERE p.mark = s.process AND p.seen > now_is - lease_ms)
+    AND NOT EXISTS (SELECT 1 FROM SCHEMA.meta m WHERE m.resumed > now_is - lease_ms);
   DELETE FROM SCHEMA.process WHERE seen < now_is - 10 * lease_ms;
 END $$;
 `,

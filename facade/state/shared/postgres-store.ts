@@ -9,6 +9,7 @@ import {
   expectedOf,
   KEPT_CHANGES,
   LEASE_MS,
+  RETURN_MS,
   type SharedStore,
   STALE_MS,
   STORE_MS,
@@ -71,7 +72,7 @@ class PostgresStore implements SharedStore {
   }
 
   async reserve({ claims, ahead, lease, mark }: StoreReservation): Promise<StoreAnswer> {
-    const args = [JSON.stringify(claims.map(writeClaim)), ahead.most, ahead.held, lease, mark, LEASE_MS];
+    const args = [JSON.stringify(claims.map(writeClaim)), ahead.most, ahead.held, lease, mark, LEASE_MS, RETURN_MS];
     const { now, taken, refused } = await this.#call<ReserveRow>({ name: 'reserve', args });
     if (taken !== undefined)
       return { now, taken: taken.map(([since = 0, ...amounts]) => ({ since, amounts: readAmounts(amounts) })) };
@@ -126,11 +127,11 @@ class PostgresStore implements SharedStore {
   }
 
   async news(from: number | undefined, mark: string): ReturnType<SharedStore['news']> {
-    const row = await this.#call<NewsRow & { now: number; alive: string[] }>({
+    const row = await this.#call<NewsRow & { now: number; resumed: number; alive: string[] }>({
       name: 'news',
       args: [from ?? null, mark, LEASE_MS],
     });
-    return { ...this.#readNews(row), now: row.now, alive: row.alive };
+    return { ...this.#readNews(row), now: row.now, resumed: row.resumed, alive: row.alive };
   }
 
   listen({ onNews, onLost }: Parameters<SharedStore['listen']>[0]): void {

@@ -20,6 +20,9 @@ local function counterOf(c) return prefix .. 'c' .. c.n end
 local function slotsOf(c) return prefix .. 's' .. c.n end
 local STALE_MS = 2592000000
 
+-- When a process was heard again after none had been: since then, the others had little time to be heard.
+local function resumed() return tonumber(redis.call('HGET', meta, 'resumed') or '0') end
+
 local function readCounter(c)
   local row = redis.call('HMGET', counterOf(c), 'since', '0', '1', '2', '3')
   if not row[1] then return nil end
@@ -60,7 +63,7 @@ local function news(from)
 end
 
 if op == 'reserve' then
-  -- claims, most ahead, held ahead, lease, mark, lease time
+  -- claims, most ahead, held ahead, lease, mark, lease time, time to return
   local claims = cjson.decode(ARGV[3])
   local further, held = tonumber(ARGV[4]), tonumber(ARGV[5])
   local ahead = further > 0
@@ -93,7 +96,8 @@ if op == 'reserve' then
   for i, c in ipairs(claims) do
     if c.c and redis.call('HLEN', slotsOf(c)) >= c.c then
       -- Whether the holders are alive is asked only if the budget is full.
-      local slots = redis.call('HGETALL', slotsOf(c))
+      local isSure = resumed() <= now - tonumber(ARGV[9])
+      local slots = isSure and redis.call('HGETALL', slotsOf(c)) or {}
       for j = 1, #slots, 2 do
         local seen = redis.call('ZSCORE', alive, slots[j + 1])
         if not seen or tonumber(seen) <= now - tonumber(ARGV[8]) then redis.call('HDEL', slotsOf(c), slots[j]) end
@@ -156,7 +160,8 @@ if op == 'counters' then
       j = j + 2
     end
     local row = redis.call('HMGET', prefix .. 'c' .. name, 'since', '0', '1', '2', '3')
-    if row[1] then answer[#answer + 1] = {name, row[1], row[2], row[3], row[4], row[5]} end
+    if row[1] then answer[#answer + 1] = {name, row[1], row[2], row[3], row[4], row[5]}
+    else dropCounter(name) end
   end
   return answer
 end
@@ -195,9 +200,11 @@ end
 
 if op == 'news' then
   -- from, mark, lease time
+  local last = redis.call('ZREVRANGE', alive, 0, 0, 'WITHSCORES')[2]
+  if not last or tonumber(last) <= now - tonumber(ARGV[5]) / 2 then redis.call('HSET', meta, 'resumed', text(now)) end
   if ARGV[4] ~= '' then redis.call('ZADD', alive, text(now), ARGV[4]) end
   redis.call('ZREMRANGEBYSCORE', alive, '-inf', text(now - tonumber(ARGV[5])))
-  return {'ok', text(now), news(ARGV[3]), redis.call('ZRANGE', alive, 0, -1)}
+  return {'ok', text(now), news(ARGV[3]), redis.call('ZRANGE', alive, 0, -1), text(resumed())}
 end
 
 if op == 'leave' then

@@ -13,6 +13,7 @@ import {
   expectedOf,
   KEPT_CHANGES,
   LEASE_MS,
+  RETURN_MS,
   type SharedStore,
   STORE_MS,
   STORE_VERSION,
@@ -76,6 +77,7 @@ class RedisStore implements SharedStore {
       lease,
       mark,
       LEASE_MS,
+      RETURN_MS,
     ]);
     if (outcome === 'taken')
       return {
@@ -132,8 +134,8 @@ class RedisStore implements SharedStore {
   }
 
   async news(from: number | undefined, mark: string): ReturnType<SharedStore['news']> {
-    const [, now, news, alive] = await this.#run('news', [from ?? '', mark, LEASE_MS]);
-    return { ...readNews(news), now: Number(now), alive: alive as readonly string[] };
+    const [, now, news, alive, resumed] = await this.#run('news', [from ?? '', mark, LEASE_MS]);
+    return { ...readNews(news), now: Number(now), resumed: Number(resumed), alive: alive as readonly string[] };
   }
 
   listen({ onNews, onLost }: Parameters<SharedStore['listen']>[0]): void {
@@ -178,8 +180,6 @@ class RedisStore implements SharedStore {
       ...(ca !== undefined && { tls: { ca } }),
       connectTimeout: STORE_MS,
       commandTimeout: STORE_MS,
-      // After a network was cut, the kernel would send on an old connection only as long again as the cut took.
-      socketTimeout: STORE_MS,
       // A request without an answer may have been done, so it is never sent again.
       autoResendUnfulfilledCommands: false,
       enableOfflineQueue: false,
@@ -243,9 +243,13 @@ class RedisStore implements SharedStore {
   }
 
   async #evaluate(args: readonly [number, ...(string | number)[]]): Promise<unknown> {
+    const { stream } = this.#client;
     try {
       return await this.#client.evalsha(SHA, ...args);
     } catch (thrown) {
+      // After a cut, the kernel would be silent on this connection as long again as the cut took. The option of the
+      // client for this would close a new connection too (redis/ioredis#2147).
+      if (isTimeout(thrown)) stream.destroy();
       // The script is not known there yet, so nothing was done.
       if (!textOf(thrown).startsWith('NOSCRIPT')) throw thrown;
       return this.#client.eval(SCRIPT, ...args);
@@ -283,6 +287,10 @@ function readNews(reply: Reply | undefined): ValueChanges {
 
 function textOf(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : '';
+}
+
+function isTimeout(thrown: unknown): boolean {
+  return textOf(thrown) === 'Command timed out';
 }
 
 function isRefusal(thrown: unknown): boolean {

@@ -12,7 +12,15 @@ import type { Amounts, Reservation, State, StoredCounter } from '../state-port.t
 import type { ValueChanges } from '../state-values.ts';
 import { Stops } from '../stop-file.ts';
 import { ValueCopy } from '../value-copy.ts';
-import { LEASE_MS, type SharedStore, STALE_MS, STORE_MS, type StoreNews, type StoreWrite } from './shared-store.ts';
+import {
+  LEASE_MS,
+  RETURN_MS,
+  type SharedStore,
+  STALE_MS,
+  STORE_MS,
+  type StoreNews,
+  type StoreWrite,
+} from './shared-store.ts';
 import { StopMirror } from './stop-mirror.ts';
 import { storeAway } from './store-errors.ts';
 
@@ -67,6 +75,8 @@ class SharedState implements State {
   #alive: ReadonlySet<string> = new Set();
   /** The version of the copy that `alive` was read with. */
   #aliveVersion: number | undefined;
+  /** Until then, a process that `alive` does not have may live. */
+  #unsureUntil = Number.NEGATIVE_INFINITY;
   /** When a mark was first asked for that `alive` does not have. */
   readonly #unheard = new Map<string, number>();
   /** The clock of the store minus our monotonic clock, ms. */
@@ -190,6 +200,7 @@ class SharedState implements State {
   isAlive(mark: string): boolean {
     if (mark === this.#mark || this.#alive.has(mark)) return true;
     if (!/^[0-9a-f]{32}$/.test(mark)) return false;
+    if (performance.now() < this.#unsureUntil) return true;
     // A process is heard before its first write. So only a value that is younger than `alive` may name an unheard one.
     const first = this.#aliveVersion === this.#copy.version ? this.#provedAt : performance.now();
     const since = this.#unheard.get(mark) ?? first;
@@ -206,7 +217,12 @@ class SharedState implements State {
     this.#isClosed = true;
     for (const timer of this.#timers) clearInterval(timer);
     // Without a word the store forgets this process after its lease.
-    const left = this.#isUpToDate() ? [this.#following, this.#store.leave(this.#mark)] : [];
+    // A request on its way would let this process live on in the store.
+    const leave = async (): Promise<void> => {
+      await this.#reading?.catch(() => undefined);
+      await this.#store.leave(this.#mark);
+    };
+    const left = this.#isUpToDate() ? [this.#following, leave()] : [];
     await Promise.race([Promise.allSettled(left), sleep(CLOSE_MS, undefined, { ref: false })]);
     this.#fault = new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
     await this.#store.close();
@@ -232,6 +248,10 @@ class SharedState implements State {
     void before
       .catch(() => undefined)
       .then(() => sleep(HEAR_MS, undefined, { ref: false }))
+      .then(() => {
+        // A request that has begun meanwhile may not see the change either.
+        return this.#reading?.catch(() => undefined);
+      })
       .then(() => {
         this.#isHearing = false;
         return this.#isClosed ? undefined : this.#read();
@@ -287,7 +307,8 @@ class SharedState implements State {
     }
   }
 
-  #noteAlive({ alive, to }: StoreNews): void {
+  #noteAlive({ alive, to, now, resumed }: StoreNews): void {
+    this.#unsureUntil = performance.now() + resumed + RETURN_MS - now;
     this.#alive = new Set(alive);
     // The answer to a write may have brought newer values meanwhile.
     if (to === this.#seen) this.#aliveVersion = this.#copy.version;

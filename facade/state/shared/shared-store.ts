@@ -8,6 +8,8 @@ export const STORE_VERSION = 1;
 export const STORE_MS = 2_000;
 /** A process is dead if it has not been heard for this long, ms. Its slots are then given to others. */
 export const LEASE_MS = 20_000;
+/** After no process was heard for half of that time, each has this time to be heard again, ms. */
+export const RETURN_MS = 5_000;
 /** Counters of runs and sessions, and labels of runs, are removed after this time without use, ms. */
 export const STALE_MS = 30 * 86_400_000;
 /** The most changes that a store keeps for copies. A copy that is further behind reads all values. */
@@ -79,6 +81,8 @@ export interface StoreWritten {
 /** The news of a store: its clock, changes of values, and the marks of the processes that live. */
 export interface StoreNews extends ValueChanges {
   readonly now: StoreTime;
+  /** When a process was heard again after none had been. Soon after it, `alive` may lack living processes. */
+  readonly resumed: StoreTime;
   readonly alive: readonly string[];
 }
 
