@@ -206,7 +206,7 @@ class RedisStore implements SharedStore {
 
   async #check(): Promise<void> {
     await this.#connected();
-    const info = await this.#client.info();
+    const info = await this.#ask((client) => client.info());
     const valueOf = (name: string): string | undefined => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
     if (valueOf('maxmemory_policy') !== 'noeviction')
       throw storeRefused(
@@ -243,16 +243,26 @@ class RedisStore implements SharedStore {
   }
 
   async #evaluate(args: readonly [number, ...(string | number)[]]): Promise<unknown> {
-    const { stream } = this.#client;
     try {
-      return await this.#client.evalsha(SHA, ...args);
+      return await this.#ask((client) => client.evalsha(SHA, ...args));
     } catch (thrown) {
-      // After a cut, the kernel would be silent on this connection as long again as the cut took. The option of the
-      // client for this would close a new connection too (redis/ioredis#2147).
-      if (isTimeout(thrown)) stream.destroy();
       // The script is not known there yet, so nothing was done.
       if (!textOf(thrown).startsWith('NOSCRIPT')) throw thrown;
-      return this.#client.eval(SCRIPT, ...args);
+      return this.#ask((client) => client.eval(SCRIPT, ...args));
+    }
+  }
+
+  /**
+   * Ends a connection that does not answer: after a cut, the kernel would be silent on it as long again as the cut
+   * took. The option `socketTimeout` of the client would end a new connection too (redis/ioredis#2147).
+   */
+  async #ask<T>(send: (client: Redis) => Promise<T>): Promise<T> {
+    const { stream } = this.#client;
+    try {
+      return await send(this.#client);
+    } catch (thrown) {
+      if (textOf(thrown) === 'Command timed out') stream.destroy();
+      throw thrown;
     }
   }
 }
@@ -287,10 +297,6 @@ function readNews(reply: Reply | undefined): ValueChanges {
 
 function textOf(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : '';
-}
-
-function isTimeout(thrown: unknown): boolean {
-  return textOf(thrown) === 'Command timed out';
 }
 
 function isRefusal(thrown: unknown): boolean {
