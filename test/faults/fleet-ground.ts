@@ -146,6 +146,7 @@ export class FleetReplica {
   readonly #file: string;
   readonly #project: Project;
   #child: ChildProcess | undefined;
+  #said = '';
 
   constructor(project: Project, { port, file, state }: { port: number; file: string; state: string }) {
     this.#project = project;
@@ -162,13 +163,18 @@ export class FleetReplica {
       env: { PATH: process.env.PATH ?? '', HOME: this.#project.home, STORE_OF_TEST: STORE_PASSWORD, ...env },
       stdio: ['ignore', 'ignore', 'pipe'],
     });
-    let said = '';
-    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => (said += text));
+    this.#said = '';
+    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.#said += text));
     for (const until = Date.now() + READY_MS; Date.now() < until; await sleep(50)) {
-      if (this.#child.exitCode !== null) throw new Error(`a replica ended: ${said}`);
+      if (this.#child.exitCode !== null) throw new Error(`a replica ended: ${this.#said}`);
       if (await isReady(this.port)) return;
     }
-    throw new Error(`a replica does not start: ${said}`);
+    throw new Error(`a replica does not start: ${this.#said}`);
+  }
+
+  /** Returns how the process ended, if it has, and the last words of its log. */
+  account(): string {
+    return `${this.#child?.exitCode} ${this.#child?.signalCode} ${this.#said.slice(-600)}`;
   }
 
   async end(signal: NodeJS.Signals): Promise<void> {
@@ -229,6 +235,13 @@ export class FleetGround {
     await this.project.approve({ file: 'tollgate-0.yaml', env: { STORE_OF_TEST: STORE_PASSWORD } });
     for (const [number, replica] of this.replicas.entries()) await replica.start(this.env(number));
     await this.#balance();
+  }
+
+  /** Returns what a failed test needs to know of some calls. */
+  account(calls: readonly string[]): string {
+    const { exitCode, signalCode } = this.#balancer ?? {};
+    const replicas = this.replicas.map((replica) => replica.account());
+    return [[...new Set(calls)].join(), `balancer ${exitCode} ${signalCode}`, ...replicas].join('\n');
   }
 
   async remove(): Promise<void> {
