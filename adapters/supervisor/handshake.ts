@@ -18,11 +18,13 @@ export interface Handshake {
   readonly instructions: string | undefined;
   /** Present if the server speaks a revision without sessions. */
   readonly stateless: StatelessRevision | undefined;
+  /** True if the server answered `initialize`, but not the question for a revision that it got before. */
+  readonly ignoredQuestion?: boolean;
 }
 
 /** What is known of a server from earlier handshakes. */
 export interface HandshakeMemory {
-  /** True if the server ended when it was asked for a revision without sessions. `initialize` comes first then. */
+  /** True if the server ended, or was silent, when it was asked for a revision. `initialize` comes first then. */
   sessionFirst: boolean;
 }
 
@@ -34,6 +36,8 @@ export interface HandshakeParts {
   /** Returns the capabilities of clients that Tollgate declares. */
   readonly capabilities: () => JsonObject;
   readonly memory: Readonly<HandshakeMemory>;
+  /** Milliseconds that the whole handshake may take. The caller ends it after them. */
+  readonly timeoutMs: number;
   /** Called when the server has answered the question for a revision that it does not offer. */
   readonly onRefused: () => void;
   /** Returns INIT_FAILED. `why` completes "Server x …". */
@@ -46,10 +50,11 @@ const ACCEPTED: readonly string[] = [NEWEST, '2025-06-18', '2025-03-26', '2024-1
 const UNSUPPORTED_REVISION = -32022;
 const CLIENT = { name: 'tollgate', version: '0.1.0' };
 /**
- * Milliseconds for the answer to `server/discover`, before `initialize` is sent too. Servers that do not know the
- * method answer with an error at once. Others may still be starting, and then answer both.
+ * The part of the handshake's time after which a server that has not answered `server/discover` gets `initialize` too.
+ * Servers that do not know the method answer with an error at once. Most others are still starting: if they read
+ * `initialize` then, they begin a session although they offer the newer revision.
  */
-const DISCOVER_MS = 2000;
+const PATIENCE = 0.5;
 /** Milliseconds after which no answer to `server/discover` is expected any more. */
 const DISCOVER_LATE_MS = 30_000;
 
@@ -60,13 +65,18 @@ const DISCOVER_LATE_MS = 30_000;
 export async function shakeHands(parts: HandshakeParts): Promise<Handshake> {
   if (parts.connection.overHttp === 'sse') return beginSession(parts);
   if (parts.memory.sessionFirst) return beginSessionFirst(parts);
-  const discovering = discover(parts);
-  const early = await Promise.race([discovering, sleep(DISCOVER_MS, 'silent' as const, { ref: false })]);
+  let isAnswered = false;
+  const discovering = discover(parts).finally(() => {
+    isAnswered = true;
+  });
+  const silence = sleep(parts.timeoutMs * PATIENCE, 'silent' as const, { ref: false });
+  const early = await Promise.race([discovering, silence]);
   if (early !== undefined && early !== 'silent') return early;
   parts.connection.useProtocolVersion(undefined);
   if (early === undefined) parts.onRefused();
   try {
-    return await beginSession(parts);
+    const begun = await beginSession(parts);
+    return { ...begun, ignoredQuestion: !isAnswered };
   } catch (thrown) {
     const late = early === 'silent' && thrown instanceof UpstreamError ? await discovering : undefined;
     if (late === undefined) throw thrown;

@@ -187,7 +187,7 @@ export class UpstreamSession {
       timer = setTimeout(() => reject(this.initFailed(`did not answer within ${timeoutMs} ms`)), timeoutMs);
     });
     try {
-      return await Promise.race([this.connect(), expired]);
+      return await Promise.race([this.connect(timeoutMs), expired]);
     } catch (thrown) {
       this.kill();
       throw this.asInitFailure(thrown);
@@ -344,15 +344,16 @@ export class UpstreamSession {
     }
   }
 
-  private async connect(): Promise<ServerInfo> {
-    let handshake = await this.tryConnect();
+  private async connect(timeoutMs: number): Promise<ServerInfo> {
+    let handshake = await this.tryConnect(timeoutMs);
     if (handshake === undefined) {
       this.memory.sessionFirst = true;
       this.connection = this.createConnection();
       this.peer = this.createPeer();
-      handshake = (await this.tryConnect()) as Handshake;
+      handshake = (await this.tryConnect(timeoutMs)) as Handshake;
     }
-    const { info, offers, instructions, stateless } = handshake;
+    const { info, offers, instructions, stateless, ignoredQuestion } = handshake;
+    if (ignoredQuestion === true) this.memory.sessionFirst = true;
     [this.offers, this.instructions, this.stateless] = [offers, instructions, stateless];
     this.version = info.protocolVersion;
     stateless?.listen();
@@ -363,7 +364,7 @@ export class UpstreamSession {
    * Connects and performs a handshake. Returns undefined if the server ended when it was asked for a new revision: some
    * accept no other first message than `initialize`. It is started again, once.
    */
-  private async tryConnect(): Promise<Handshake | undefined> {
+  private async tryConnect(timeoutMs: number): Promise<Handshake | undefined> {
     const { peer, events } = this;
     let lost: TollgateError | undefined;
     let isAsked = false;
@@ -396,6 +397,7 @@ export class UpstreamSession {
       peer,
       capabilities: () => events.capabilities?.() ?? {},
       memory: { sessionFirst },
+      timeoutMs,
       onRefused: () => void (isAsked = false),
       fail: (why: string) => this.initFailed(why),
     };

@@ -82,6 +82,8 @@ function stdioUpstream(files: FixtureFiles): Readonly<Record<string, unknown>> {
     command: NODE_22,
     args: [files.stdio],
     cwd: files.folder,
+    // A program that starts slowly, because others start too, must not get a session only.
+    connectTimeoutMs: 60_000,
     sandbox: { filesystem: { allowRead: [files.folder] }, limits: { memoryMb: 1024 } },
   };
 }

@@ -231,12 +231,31 @@ describe('a server that refuses the revision, but lists it', () => {
   });
 });
 
+describe('a server that starts slowly', () => {
+  it('keeps the revision that it offers' + verifies('PR-H08'), async () => {
+    const { server } = open({ args: [PROGRAM, 'slow'], connectTimeoutMs: 20_000 });
+    expect(await server.start()).toMatchObject({ protocolVersion: '2026-07-28' });
+  });
+
+  it('gets a session, not an error, if it needs more than half of the time' + verifies('PR-H08'), async () => {
+    const { server } = open({ args: [PROGRAM, 'slow'], connectTimeoutMs: 4000 });
+    expect(await server.start()).toMatchObject({ protocolVersion: '2025-11-25' });
+  });
+});
+
 describe('a server that knows sessions only', () => {
+  it('is not asked again for another revision if it ignored that' + verifies('PR-H08'), async () => {
+    const { server } = open({ args: [PROGRAM, 'silent'], connectTimeoutMs: 4000 });
+    expect(await textOf(server, callOf('echo'))).toBe('server/discover');
+    await server.renew?.('process');
+    expect(await textOf(server, callOf('echo'))).toBe('initialize');
+  });
+
   it.each([
     ['ends at any other first message', 'session-only'],
     ['ignores other first messages', 'silent'],
   ])('is called in a session if it %s' + verifies('PR-H08'), async (_what, mode) => {
-    const { server, events } = open({ args: [PROGRAM, mode], connectTimeoutMs: 20_000 });
+    const { server, events } = open({ args: [PROGRAM, mode], connectTimeoutMs: 4000 });
     expect(await server.start()).toMatchObject({ protocolVersion: '2025-11-25' });
     expect(await codeOf(server.call(callOf('echo')))).toBe('none');
     expect(events.map(({ event }) => event)).toEqual(['started']);
