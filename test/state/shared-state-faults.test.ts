@@ -77,6 +77,24 @@ async function codeOf(work: () => Promise<unknown> | undefined): Promise<string>
   }
 }
 
+it(`a slow request does not end the connection for announcements, and the copy stays${verifies('FL-04')}`, async () => {
+  const access = await migrated('postgres');
+  const store = openStore(access);
+  onTestFinished(() => store.close());
+  const heard: string[] = [];
+  store.listen({ onNews: () => heard.push('news'), onLost: () => heard.push('lost') });
+  await expect.poll(() => heard).toEqual(['news']);
+  const blocker = new pg.Client({ connectionString: access.url.replace('@', `:${STORE_PASSWORD}@`) });
+  onTestFinished(() => blocker.end());
+  await blocker.connect();
+  await blocker.query(`BEGIN; SELECT * FROM "${access.namespace}".meta FOR UPDATE`);
+  const write = (key: string): Promise<string> => codeOf(() => store.write({ op: 'put', space: 's', key, to: 'v' }, 0));
+  expect(await Promise.all(['a', 'b', 'c'].map(write))).toEqual(['STATE_AWAY', 'STATE_AWAY', 'STATE_AWAY']);
+  await blocker.query('ROLLBACK');
+  expect(await write('d')).toBe('none');
+  await expect.poll(() => heard).toEqual(['news', 'news']);
+});
+
 describe.each(KINDS)('a store in %s', (kind) => {
   it(`that does not answer refuses within two seconds, and works again by itself${verifies('FL-04')}`, async () => {
     const state = await open(await migrated(kind));

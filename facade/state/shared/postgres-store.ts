@@ -45,7 +45,7 @@ class PostgresStore implements SharedStore {
   readonly #schema: string;
   readonly #cleaning: NodeJS.Timeout;
   #listener: pg.Client | undefined;
-  #dropListener: () => void = () => undefined;
+  #checkListener: () => void = () => undefined;
   #isKnown = false;
   #isClosed = false;
 
@@ -145,15 +145,19 @@ class PostgresStore implements SharedStore {
       void client.end().catch(() => undefined);
       if (!this.#isClosed) onLost();
     };
-    this.#dropListener = lose;
+    let isAsked = true;
+    const subscribe = async (): Promise<void> => {
+      isAsked = true;
+      await client.query(`LISTEN ${pg.escapeIdentifier(`${this.#namespace}_news`)}`);
+      isAsked = false;
+    };
+    this.#checkListener = () => {
+      if (!isAsked) subscribe().catch(lose);
+    };
     client.on('error', lose);
     client.on('end', lose);
     client.on('notification', onNews);
-    client
-      .connect()
-      .then(() => client.query(`LISTEN ${pg.escapeIdentifier(`${this.#namespace}_news`)}`))
-      .then(onNews)
-      .catch(lose);
+    client.connect().then(subscribe).then(onNews).catch(lose);
   }
 
   async leave(mark: string): Promise<void> {
@@ -228,8 +232,8 @@ class PostgresStore implements SharedStore {
     } catch (thrown) {
       // The connection may still be busy with the request.
       client?.release(true);
-      // The listener sends nothing, so it would not notice that its connection is dead.
-      if (client !== undefined && !isAnswer(thrown)) this.#dropListener();
+      // The listener sends nothing by itself, so it would not notice that its connection is dead.
+      if (client !== undefined && !isAnswer(thrown)) this.#checkListener();
       if (isMissing(thrown)) checkStoreVersion(0, this.#isKnown);
       throw errorOf(thrown, client !== undefined);
     }
