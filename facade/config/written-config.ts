@@ -148,6 +148,8 @@ export interface WrittenConfig {
         readonly namespace?: string;
         /** The most connections to Postgres of one process. */
         readonly connections?: number;
+        /** How long the store may take for a connection or an answer. Calls that need it are refused then. */
+        readonly timeoutMs?: number;
       };
   /**
    * Folders outside the workspace that read, write and edit can reach after an owner has added the

@@ -11,7 +11,7 @@ export const FULL = `
 version: 1
 workspace: work
 state: {folder: ~/state, store: 'rediss://tollgate@store.example:6379', password: secret:store, ca: store-ca.pem,
-  namespace: team_a, connections: 8}
+  namespace: team_a, connections: 8, timeoutMs: 500}
 otherWorkspaces: {read: [../library], write: [../site]}
 include: [mcp.json]
 registries: ['https://registry.example/mcp']

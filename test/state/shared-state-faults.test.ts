@@ -121,6 +121,22 @@ describe.each(KINDS)('a store in %s', (kind) => {
     expect(await state.reserve([CALLS], instant())).toHaveProperty('reservation');
   });
 
+  it(`refuses after the time of the settings${verifies('FL-04')}`, async () => {
+    const server = servers.get(kind)!;
+    const state = await open({ ...(await migrated(kind)), timeoutMs: 200 });
+    server.signal('SIGSTOP');
+    onTestFinished(() => server.signal('SIGCONT'));
+    const began = performance.now();
+    const codes = [await codeOf(() => state.reserve([CALLS], instant()) as Promise<unknown>)];
+    codes.push(
+      await codeOf(() => state.put('s', 'k', 'w') as Promise<unknown>),
+      await codeOf(() => state.refresh('exact')),
+    );
+    expect(codes).toEqual(['STATE_AWAY', 'STATE_AWAY', 'STATE_AWAY']);
+    // One after the other: with the default it would be six seconds.
+    expect(performance.now() - began).toBeLessThan(4_000);
+  });
+
   it(`that is killed and restarted has lost nothing${verifies('FL-04')}`, async () => {
     const access = await migrated(kind);
     const state = await open(access);

@@ -10,6 +10,7 @@ it(`a copy forgets what a restored store has lost, also after a write${verifies(
   let isRestored = false;
   // A store that was restored: it has other changes with the same and larger numbers.
   const store = {
+    timeoutMs: 2000,
     news: async (from: number | undefined) => ({
       now: Date.now(),
       alive: [],

@@ -78,6 +78,7 @@ export async function startStoreServer(
       password: STORE_PASSWORD,
       namespace,
       connections: 4,
+      timeoutMs: 2000,
       ...change,
     }),
     kill,

@@ -12,7 +12,7 @@ it(`the hourly cleaning of a store that is away ends no process${verifies('FL-04
   process.on('unhandledRejection', note);
   onTestFinished(() => void process.off('unhandledRejection', note));
   const url = `postgres://tollgate@127.0.0.1:${await freePort()}/tollgate`;
-  const store = openPostgresStore({ kind: 'postgres', url, namespace: 'tollgate', connections: 1 });
+  const store = openPostgresStore({ kind: 'postgres', url, namespace: 'tollgate', connections: 1, timeoutMs: 2000 });
   onTestFinished(() => store.close());
   vi.advanceTimersByTime(3_600_000);
   await expect(store.leave('')).rejects.toMatchObject({ code: 'STATE_AWAY' });

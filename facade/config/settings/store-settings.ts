@@ -13,7 +13,7 @@ const KINDS: ReadonlyMap<string, StoreSettings['kind']> = new Map([
 ]);
 const SECRET = 'secret:';
 const ADDRESS = /^[a-z][a-z0-9+.-]*:\/\//i;
-const DEFAULT = { namespace: 'tollgate', connections: 4 };
+const DEFAULT = { namespace: 'tollgate', connections: 4, timeoutMs: 2000 };
 
 /** Returns the state folder as it is written; undefined for the default one. The value may have any shape. */
 export function writtenStateFolder(state: unknown): string | undefined {
@@ -29,9 +29,8 @@ export function buildStore(
 ): StoreSettings | undefined {
   const isAddress = typeof written === 'string';
   if (written === undefined || (isAddress && !ADDRESS.test(written))) return undefined;
-  const { store, password, ca, namespace, connections } = isAddress
-    ? { ...DEFAULT, store: written }
-    : { ...DEFAULT, ...written };
+  const settings = { ...DEFAULT, ...(isAddress ? { store: written } : written) };
+  const { store, password, ca, namespace, connections, timeoutMs } = settings;
   const at = isAddress ? ['state'] : ['state', 'store'];
   // Its own error was reported: a variable that is not set.
   if (store === undefined || store === '') return undefined;
@@ -56,6 +55,7 @@ export function buildStore(
     url: store,
     namespace,
     connections,
+    timeoutMs,
     ...(password !== undefined && { password: password.slice(SECRET.length) }),
     ...(ca !== undefined && { ca: realPath(resolve(ca)) }),
   };

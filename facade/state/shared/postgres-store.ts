@@ -12,7 +12,6 @@ import {
   RETURN_MS,
   type SharedStore,
   STALE_MS,
-  STORE_MS,
   type StoreAccess,
   type StoreAnswer,
   type StoreReservation,
@@ -39,6 +38,7 @@ interface FunctionCall {
 }
 
 class PostgresStore implements SharedStore {
+  readonly timeoutMs: number;
   readonly #settings: pg.ClientConfig;
   readonly #pool: pg.Pool;
   readonly #namespace: string;
@@ -49,17 +49,18 @@ class PostgresStore implements SharedStore {
   #isKnown = false;
   #isClosed = false;
 
-  constructor({ url, password, ca, namespace, connections }: StoreAccess) {
+  constructor({ url, password, ca, namespace, connections, timeoutMs }: StoreAccess) {
+    this.timeoutMs = timeoutMs;
     this.#namespace = namespace;
     this.#schema = pg.escapeIdentifier(namespace);
     this.#settings = {
       connectionString: addressOf(url, { password, isOwnCa: ca !== undefined }),
       ...(ca !== undefined && { ssl: { ca } }),
       application_name: 'tollgate',
-      connectionTimeoutMillis: STORE_MS,
-      query_timeout: STORE_MS,
+      connectionTimeoutMillis: timeoutMs,
+      query_timeout: timeoutMs,
       // The server ends requests for which no one waits any more.
-      statement_timeout: STORE_MS,
+      statement_timeout: timeoutMs,
       keepAlive: true,
     };
     this.#pool = new pg.Pool({ ...this.#settings, max: connections, idleTimeoutMillis: 60_000 });

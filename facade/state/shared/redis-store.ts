@@ -15,7 +15,6 @@ import {
   LEASE_MS,
   RETURN_MS,
   type SharedStore,
-  STORE_MS,
   STORE_VERSION,
   type StoreAccess,
   type StoreAnswer,
@@ -40,6 +39,7 @@ export function openRedisStore(access: StoreAccess): SharedStore {
 type Reply = string | null | readonly Reply[];
 
 class RedisStore implements SharedStore {
+  readonly timeoutMs: number;
   readonly #client: Redis;
   readonly #prefix: string;
   readonly #access: StoreAccess;
@@ -51,6 +51,7 @@ class RedisStore implements SharedStore {
 
   constructor(access: StoreAccess) {
     this.#access = access;
+    this.timeoutMs = access.timeoutMs;
     // In braces: all keys are in one slot of a cluster.
     this.#prefix = `{${access.namespace}}:`;
     this.#client = this.#connect((times) => Math.min(times * 50, RECONNECT_MS));
@@ -174,12 +175,12 @@ class RedisStore implements SharedStore {
   }
 
   #connect(retryStrategy: (times: number) => number | null): Redis {
-    const { url, password, ca } = this.#access;
+    const { url, password, ca, timeoutMs } = this.#access;
     const client = new Redis(url, {
       ...(password !== undefined && { password }),
       ...(ca !== undefined && { tls: { ca } }),
-      connectTimeout: STORE_MS,
-      commandTimeout: STORE_MS,
+      connectTimeout: timeoutMs,
+      commandTimeout: timeoutMs,
       // A request without an answer may have been done, so it is never sent again.
       autoResendUnfulfilledCommands: false,
       enableOfflineQueue: false,
@@ -221,7 +222,7 @@ class RedisStore implements SharedStore {
   }
 
   async #connected(): Promise<void> {
-    const until = performance.now() + STORE_MS;
+    const until = performance.now() + this.timeoutMs;
     while (this.#client.status !== 'ready') {
       if (isRefusal(this.#lastError)) throw errorOf(this.#lastError);
       if (performance.now() > until) throw errorOf(this.#lastError ?? new Error('timeout'));

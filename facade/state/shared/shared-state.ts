@@ -12,15 +12,7 @@ import type { Amounts, Reservation, State, StoredCounter } from '../state-port.t
 import type { ValueChanges } from '../state-values.ts';
 import { Stops } from '../stop-file.ts';
 import { ValueCopy } from '../value-copy.ts';
-import {
-  LEASE_MS,
-  RETURN_MS,
-  type SharedStore,
-  STALE_MS,
-  STORE_MS,
-  type StoreNews,
-  type StoreWrite,
-} from './shared-store.ts';
+import { LEASE_MS, RETURN_MS, type SharedStore, STALE_MS, type StoreNews, type StoreWrite } from './shared-store.ts';
 import { StopMirror } from './stop-mirror.ts';
 import { storeAway } from './store-errors.ts';
 
@@ -270,7 +262,7 @@ class SharedState implements State {
   /** Reads until the copy is up to date. `isExact`: from a request that began after this call. */
   async #renew(isExact: boolean): Promise<void> {
     const began = performance.now();
-    const until = began + STORE_MS;
+    const until = began + this.#store.timeoutMs;
     do {
       const left = until - performance.now();
       if (left <= 0) throw this.#fault ?? storeAway('timeout');

@@ -4,8 +4,6 @@ import type { ValueChanges } from '../state-values.ts';
 
 /** The version of what a store holds. `tollgate state migrate` makes it. */
 export const STORE_VERSION = 1;
-/** How long an answer may take, ms. */
-export const STORE_MS = 2_000;
 /** A process is dead if it has not been heard for this long, ms. Its slots are then given to others. */
 export const LEASE_MS = 20_000;
 /** After no process was heard for half of that time, each has this time to be heard again, ms. */
@@ -28,10 +26,12 @@ export interface StoreSettings {
   readonly namespace: string;
   /** The most connections of a process. */
   readonly connections: number;
+  /** How long a connection or an answer may take, ms. */
+  readonly timeoutMs: number;
 }
 
 /** How a store is opened. The files and secrets of the settings were read. */
-export interface StoreAccess extends Pick<StoreSettings, 'kind' | 'url' | 'namespace' | 'connections'> {
+export interface StoreAccess extends Omit<StoreSettings, 'password' | 'ca'> {
   readonly password?: string;
   /** PEM. */
   readonly ca?: string;
@@ -98,11 +98,12 @@ export interface StoreReservation {
 }
 
 /**
- * A store. Each method is one atomic request and rejects with STATE_AWAY after two seconds, with STATE_LOST if the
+ * A store. Each method is one atomic request and rejects with STATE_AWAY after `timeoutMs`, with STATE_LOST if the
  * store has been emptied, and with STATE_TOO_NEW or STATE_FAILED for another version. The cause is OUTCOME_UNKNOWN if
  * the work may have been done.
  */
 export interface SharedStore {
+  readonly timeoutMs: number;
   reserve(asked: StoreReservation): Promise<StoreAnswer>;
   settle(lease: string, changes: readonly StoreChange[]): Promise<void>;
   endScope(scope: string, key: string): Promise<void>;
