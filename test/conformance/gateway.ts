@@ -80,6 +80,26 @@ export async function startGateway({ folder, server, config, env = {} }: Gateway
   };
 }
 
+/** Calls a tool once by revision 2026-07-28, so that its server has started. Throws with the answer if it fails. */
+export async function callOnce({ url, token }: Gateway, tool: string): Promise<void> {
+  const [key, version] = ['io.modelcontextprotocol/', '2026-07-28'];
+  const _meta = { [`${key}protocolVersion`]: version, [`${key}clientCapabilities`]: {} };
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${token}`,
+      'content-type': 'application/json',
+      accept: 'application/json, text/event-stream',
+      'mcp-protocol-version': version,
+      'mcp-method': 'tools/call',
+      'mcp-name': tool,
+    },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: tool, arguments: {}, _meta } }),
+  });
+  const answer = await response.text();
+  if (!answer.includes('"result"')) throw new Error(`the first call failed: ${response.status} ${answer}`);
+}
+
 /** The folder of tollgate.yaml, and variables of its processes. */
 export interface Place {
   readonly folder: string;
