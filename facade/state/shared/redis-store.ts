@@ -27,6 +27,7 @@ import { checkStoreVersion, storeAway, storeRefused } from './store-errors.ts';
 const NUL = '\0';
 const SHA = createHash('sha1').update(SCRIPT).digest('hex');
 const RECONNECT_MS = 1_000;
+const DISCONNECT_MS = 100;
 /** Counters that one request removes. */
 const RESET_MOST = 100_000;
 
@@ -180,6 +181,8 @@ class RedisStore implements SharedStore {
       ...(password !== undefined && { password }),
       ...(ca !== undefined && { tls: { ca } }),
       connectTimeout: timeoutMs,
+      // The timer also runs, and holds the process, if the connection has already ended.
+      disconnectTimeout: DISCONNECT_MS,
       commandTimeout: timeoutMs,
       // A request without an answer may have been done, so it is never sent again.
       autoResendUnfulfilledCommands: false,
