@@ -36,7 +36,7 @@ export interface HandshakeParts {
   /** Returns the capabilities of clients that Tollgate declares. */
   readonly capabilities: () => JsonObject;
   readonly memory: Readonly<HandshakeMemory>;
-  /** Milliseconds that the whole handshake may take. The caller ends it after them. */
+  /** Milliseconds that the whole handshake may take. The caller ends it then. */
   readonly timeoutMs: number;
   /** Called when the server has answered the question for a revision that it does not offer. */
   readonly onRefused: () => void;

@@ -37,7 +37,7 @@ export class AttentionWatch {
   readonly #since: string;
   #known: ReadonlyMap<string, AttentionItem> | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #reported = '';
+  #isReported = false;
   #basis = '';
   #lastFault = '';
   #computedAt = Number.NEGATIVE_INFINITY;
@@ -87,7 +87,7 @@ export class AttentionWatch {
     clearInterval(this.#timer);
     await this.#looking;
     const { state, onFault } = this.#parts;
-    if (this.#reported !== '') await (async () => state.remove(PROCESSES, state.mark()))().catch(onFault);
+    if (this.#isReported) await (async () => state.remove(PROCESSES, state.mark()))().catch(onFault);
   }
 
   async #report(): Promise<void> {
@@ -98,7 +98,7 @@ export class AttentionWatch {
     const dead = [...state.list(PROCESSES).keys()].filter((mark) => !state.isAlive(mark));
     for (const mark of dead) await state.remove(PROCESSES, mark);
     await state.put(PROCESSES, state.mark(), text);
-    this.#reported = text;
+    this.#isReported = true;
   }
 
   async #compare(): Promise<void> {

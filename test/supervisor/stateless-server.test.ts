@@ -240,6 +240,9 @@ describe('a server that starts slowly', () => {
   it('gets a session, not an error, if it needs more than half of the time' + verifies('PR-H08'), async () => {
     const { server } = open({ args: [PROGRAM, 'slow'], connectTimeoutMs: 4000 });
     expect(await server.start()).toMatchObject({ protocolVersion: '2025-11-25' });
+    // It answered both, so the next start asks again.
+    await server.renew?.('process');
+    expect(await textOf(server, callOf('echo'))).toBe('server/discover');
   });
 });
 
