@@ -6,7 +6,7 @@
 import { parseText } from '../projection/argument-lifting.ts';
 import { canonicalize } from '../schemas/canonical-schema.ts';
 import { isJsonObject, type JsonSchema } from '../schemas/json-schema.ts';
-import { processorMs } from './pattern-guard.ts';
+import { threadMs } from '../text/thread-clock.ts';
 import type { Fault } from './validation-faults.ts';
 import { createValidator } from './validator.ts';
 import { declaredNames, namesNull, replaceAt, type ValuePosition, valueAt } from './value-position.ts';
@@ -54,7 +54,7 @@ export function repairArguments(
     schema: canonical.schema,
     check: createValidator(schema).check,
     checks: 0,
-    startedMs: processorMs(),
+    startedMs: threadMs(),
   };
   let state = { value, faults };
   const notes: string[] = [];
@@ -77,7 +77,7 @@ function improve(state: State, attempt: Attempt): (State & { readonly note: stri
   for (const fault of state.faults) {
     for (const candidate of candidates(fault, state, attempt)) {
       attempt.checks += 1;
-      if (attempt.checks > MAX_CHECKS || processorMs() - attempt.startedMs > MAX_MS) return undefined;
+      if (attempt.checks > MAX_CHECKS || threadMs() - attempt.startedMs > MAX_MS) return undefined;
       const value = replaceAt(state.value, candidate.at, () => candidate.value);
       const faults = attempt.check(value);
       if (isBetter(faults, state.faults, candidate.at)) return { value, faults, note: candidate.note };

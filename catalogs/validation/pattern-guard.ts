@@ -1,11 +1,10 @@
 /** Runs regular expressions of servers. Those that may take exponential time run with a time limit. */
 import { createHash } from 'node:crypto';
 import { createContext, Script } from 'node:vm';
+import { isScriptTimeout, runWithinMs, threadMs } from '../text/thread-clock.ts';
 
 /** Milliseconds of processor time that all guarded expressions together may take for one value. */
 const LIMIT_MS = 200;
-/** How often a match is tried if the process gets no processor time. */
-const MAX_TRIES = 8;
 /** Up to this length, even a bad expression ends soon. */
 const SHORT_CHARS = 12;
 
@@ -67,34 +66,20 @@ export function resetPatternClock(): void {
 
 function matchWithinLimit(pattern: RegExp, text: string): boolean {
   // The limit is for the whole value: otherwise a list of a thousand texts could take a thousand times as long.
-  while (spentMs < LIMIT_MS) {
-    const started = processorMs();
-    const matches = matchOnce(pattern, text);
-    spentMs += processorMs() - started;
-    if (matches !== undefined) return matches;
-    // The timeout of the script counts real time. If the process got no processor time, the match is tried again.
-    spentMs += LIMIT_MS / MAX_TRIES;
-  }
-  return false;
-}
-
-/** Returns whether the pattern matches; undefined after a timeout. */
-function matchOnce(pattern: RegExp, text: string): boolean | undefined {
+  if (spentMs >= LIMIT_MS) return false;
   context ??= createContext({}) as { pattern?: RegExp; text?: string };
   script ??= new Script('pattern.test(text)');
-  context.pattern = pattern;
-  context.text = text;
+  const [guarded, compiled] = [context, script];
+  Object.assign(guarded, { pattern, text });
+  const began = threadMs();
   try {
-    return script.runInContext(context, { timeout: LIMIT_MS }) === true;
-  } catch {
-    return undefined;
+    return runWithinMs(LIMIT_MS - spentMs, (timeout) => compiled.runInContext(guarded, { timeout }) === true);
+  } catch (thrown) {
+    // The clock may be late, and nothing more may be tried for this value.
+    if (isScriptTimeout(thrown)) spentMs = LIMIT_MS;
+    return false;
   } finally {
-    context.text = '';
+    spentMs += threadMs() - began;
+    guarded.text = '';
   }
-}
-
-/** Returns the processor time that this process has used, in milliseconds. */
-export function processorMs(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
 }

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { openThreadClock, ownThread } from '../../catalogs/text/thread-clock.ts';
 import { assembleFacade } from '../../facade/app.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
-import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
 import { median } from './measure.ts';
 import type { Part } from './tables.ts';
 

@@ -1,9 +1,11 @@
 /** Tests the limits of the sandbox for code, and that a run which exceeds one disturbs no other. */
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { CodeSandbox } from '../../facade/code/sandbox/code-sandbox.ts';
 import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import {
   closeShared,
@@ -101,6 +103,16 @@ describe('a limit', () => {
       ({ seq }) => setTimeout(() => run.answer(seq, textResult('')), 500),
     );
     expect(await run.done).toMatchObject({ kind: 'returned', value: '1' });
+  });
+
+  it('of time does not count the time in which the machine gave none' + verifies('CM-17'), async () => {
+    // 2e6 rounds take a tenth of a second. The process stands still for far longer than the limit.
+    const { child, line } = startFixture('code-runner.ts', ['1000', 'for (let i = 0; i < 2e6; i += 1); return 1']);
+    expect(await line()).toBe('begun');
+    child.kill('SIGSTOP');
+    await sleep(1_500);
+    child.kill('SIGCONT');
+    expect(JSON.parse(await line())).toMatchObject({ kind: 'returned', value: '1' });
   });
 });
 

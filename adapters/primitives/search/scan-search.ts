@@ -5,6 +5,7 @@
 import vm from 'node:vm';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { countLines } from '../../../catalogs/text/text-pages.ts';
+import { isScriptTimeout, runWithinMs } from '../../../catalogs/text/thread-clock.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { withFileSnapshot } from '../workspace/file-snapshot.ts';
 import { decodeText, invalidArguments } from '../workspace/file-text.ts';
@@ -13,7 +14,10 @@ import { walkFolder } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
 import type { SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
 
-/** Time limit for one chunk of lines. Only the timeout of `vm` can interrupt a regular expression (ReDoS). */
+/**
+ * Milliseconds of processor time for one chunk of lines. Only the timeout of `vm` can interrupt a regular expression
+ * (ReDoS).
+ */
 const CHUNK_MS = 250;
 /** Lines of one chunk. */
 const CHUNK_LINES = 20_000;
@@ -29,8 +33,8 @@ const FIND_LINES = new vm.Script(`(() => {
 })()`);
 
 /**
- * Searches a folder or one file. Throws ARGS_INVALID for a pattern that is invalid, or takes longer than 250 ms for a
- * chunk of lines.
+ * Searches a folder or one file. Throws ARGS_INVALID for a pattern that is invalid, or takes more than 250 ms of
+ * processor time for a chunk of lines.
  */
 export async function searchByScan(scope: SearchScope, query: SearchQuery, hits: SearchHits): Promise<void> {
   const findLines = lineFinder(query);
@@ -62,14 +66,13 @@ function lineFinder(query: SearchQuery): LineFinder {
   return (lines) => {
     sandbox.lines = lines;
     try {
-      const found: unknown = FIND_LINES.runInContext(context, { timeout: CHUNK_MS });
+      const found: unknown = runWithinMs(CHUNK_MS, (timeout) => FIND_LINES.runInContext(context, { timeout }));
       return String(found)
         .split(' ')
         .filter((line) => line !== '')
         .map(Number);
     } catch (error) {
-      const isTimeout = (error as NodeJS.ErrnoException).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
-      if (isTimeout)
+      if (isScriptTimeout(error))
         throw invalidArguments(
           'The pattern takes too long.',
           'Avoid nested repetition such as (a+)+, or use literal=true.',

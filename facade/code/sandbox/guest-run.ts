@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { QuickJSContext, QuickJSHandle } from 'quickjs-emscripten-core';
+import { threadMs } from '../../../catalogs/text/thread-clock.ts';
 import { nearestName } from '../../../catalogs/validation/validation-faults.ts';
 import { CallValues } from './call-values.ts';
 import { compiledCode, engineSyntaxEnd, PROGRAM_NAME, thrownLine } from './program-code.ts';
@@ -65,8 +66,10 @@ export class GuestRun {
   #prelude: Prelude | undefined;
   /** Why the program must not continue. The engine stops soon after this is set; nothing more gets out of it. */
   #end: SandboxEnd | undefined;
-  /** Of performance.now(). Preparing the program does not count. */
-  #deadline = Number.POSITIVE_INFINITY;
+  /** By the clock `threadMs`: waiting does not count, and neither does preparing the program. */
+  #lastMs = Number.POSITIVE_INFINITY;
+  /** Of performance.now(). Before this time the thread cannot have reached `#lastMs`, so its clock is not read. */
+  #readAt = Number.POSITIVE_INFINITY;
   #printedBytes = 0;
   #calls = 0;
   #sent = 0;
@@ -94,7 +97,8 @@ export class GuestRun {
     this.#startPrelude();
     const made = this.#context.evalCode(text, PROGRAM_NAME, { type: 'global', strict: true });
     if (made.error !== undefined) return this.#unreadable(this.#describe(made.error));
-    this.#deadline = performance.now() + this.#program.limits.timeMs;
+    const { timeMs } = this.#program.limits;
+    [this.#lastMs, this.#readAt] = [threadMs() + timeMs, performance.now() + timeMs];
     const called = this.#context.callFunction(made.value, this.#context.undefined);
     if (called.error !== undefined) return this.#end ?? this.#thrownEnd(this.#describe(called.error));
     while (this.#turn(called.value));
@@ -121,7 +125,7 @@ export class GuestRun {
       if (state.type === 'pending') this.#fail('The program waits for a promise that nothing can settle.');
       return false;
     }
-    const received = this.#answers.shift() ?? this.#receive();
+    const received = this.#answers.shift() ?? this.#channel.receive();
     // A second answer to the same call.
     if (!this.#pending.has(received.seq)) return true;
     const text = this.#take(received);
@@ -189,8 +193,14 @@ export class GuestRun {
   #mustEnd(): boolean {
     if (this.#end !== undefined) return true;
     if (this.#engine.isOutOfMemory()) this.#stop(this.#memoryEnd());
-    else if (performance.now() > this.#deadline) this.#stop(timeEnd(this.#program.limits));
+    else if (performance.now() > this.#readAt && this.#isOutOfTime()) this.#stop(timeEnd(this.#program.limits));
     return this.#end !== undefined;
+  }
+
+  #isOutOfTime(): boolean {
+    const leftMs = this.#lastMs - threadMs();
+    this.#readAt = performance.now() + leftMs;
+    return leftMs <= 0;
   }
 
   #memoryEnd(): SandboxEnd {
@@ -219,7 +229,7 @@ export class GuestRun {
 
   #send(made: NewCall): void {
     this.#pending.set(made.call.seq, made);
-    this.#waited(() => this.#channel.send(made.call));
+    this.#channel.send(made.call);
   }
 
   /** Sends a call and waits for its answer. Answers to other calls are kept in their order. */
@@ -227,7 +237,7 @@ export class GuestRun {
     if (made === undefined) return '';
     this.#send(made);
     for (;;) {
-      const received = this.#receive();
+      const received = this.#channel.receive();
       if (received.seq === made.call.seq) return this.#take(received);
       this.#answers.push(received);
     }
@@ -245,18 +255,6 @@ export class GuestRun {
       this.#sent += 1;
       this.#send(this.#unsent.shift() as NewCall);
     }
-  }
-
-  #receive(): Received {
-    return this.#waited(() => this.#channel.receive());
-  }
-
-  /** Waiting does not count as running. */
-  #waited<T>(work: () => T): T {
-    const began = performance.now();
-    const result = work();
-    this.#deadline += performance.now() - began;
-    return result;
   }
 
   /** Returns the text of an answer for the prelude. */

@@ -98,7 +98,7 @@ export function timeEnd({ timeMs }: CodeLimits): SandboxEnd {
 /** What a worker is started with. */
 export interface SandboxThreadData {
   readonly wasm: WebAssembly.Module;
-  /** Three Int32: see MESSAGES, PHASE and TURNS. */
+  /** CONTROL_BYTES: see MESSAGES, PHASE, TURNS and THREAD. */
   readonly control: SharedArrayBuffer;
 }
 
@@ -108,6 +108,9 @@ export const MESSAGES = 0;
 export const PHASE = 1;
 /** Place in the control memory: counts the pieces that the main thread took, each in a turn of its own. */
 export const TURNS = 2;
+/** Place in the control memory: the id that the system gave to the thread; 0 if it gave none. */
+export const THREAD = 3;
+export const CONTROL_BYTES = 4 * Int32Array.BYTES_PER_ELEMENT;
 
 /** The longest text in one message. A longer one is sent in pieces, so that no turn of the event loop takes long. */
 export const PIECE_CHARS = 131_072;

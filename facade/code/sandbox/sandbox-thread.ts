@@ -1,5 +1,6 @@
 /** The thread of the sandbox for code: runs one program after the other, each in a new instance of QuickJS. */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { ownThread } from '../../../catalogs/text/thread-clock.ts';
 import { GuestRun } from './guest-run.ts';
 import { compiledCode } from './program-code.ts';
 import { newEngine, type SandboxEngine, useProgramClock } from './sandbox-engine.ts';
@@ -13,6 +14,7 @@ import {
   type SandboxEnd,
   type SandboxProgram,
   type SandboxThreadData,
+  THREAD,
   type ToSandbox,
   TURNS,
 } from './sandbox-program.ts';
@@ -89,6 +91,7 @@ function execute(run: number, program: SandboxProgram, engine: SandboxEngine): v
   post({ end, reusable, printed: printed() });
 }
 
+Atomics.store(state, THREAD, ownThread() ?? 0);
 useProgramClock();
 // V8 compiles code when it first runs. This happens before the first program arrives.
 compiledCode('const first: number = 1;');

@@ -1,7 +1,9 @@
 /** One worker thread of the sandbox for code, seen from the main thread. */
 import { Worker } from 'node:worker_threads';
 import { threadFile } from '../../../catalogs/programs/own-code.ts';
+import { openThreadClock } from '../../../catalogs/text/thread-clock.ts';
 import {
+  CONTROL_BYTES,
   type FromSandbox,
   MESSAGES,
   PHASE,
@@ -12,6 +14,7 @@ import {
   type SandboxOutcome,
   type SandboxProgram,
   type SandboxThreadData,
+  THREAD,
   type ToSandbox,
   TURNS,
   timeEnd,
@@ -23,7 +26,7 @@ import {
  */
 const STACK_MB = 40;
 const HEAP_MB = 512;
-/** Milliseconds beyond the time limit, in which the engine must notice it, before the thread is ended. */
+/** Milliseconds of processor time beyond the time limit, in which the engine must notice it, before the thread is ended. */
 const GRACE_MS = 1_000;
 const WATCH_MS = 250;
 
@@ -42,7 +45,7 @@ let runs = 0;
 export class SandboxWorker {
   dead = false;
   readonly #worker: Worker;
-  readonly #state = new Int32Array(new SharedArrayBuffer(3 * Int32Array.BYTES_PER_ELEMENT));
+  readonly #state = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
   #current: CurrentRun | undefined;
   #printed = '';
   /** The beginning of the text in the next message, and the media that were returned. */
@@ -119,11 +122,19 @@ export class SandboxWorker {
   #watchPhase(mostMs: number): NodeJS.Timeout {
     let [phase, since] = [-1, 0];
     return setInterval(() => {
-      const now = Atomics.load(this.#state, PHASE);
-      if (now !== phase) [phase, since] = [now, performance.now()];
-      const isTooLong = phase % 2 === 1 && performance.now() - since > mostMs;
+      const [now, ms] = [Atomics.load(this.#state, PHASE), this.#threadMs()];
+      if (now !== phase) [phase, since] = [now, ms];
+      const isTooLong = phase % 2 === 1 && ms - since > mostMs;
       if (isTooLong && this.#current !== undefined) this.end(timeEnd(this.#current.program.limits));
     }, WATCH_MS).unref();
+  }
+
+  /** Processor time of the thread, ms; real time if the system does not count per thread. */
+  #threadMs(): number {
+    const clock = openThreadClock(Atomics.load(this.#state, THREAD) || undefined);
+    const ms = clock.ms() ?? performance.now();
+    clock.close();
+    return ms;
   }
 
   #take(message: FromSandbox): void {

@@ -1,8 +1,8 @@
 /** The program of a policy worker: one module, which answers one query after the other. */
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { ownThread } from '../../../catalogs/text/thread-clock.ts';
 import { WasmPolicy } from '../wasm/wasm-policy.ts';
-import { ownThread } from './thread-clock.ts';
 import type { PolicyQuery, WorkerAnswer, WorkerParts } from './worker-handle.ts';
 
 const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };

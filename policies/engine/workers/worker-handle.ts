@@ -1,9 +1,9 @@
 /** One worker of a policy: its start, one query at a time, and its end when a query takes too long. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { threadFile } from '../../../catalogs/programs/own-code.ts';
+import { openThreadClock, type ThreadClock } from '../../../catalogs/text/thread-clock.ts';
 import type { WasmLimits } from '../wasm/wasm-policy.ts';
 import type { QueryOwner } from './fair-queue.ts';
-import { openThreadClock, type ThreadClock } from './thread-clock.ts';
 
 /** One query to the policy, and its caller. */
 export interface PolicyQuery extends QueryOwner {
