@@ -4,7 +4,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/conformance/clients/**/*.test.ts'],
-    reporters: ['default', './test/closing-line.ts'],
+    reporters: ['default', './test/harness/run-report.ts'],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     maxWorkers: 1,

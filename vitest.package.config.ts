@@ -5,8 +5,8 @@ export default defineConfig({
   test: {
     include: ['test/package/**/*.test.ts'],
     exclude: ['test/package/nodes/**'],
-    globalSetup: ['test/setup.ts'],
-    reporters: ['default', './test/closing-line.ts'],
+    globalSetup: ['test/harness/global-setup.ts'],
+    reporters: ['default', './test/harness/run-report.ts'],
     testTimeout: 60_000,
     hookTimeout: 180_000,
     maxWorkers: 1,

@@ -60,6 +60,7 @@ const SUITES = new Set([
   'faults',
   'fixtures',
   'fuzz',
+  'harness',
   'package',
   'process',
   'properties',

@@ -10,7 +10,7 @@ const here = path.dirname(fileURLToPath(import.meta.url)).replace(`${path.sep}di
 
 /** Installs the real servers once per lock file. `say` gets lines of progress. Throws with the last output of npm. */
 export function installServers(say: (line: string) => void): Promise<void> {
-  return installOnce(here, 'the real servers and opa', say);
+  return installFolder(here, 'the real servers and opa', say);
 }
 
 /** The folder of the conformance suite, of the Node.js that runs it, and of real clients. */
@@ -18,7 +18,7 @@ export const CONFORMANCE_PACKAGES = path.join(here, 'conformance');
 
 /** Installs the conformance suite and real clients, as `installServers`. */
 export function installConformance(say: (line: string) => void): Promise<void> {
-  return installOnce(CONFORMANCE_PACKAGES, 'the conformance suite and real clients', say);
+  return installFolder(CONFORMANCE_PACKAGES, 'the conformance suite and real clients', say);
 }
 
 /** The folder of the oldest and the newest Node.js that Tollgate is tested on. */
@@ -26,11 +26,20 @@ export const NODE_PACKAGES = path.join(here, '..', 'package', 'nodes');
 
 /** Installs these two and the conformance suite, which has a Node.js between them. As `installServers`. */
 export async function installNodes(say: (line: string) => void): Promise<void> {
-  await installOnce(NODE_PACKAGES, 'the oldest and the newest Node.js', say);
+  await installFolder(NODE_PACKAGES, 'the oldest and the newest Node.js', say);
   await installConformance(say);
 }
 
-async function installOnce(folder: string, what: string, say: (line: string) => void): Promise<void> {
+/**
+ * Installs the packages of a lock file once, with npm of `env`. Throws one sentence with the last words of npm if it
+ * fails.
+ */
+export async function installFolder(
+  folder: string,
+  what: string,
+  say: (line: string) => void,
+  env = process.env,
+): Promise<void> {
   const stamp = path.join(folder, 'node_modules', '.tollgate-installed');
   const lock = createHash('sha256')
     .update(readFileSync(path.join(folder, 'package-lock.json')))
@@ -40,7 +49,11 @@ async function installOnce(folder: string, what: string, say: (line: string) => 
   const started = Date.now();
   const ticker = setInterval(() => say(`  … ${Math.round((Date.now() - started) / 1000)} s`), 10_000);
   try {
-    await run(folder, ['ci', '--ignore-scripts', '--no-fund', '--no-audit', '--loglevel=error']);
+    const failure = await runNpm(folder, env);
+    if (failure !== undefined)
+      throw new Error(
+        `${what} could not be installed, because npm ${failure}. Check the network, and run the tests again.`,
+      );
   } finally {
     clearInterval(ticker);
   }
@@ -48,17 +61,16 @@ async function installOnce(folder: string, what: string, say: (line: string) => 
   say(`installed in ${Math.round((Date.now() - started) / 1000)} s`);
 }
 
-function run(folder: string, args: readonly string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const child = spawn('npm', args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
-    let words = '';
-    child.stderr.on('data', (chunk: Buffer) => {
-      words = (words + chunk.toString('utf8')).slice(-2000);
-    });
-    child.on('error', reject);
-    child.on('close', (code) => {
-      if (code === 0) resolve();
-      else reject(new Error(`npm ci in ${folder} ended with ${code}:\n${words}`));
-    });
+/** Resolves to how npm failed; undefined if it has installed everything. */
+function runNpm(cwd: string, env: NodeJS.ProcessEnv): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const words = ['ci', '--ignore-scripts', '--no-fund', '--no-audit', '--loglevel=error'];
+    const child = spawn('npm', words, { cwd, env, stdio: ['ignore', 'ignore', 'pipe'] });
+    let said = '';
+    child.stderr.on('data', (chunk: Buffer) => void (said = (said + chunk.toString('utf8')).slice(-2000)));
+    child.on('error', (error) => resolve(`did not start (${error.message})`));
+    child.on('close', (code, signal) =>
+      resolve(code === 0 ? undefined : `ended with ${code ?? signal} (${said.trim().split('\n')[0] ?? ''})`),
+    );
   });
 }

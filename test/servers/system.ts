@@ -1,6 +1,17 @@
 /** Finds the system programs that tests and the demo need, and installs them where it may. It throws without them. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, lchownSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -69,9 +80,16 @@ export function unpackProgram(program: string, pack: string): string {
 }
 
 function isThere(program: string): boolean {
-  return [...(process.env.PATH ?? '').split(':'), '/usr/sbin'].some(
-    (folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0,
-  );
+  return [...(process.env.PATH ?? '').split(':'), '/usr/sbin'].some((folder) => isProgram(path.join(folder, program)));
+}
+
+function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** A user other than root, who owns files without another owner. */
