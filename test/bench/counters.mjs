@@ -1,9 +1,11 @@
 /**
  * Counts what a process does, for the benchmark: `node --import counters.mjs PROGRAM`, with an IPC channel. Promises are
- * those of the main thread; an `await` counts as one. Statements of SQLite and messages to threads are those of all
+ * those of the main thread; an `await` counts as one. Those that timers make do not count, because a slow machine runs
+ * more timers per call. Statements of SQLite and messages to threads are those of all
  * threads. Each message of the parent starts a new count of the work that it names, or stops it ('stop'); the answer has
  * what was counted since the message before.
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { createRequire, syncBuiltinESMExports } from 'node:module';
 import { GCProfiler, promiseHooks } from 'node:v8';
 import threads from 'node:worker_threads';
@@ -53,10 +55,17 @@ function countAllocation() {
   };
 }
 
+const ofTimer = new AsyncLocalStorage();
+for (const name of ['setTimeout', 'setInterval']) {
+  const original = globalThis[name];
+  const timer = (work, ...rest) => original((...args) => ofTimer.run(true, work, ...args), ...rest);
+  globalThis[name] = Object.assign(timer, original);
+}
+
 function countPromises() {
   let promises = 0;
   const stop = promiseHooks.onInit(() => {
-    promises += 1;
+    if (ofTimer.getStore() === undefined) promises += 1;
   });
   return () => {
     stop();
