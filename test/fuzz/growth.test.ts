@@ -10,22 +10,25 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { cpuMs, MOST_GROWTH, tooFast } from '../bench/growth.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { READERS } from './readers.ts';
 import { CORPUS, grow, type Shape, shapes } from './shapes.ts';
 import { SLOW_TARGETS, TARGETS, type Target } from './targets.ts';
 
 /**
- * `npm test` runs the corpus over the rows of TARGETS and READERS. `npm run fuzz` runs all rows with larger sizes and
- * new shapes.
+ * `npm test` runs a part of the corpus over each row of TARGETS and READERS, `npm run test:all` half of it. `npm run
+ * fuzz` runs all rows with larger sizes and new shapes.
  */
 const BY_HAND = process.env.TOLLGATE_FUZZ_SEED !== undefined;
 const GATE = [...TARGETS, ...READERS];
 const ROWS = (BY_HAND ? [...GATE, ...SLOW_TARGETS] : GATE).map((target) => [target.name, target] as const);
-/** Returns the shapes of a row: all by hand, and every second one in the suite, others in the next row. */
+/** The suite gives each row one of this many shapes of the corpus. */
+const ONE_OF = roundsOf(2, 11);
+/** Returns the shapes of a row: all by hand, and every second or eleventh one in the suite, others in the next row. */
 const shapesOf = (target: Target): readonly Shape[] => {
   const row = ROWS.findIndex(([, one]) => one === target);
-  return BY_HAND ? CORPUS : CORPUS.filter((_, at) => (at + row) % 2 === 0);
+  return BY_HAND ? CORPUS : CORPUS.filter((_, at) => (at + row) % ONE_OF === 0);
 };
 /** New shapes for each reader in `npm run fuzz`. */
 const RUNS = Number(process.env.TOLLGATE_FUZZ_SHAPES ?? 3);
