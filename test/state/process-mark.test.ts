@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { isRunning, OWN_PROCESS } from '../../facade/state/process-mark.ts';
 
 describe('isRunning', () => {
@@ -25,11 +25,11 @@ describe('isRunning', () => {
 
   it('is false for a zombie, which holds nothing any more', async () => {
     // The shell is replaced by `sleep`, which never waits for the child of the shell.
-    const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 5'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 600'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    onTestFinished(() => void parent.kill('SIGKILL'));
     const [text] = (await once(parent.stdout, 'data')) as [Buffer];
     const pid = Number(text.toString());
     await expect.poll(() => isRunning({ pid, born: '' }), { timeout: 20_000 }).toBe(false);
     expect(() => process.kill(pid, 0)).not.toThrow();
-    parent.kill('SIGKILL');
   });
 });

@@ -9,12 +9,14 @@ import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';
 import { openRedisStore } from '../../facade/state/shared/redis-store.ts';
 import { openSharedState } from '../../facade/state/shared/shared-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
+import { THREE_ATTEMPTS } from '../bench/growth.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { type StoreServer, startStoreServer } from './store-servers.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-const RACES = 50;
-const CHANGES = 40;
+const RACES = roundsOf(50, 10);
+const CHANGES = roundsOf(40, 12);
 /** The promise of docs/fleet.md, ms. */
 const EVERYWHERE_MS = 2_000;
 
@@ -82,7 +84,7 @@ describe.each(['postgres', 'redis'] as const)('three replicas over %s', (kind) =
     }
   });
 
-  it(`hear of revocations, kills and suspensions within two seconds${verifies('FL-28')}`, async () => {
+  it(`hear of revocations, kills and suspensions within two seconds${verifies('FL-28')}`, THREE_ATTEMPTS, async () => {
     const states = await replicasOver(kind);
     const times: number[] = [];
     for (let change = 0; change < CHANGES; change += 1) {

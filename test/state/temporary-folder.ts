@@ -14,9 +14,10 @@ export function temporaryFolder(): string {
   return folder;
 }
 
-/** A running process. `line` returns its next line of output, `ended` all lines. */
+/** A running process. `lines` are its lines of output so far, `line` returns the next one, `ended` all of them. */
 export interface Fixture {
   readonly child: ChildProcess;
+  readonly lines: readonly string[];
   line(): Promise<string>;
   readonly ended: Promise<string[]>;
 }
@@ -45,7 +46,7 @@ export function startFixture(name: string, args: readonly string[], fileBytes?: 
     }
   });
   const ended = new Promise<string[]>((resolve) => child.once('close', () => resolve(lines)));
-  return { child, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
+  return { child, lines, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
 }
 
 /** Returns a moment at which both clocks of the machine agree, ms. */
