@@ -5,6 +5,7 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { approveAll } from '../consent/approve-servers.ts';
+import { RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 /** Makes a project with these files. `policies` names the sources. */
@@ -25,6 +26,270 @@ const check = async (files: Readonly<Record<string, string>>, policies?: string)
     .map((line) => line.replace('policies/git/', ''));
 const ID = '# METADATA\n# custom:\n#   id: one\n';
 
+/** Rules with a fault, and its first line in the output. */
+const FAULTS: readonly (readonly [name: string, rule: string, line: RegExp])[] = [
+  [
+    'a built-in of the network',
+    `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`,
+    /^git\.rego:6:22: error: undefined function http\.send; a policy cannot use the network; put the facts into data\.json/,
+  ],
+  [
+    'a built-in in a helper',
+    `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`,
+    /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no source of random numbers/,
+  ],
+  [
+    'a clock that is not there',
+    `${ID}deny contains "x" if time.diff(1, 2) == [1]`,
+    /time\.diff; to read the time, use time\.now_ns/,
+  ],
+  [
+    'a verb of sprintf',
+    `${ID}deny contains sprintf("%q", [input.run])`,
+    /^git\.rego:6:23: error: sprintf has no %q here; use %s for strings/,
+  ],
+  [
+    'sprintf with too few values',
+    `${ID}deny contains sprintf("%s and %d, 100 %%", [input.run])`,
+    /error: sprintf has 2 verbs and 1 values/,
+  ],
+  [
+    'a comparison that contradicts another',
+    `${ID}deny contains "x" if {
+	input.effect.tool == "read"
+	input.labels[_] == "l"
+	"bash" == input.effect.tool
+}`,
+    /^git\.rego:9:2: error: this rule can never match: input\.effect\.tool cannot be "read" and "bash" at the same time/,
+  ],
+  [
+    'a server that is none',
+    `${ID}deny contains "x" if input.effect.server == "worspace"`,
+    /^git\.rego:6:45: error: there is no server "worspace"\. Did you mean "workspace"\?/,
+  ],
+  [
+    'a role that nobody has',
+    `${ID}deny contains "x" if input.principal.role in {"user", "nope"}`,
+    /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known names: user\./,
+  ],
+  [
+    'a group, with not',
+    `${ID}deny contains "x" if not "ops" in input.principal.groups`,
+    /error: there is no principal in the group "ops"/,
+  ],
+  [
+    'a label that nothing gives',
+    `${ID}deny contains "x" if "secrt" in input.labels`,
+    /error: there is no label "secrt"\. Did you mean "secret"\?/,
+  ],
+  [
+    'a tool that the workspace has not',
+    `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "raed"
+}`,
+    /^git\.rego:8:23: error: workspace has no tool "raed"\. Did you mean "read"\?/,
+  ],
+  [
+    'an argument that the tool has not',
+    `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "read"
+	startswith(input.effect.arguments.pth, "x")
+}`,
+    /^git\.rego:9:13: error: read has no argument "pth"\. Did you mean "path"\?/,
+  ],
+  [
+    'a value that the argument does not take',
+    `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "read"
+	input.effect.arguments.limit == "3"
+}`,
+    /error: limit is a whole number, never "3"/,
+  ],
+  [
+    'literals that differ',
+    `${ID}deny contains "x" if 1 == 2`,
+    /error: this rule can never match: both sides are different literals/,
+  ],
+  [
+    'a name that differs from itself',
+    `${ID}deny contains "x" if {\n\tx := input.run\n\tx != x\n}`,
+    /^git\.rego:8:2: error: this rule can never match: both sides are equal/,
+  ],
+  [
+    'a verb among others',
+    `${ID}deny contains "x" if input.effect.verb in {"raed", "read"}`,
+    /^git\.rego:6:44: error: a verb is one of read, write, destructive, execute, never "raed"/,
+  ],
+  [
+    'a plan',
+    `${ID}deny contains "x" if input.plan != "aproved"`,
+    /error: a plan is one of none, pending, approved, never "aproved"/,
+  ],
+  [
+    'an id that is none',
+    'deny contains {"id": "Bad ID!", "message": "m"} if input.run',
+    /^git\.rego:3:1: error: the id "Bad ID!" must be a string of lower-case letters/,
+  ],
+  [
+    'an id of Tollgate itself',
+    'deny contains {"id": "default-deny", "message": "m"} if input.run',
+    /error: "default-deny" is an id that Tollgate uses itself/,
+  ],
+  [
+    'one id for two rules',
+    `deny contains {"id": "a", "message": "m"} if input.run
+
+ask contains {"id": "a", "message": "m"} if input.run`,
+    /^git\.rego:5:1: error: the id "a" is already used at (policies\/git\/)?git\.rego:3; choose another id/,
+  ],
+  [
+    'a field beside a function that is not there',
+    `${ID}deny contains "x" if strts_with(input.run, "x")
+
+ask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`,
+    /^git\.rego:6:22: error: undefined function strts_with\n?.*/,
+  ],
+  [
+    'a verb that no call has',
+    `${ID}deny contains "x" if input.effect.verb == "delete"`,
+    /error: a verb is one of read, write, destructive, execute, never "delete"/,
+  ],
+  [
+    'a body that is false',
+    `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`,
+    /^git\.rego:8:2: error: this rule can never match: an expression is `false`/,
+  ],
+  [
+    'the member of another tool',
+    'deny contains {"msg": "x"} if input.run',
+    /^git\.rego:3:1: error: a member of `deny` cannot be used: unknown key "msg"/,
+  ],
+  [
+    'a member that is no text',
+    'deny contains 5 if input.run',
+    /^git\.rego:3:15: error: a reason is a string, or \{"id"/,
+  ],
+  [
+    'an id that is no text',
+    'deny contains {"id": 1, "message": "m"} if input.run',
+    /error: id of a reason must be a string/,
+  ],
+  [
+    'an object where a text is read',
+    `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`,
+    /^git\.rego:8:2: error: startswith: invalid argument\(s\); expected \(string, string\), given \(object of argument, inside, path, string\)/,
+  ],
+  [
+    'an answer of a type that opa does not know as yet',
+    `${ID}deny contains "x" if {\n\tupper(4, word)\n\tword != input.run\n}`,
+    /error: upper: invalid argument\(s\); expected \(string, string\), given \(number, any\)/,
+  ],
+  [
+    'a name that gets no value',
+    'deny contains {"id": "x", "message": msg} if input.run',
+    /error: var msg is unsafe; it gets no value/,
+  ],
+  [
+    'a brace that is not closed',
+    'deny contains "x" if {\n\tinput.run\n',
+    /^git\.rego:\d+:1: error: unexpected eof token; a bracket, brace or quote is not closed/,
+  ],
+  ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
+  [
+    'Rego v0',
+    'deny[msg] { msg := input.run }',
+    /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/,
+  ],
+  [
+    'a field that the input has not',
+    `${ID}deny contains "x" if input.efect`,
+    /error: undefined ref: input\.efect; known names: /,
+  ],
+  [
+    'an id that is none',
+    '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run',
+    /^git\.rego:3:1: error: custom\.id must be a string of lower-case letters/,
+  ],
+  [
+    'the id of a reason of ours',
+    '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run',
+    /"default-deny" is an id that Tollgate uses itself/,
+  ],
+  [
+    'a severity that is none',
+    '# METADATA\n# custom:\n#   severity: 5\ndeny contains {"id": "x", "message": "m"} if input.run',
+    /custom\.severity must be one of low, medium, high, critical/,
+  ],
+  [
+    'a remediation that is none',
+    `# METADATA
+# custom:
+#   remediation: [a]
+deny contains {"id": "x", "message": "m"} if input.run`,
+    /custom\.remediation must be a string/,
+  ],
+];
+
+/** Rules with a doubt, and its first line in the output. */
+const DOUBTS: typeof FAULTS = [
+  [
+    'a text without an id',
+    'deny contains "x" if input.run',
+    /^git\.rego:3:1: warning: the reason has no id, so refusals call it policy\.git/,
+  ],
+  [
+    'a tool with its server in one name',
+    `${ID}deny contains "x" if input.effect.tool == "workspace.read"`,
+    /^git\.rego:6:22: warning: input\.effect\.tool does not contain the server; write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/,
+  ],
+  [
+    'a helper that nobody uses',
+    `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`,
+    /^git\.rego:10:1: warning: no rule uses idle/,
+  ],
+  [
+    'a test outside of a file of tests',
+    `${ID}deny contains "x" if input.run\n\ntest_x if true`,
+    /^git\.rego:8:1: warning: test_x runs only in a file \*_test\.rego/,
+  ],
+];
+
+/** Faults that opa reports only if no file has one that it finds earlier. */
+const LATE = [
+  'an object where a text is read',
+  'an answer of a type that opa does not know as yet',
+  'a name that gets no value',
+];
+const [TOGETHER, APART] = [false, true].map((late) => FAULTS.filter(([name]) => LATE.includes(name) === late)) as [
+  typeof FAULTS,
+  typeof FAULTS,
+];
+
+/** Returns a project with one file for each rule. */
+function oneFileEach(rows: typeof FAULTS): Project {
+  return project(
+    Object.fromEntries(
+      rows.map(([, rule], number) => [
+        `policies/git/f${number}.rego`,
+        `package policy.f${number}\n\n${rule.replaceAll('id: one', `id: one-${number}`)}\n`,
+      ]),
+    ),
+  );
+}
+
+/** Returns the names of the rows whose file does not begin its findings with the expected line. */
+function withoutLine(rows: typeof FAULTS, out: string): readonly string[] {
+  const lines = out.replaceAll('policies/git/', '').split('\n');
+  return rows.flatMap(([name, , expected], number) => {
+    const first = lines.find((line) => line.startsWith(`f${number}.rego:`)) ?? '';
+    const shown = first.replaceAll(`f${number}.rego`, 'git.rego').replaceAll(`policy.f${number}`, 'policy.git');
+    return expected.test(shown) ? [] : [name];
+  });
+}
+
 describe('policy check', () => {
   it('counts the rules if there are no faults', async () => {
     const sound = rego(`${ID}deny contains "x" if input.effect.tool == "bash"`);
@@ -39,244 +304,32 @@ describe('policy check', () => {
     ]);
   });
 
-  it.each([
-    [
-      'a built-in of the network',
-      `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`,
-      /^git\.rego:6:22: error: undefined function http\.send; a policy cannot use the network; put the facts into data\.json/,
-    ],
-    [
-      'a built-in in a helper',
-      `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`,
-      /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no source of random numbers/,
-    ],
-    [
-      'a clock that is not there',
-      `${ID}deny contains "x" if time.diff(1, 2) == [1]`,
-      /time\.diff; to read the time, use time\.now_ns/,
-    ],
-    [
-      'a verb of sprintf',
-      `${ID}deny contains sprintf("%q", [input.run])`,
-      /^git\.rego:6:23: error: sprintf has no %q here; use %s for strings/,
-    ],
-    [
-      'sprintf with too few values',
-      `${ID}deny contains sprintf("%s and %d, 100 %%", [input.run])`,
-      /error: sprintf has 2 verbs and 1 values/,
-    ],
-    [
-      'a comparison that contradicts another',
-      `${ID}deny contains "x" if {
-	input.effect.tool == "read"
-	input.labels[_] == "l"
-	"bash" == input.effect.tool
-}`,
-      /^git\.rego:9:2: error: this rule can never match: input\.effect\.tool cannot be "read" and "bash" at the same time/,
-    ],
-    [
-      'a server that is none',
-      `${ID}deny contains "x" if input.effect.server == "worspace"`,
-      /^git\.rego:6:45: error: there is no server "worspace"\. Did you mean "workspace"\?/,
-    ],
-    [
-      'a role that nobody has',
-      `${ID}deny contains "x" if input.principal.role in {"user", "nope"}`,
-      /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known names: user\./,
-    ],
-    [
-      'a group, with not',
-      `${ID}deny contains "x" if not "ops" in input.principal.groups`,
-      /error: there is no principal in the group "ops"/,
-    ],
-    [
-      'a label that nothing gives',
-      `${ID}deny contains "x" if "secrt" in input.labels`,
-      /error: there is no label "secrt"\. Did you mean "secret"\?/,
-    ],
-    [
-      'a tool that the workspace has not',
-      `${ID}deny contains "x" if {
-	input.effect.server == "workspace"
-	input.effect.tool == "raed"
-}`,
-      /^git\.rego:8:23: error: workspace has no tool "raed"\. Did you mean "read"\?/,
-    ],
-    [
-      'an argument that the tool has not',
-      `${ID}deny contains "x" if {
-	input.effect.server == "workspace"
-	input.effect.tool == "read"
-	startswith(input.effect.arguments.pth, "x")
-}`,
-      /^git\.rego:9:13: error: read has no argument "pth"\. Did you mean "path"\?/,
-    ],
-    [
-      'a value that the argument does not take',
-      `${ID}deny contains "x" if {
-	input.effect.server == "workspace"
-	input.effect.tool == "read"
-	input.effect.arguments.limit == "3"
-}`,
-      /error: limit is a whole number, never "3"/,
-    ],
-    [
-      'literals that differ',
-      `${ID}deny contains "x" if 1 == 2`,
-      /error: this rule can never match: both sides are different literals/,
-    ],
-    [
-      'a name that differs from itself',
-      `${ID}deny contains "x" if {\n\tx := input.run\n\tx != x\n}`,
-      /^git\.rego:8:2: error: this rule can never match: both sides are equal/,
-    ],
-    [
-      'a verb among others',
-      `${ID}deny contains "x" if input.effect.verb in {"raed", "read"}`,
-      /^git\.rego:6:44: error: a verb is one of read, write, destructive, execute, never "raed"/,
-    ],
-    [
-      'a plan',
-      `${ID}deny contains "x" if input.plan != "aproved"`,
-      /error: a plan is one of none, pending, approved, never "aproved"/,
-    ],
-    [
-      'an id that is none',
-      'deny contains {"id": "Bad ID!", "message": "m"} if input.run',
-      /^git\.rego:3:1: error: the id "Bad ID!" must be a string of lower-case letters/,
-    ],
-    [
-      'an id of Tollgate itself',
-      'deny contains {"id": "default-deny", "message": "m"} if input.run',
-      /error: "default-deny" is an id that Tollgate uses itself/,
-    ],
-    [
-      'one id for two rules',
-      `deny contains {"id": "a", "message": "m"} if input.run
-
-ask contains {"id": "a", "message": "m"} if input.run`,
-      /^git\.rego:5:1: error: the id "a" is already used at policies\/git\/git\.rego:3; choose another id/,
-    ],
-    [
-      'a field beside a function that is not there',
-      `${ID}deny contains "x" if strts_with(input.run, "x")
-
-ask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`,
-      /^git\.rego:6:22: error: undefined function strts_with\n?.*/,
-    ],
-    [
-      'a verb that no call has',
-      `${ID}deny contains "x" if input.effect.verb == "delete"`,
-      /error: a verb is one of read, write, destructive, execute, never "delete"/,
-    ],
-    [
-      'a body that is false',
-      `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`,
-      /^git\.rego:8:2: error: this rule can never match: an expression is `false`/,
-    ],
-    [
-      'the member of another tool',
-      'deny contains {"msg": "x"} if input.run',
-      /^git\.rego:3:1: error: a member of `deny` cannot be used: unknown key "msg"/,
-    ],
-    [
-      'a member that is no text',
-      'deny contains 5 if input.run',
-      /^git\.rego:3:15: error: a reason is a string, or \{"id"/,
-    ],
-    [
-      'an id that is no text',
-      'deny contains {"id": 1, "message": "m"} if input.run',
-      /error: id of a reason must be a string/,
-    ],
-    [
-      'an object where a text is read',
-      `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`,
-      /^git\.rego:8:2: error: startswith: invalid argument\(s\); expected \(string, string\), given \(object of argument, inside, path, string\)/,
-    ],
-    [
-      'an answer of a type that opa does not know as yet',
-      `${ID}deny contains "x" if {\n\tupper(4, word)\n\tword != input.run\n}`,
-      /error: upper: invalid argument\(s\); expected \(string, string\), given \(number, any\)/,
-    ],
-    [
-      'a name that gets no value',
-      'deny contains {"id": "x", "message": msg} if input.run',
-      /error: var msg is unsafe; it gets no value/,
-    ],
-    [
-      'a brace that is not closed',
-      'deny contains "x" if {\n\tinput.run\n',
-      /^git\.rego:\d+:1: error: unexpected eof token; a bracket, brace or quote is not closed/,
-    ],
-    ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
-    [
-      'Rego v0',
-      'deny[msg] { msg := input.run }',
-      /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/,
-    ],
-    [
-      'a field that the input has not',
-      `${ID}deny contains "x" if input.efect`,
-      /error: undefined ref: input\.efect; known names: /,
-    ],
-    [
-      'an id that is none',
-      '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run',
-      /^git\.rego:3:1: error: custom\.id must be a string of lower-case letters/,
-    ],
-    [
-      'the id of a reason of ours',
-      '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run',
-      /"default-deny" is an id that Tollgate uses itself/,
-    ],
-    [
-      'a severity that is none',
-      '# METADATA\n# custom:\n#   severity: 5\ndeny contains {"id": "x", "message": "m"} if input.run',
-      /custom\.severity must be one of low, medium, high, critical/,
-    ],
-    [
-      'a remediation that is none',
-      `# METADATA
-# custom:
-#   remediation: [a]
-deny contains {"id": "x", "message": "m"} if input.run`,
-      /custom\.remediation must be a string/,
-    ],
-  ])('refuses %s at its place', async (_name, rule, expected) => {
+  it.each(RUNS_ALL ? FAULTS : APART)('refuses %s at its place', async (_name, rule, expected) => {
     const lines = await check(rego(rule));
     expect(lines[0]).toMatch(expected);
     expect(lines.at(-1)).toMatch(/^\d errors?/);
   });
 
-  it.each([
-    [
-      'a text without an id',
-      'deny contains "x" if input.run',
-      /^git\.rego:3:1: warning: the reason has no id, so refusals call it policy\.git/,
-    ],
-    [
-      'a tool with its server in one name',
-      `${ID}deny contains "x" if input.effect.tool == "workspace.read"`,
-      /^git\.rego:6:22: warning: input\.effect\.tool does not contain the server; write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/,
-    ],
-    [
-      'a helper that nobody uses',
-      `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`,
-      /^git\.rego:10:1: warning: no rule uses idle/,
-    ],
-    [
-      'a test outside of a file of tests',
-      `${ID}deny contains "x" if input.run\n\ntest_x if true`,
-      /^git\.rego:8:1: warning: test_x runs only in a file \*_test\.rego/,
-    ],
-  ])('warns of %s, and lets it pass', async (_name, rule, expected) => {
+  it('refuses each of the others at its place, if every file has one', async () => {
+    const { out } = await cli(oneFileEach(TOGETHER), ['policy', 'check']);
+    expect(withoutLine(TOGETHER, out)).toEqual([]);
+    expect(out).toMatch(/\n\d\d errors, 1 warning\n$/);
+  });
+
+  // Proves the same as the next test, one by one.
+  it.each(RUNS_ALL ? DOUBTS : [])('warns of %s, and lets it pass', async (_name, rule, expected) => {
     const answer = await cli(project(rego(rule)), ['policy', 'check']);
     expect(answer.out.replace('policies/git/', '')).toMatch(expected);
     expect(answer).toMatchObject({
       code: EXIT.ok,
       out: expect.stringMatching(/1 rule in 1 file of Rego, 1 warning\n$/) as string,
     });
+  });
+
+  it('warns of each doubt, and lets all pass', async () => {
+    const { code, out } = await cli(oneFileEach(DOUBTS), ['policy', 'check']);
+    expect(withoutLine(DOUBTS, out)).toEqual([]);
+    expect([code, out]).toEqual([EXIT.ok, expect.stringMatching(/4 rules in 4 files of Rego, 4 warnings\n$/)]);
   });
 
   it('counts rules that other files read as used', async () => {
