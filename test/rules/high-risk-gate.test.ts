@@ -12,6 +12,7 @@ import {
   settings,
   toolOf,
 } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const DESK = { name: 'desk', gated: { run: ['executes'], config: ['writes', 'executes'] } };
@@ -162,7 +163,7 @@ describe('lists and calls of high-risk tools agree under any rules' + verifies('
         );
         if (!named) expect(outcome).toBe('deny');
       }),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 30) },
     );
   });
 });

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
 import { callOf, documentOf, policyOf, problemsOf } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const NAME = fc.constantFrom('a', 'b', 'ab', '.env', 'x.pem');
@@ -52,7 +53,7 @@ describe('the exceptions of a rule on paths', () => {
           expect(reasons.some(({ id }) => id === 'it')).toBe(fired);
         },
       ),
-      { numRuns: 80 },
+      { numRuns: roundsOf(80, 40) },
     );
   });
 

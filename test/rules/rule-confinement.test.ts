@@ -18,6 +18,7 @@ import {
   scratch,
   settings,
 } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const ALL = { id: 'all', outcome: 'allow', when: {} };
@@ -75,7 +76,7 @@ describe('paths that are closed to programs', () => {
           }
         },
       ),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 25) },
     );
   });
 
@@ -168,7 +169,7 @@ describe('paths that are closed to programs', () => {
         const isForAll = Object.keys(when).length === 0 && someModes.every(({ mode }) => mode === 'enforce');
         expect(closureAt(policy.confinement('git'), 'inside', 'x')).toBe(isForAll ? 'hidden' : undefined);
       }),
-      { numRuns: 80 },
+      { numRuns: roundsOf(80, 40) },
     );
   });
 

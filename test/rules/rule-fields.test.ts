@@ -18,6 +18,7 @@ import {
   toolOf,
   WORKSPACE,
 } from '../engine/policy-fixture.ts';
+import { partOf, RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { FIELDS } from './rule-field-cases.ts';
 
@@ -77,6 +78,17 @@ const CASES: readonly Case[] = FIELDS.flatMap(
 
 /** The rules of the cases, each once. A list depends on the rule alone. */
 const RULES: readonly OneRule[] = [...new Set(CASES.map(({ rule }) => rule))];
+
+/** The rules that opa evaluates too: all, or one of each field, with each outcome in turn. */
+const COMPARED: readonly OneRule[] = RUNS_ALL
+  ? RULES
+  : FIELDS.flatMap(({ name }, at) => {
+      const own = RULES.filter((rule) => rule.name.startsWith(`${name}, `));
+      return own.slice(at % own.length, (at % own.length) + 1);
+    });
+const COMPARED_CASES = CASES.filter(({ rule }) => COMPARED.includes(rule));
+/** The rules whose lists opa evaluates too. */
+const LISTED = partOf(COMPARED, 20);
 
 interface Answer {
   readonly outcome: string;
@@ -170,10 +182,10 @@ describe('parity', () => {
   beforeAll(async () => {
     const opa = await findOpa();
     const folder = scratch();
-    const cases = CASES.map(({ rule, input }) => `{"rule":${RULES.indexOf(rule)},"input":${input}}`);
+    const cases = COMPARED_CASES.map(({ rule, input }) => `{"rule":${COMPARED.indexOf(rule)},"input":${input}}`);
     writeFileSync(
       path.join(folder, 'data.json'),
-      `{"list":${LIST},"rules":${JSON.stringify(RULES.map(({ config }) => config))},"cases":[${cases.join(',')}]}`,
+      `{"list":${LIST},"listed":${JSON.stringify(LISTED.map(({ config }) => config))},"rules":${JSON.stringify(COMPARED.map(({ config }) => config))},"cases":[${cases.join(',')}]}`,
     );
     writeFileSync(
       path.join(folder, 'parity.rego'),
@@ -181,7 +193,7 @@ describe('parity', () => {
 
 answers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as data.rules[case.rule]]
 
-lists := [answer | some config in data.rules; answer := data.tollgate.list.decisions with input as data.list with data.config as config]
+lists := [answer | some config in data.listed; answer := data.tollgate.list.decisions with input as data.list with data.config as config]
 `,
     );
     const run = await runOpa(
@@ -206,15 +218,15 @@ lists := [answer | some config in data.rules; answer := data.tollgate.list.decis
   it(
     'opa and the shipped WebAssembly decide every case equally, with equal obligations and reasons' + verifies('DC-02'),
     () => {
-      expect(answers).toHaveLength(CASES.length);
-      for (const [number, one] of CASES.entries())
+      expect(answers).toHaveLength(COMPARED_CASES.length);
+      for (const [number, one] of COMPARED_CASES.entries())
         expect([one.name, one.call, callInWasm(one)]).toEqual([one.name, one.call, answers[number]]);
     },
   );
 
   it('opa and the shipped WebAssembly decide every list equally', () => {
-    expect(lists).toHaveLength(RULES.length);
-    for (const [number, rule] of RULES.entries())
+    expect(lists).toHaveLength(LISTED.length);
+    for (const [number, rule] of LISTED.entries())
       expect([rule.name, inWasm(rule).list]).toEqual([rule.name, lists[number]]);
   });
 });

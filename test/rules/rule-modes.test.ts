@@ -24,6 +24,7 @@ import {
   toolOf,
   WORKSPACE,
 } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { configure, Reloadable } from '../runtime/edited-project.ts';
 
 const SETTINGS = settings({
@@ -284,7 +285,7 @@ describe('any mix of modes', () => {
           );
         expect(await verdicts(mixed)).toEqual(await verdicts(enforced));
       }),
-      { numRuns: 120 },
+      { numRuns: roundsOf(120, 30) },
     );
   }, 120_000);
 });

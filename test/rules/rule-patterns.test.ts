@@ -9,6 +9,7 @@ import {
   type PatternForms,
   splitTool,
 } from '../../policies/rules/rule-patterns.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 /** Does the same as lib/match.rego. rule-fields.test.ts compares the two in the engine itself. */
 function matches(forms: PatternForms, text: string): boolean {
@@ -70,7 +71,7 @@ describe('path globs', () => {
           naive(glob, path),
         ]);
       }),
-      { numRuns: 5000 },
+      { numRuns: roundsOf(5000, 400) },
     );
   });
 
@@ -86,7 +87,7 @@ describe('path globs', () => {
           naive(glob, [...home, ...path]),
         ]);
       }),
-      { numRuns: 5000 },
+      { numRuns: roundsOf(5000, 400) },
     );
   });
 
@@ -120,7 +121,7 @@ describe('text patterns', () => {
         addText(forms, pattern);
         expect([pattern, text, matches(forms, text)]).toEqual([pattern, text, star(pattern, text)]);
       }),
-      { numRuns: 3000 },
+      { numRuns: roundsOf(3000, 400) },
     );
   });
 

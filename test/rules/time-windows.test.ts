@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { compileTime, readClocks, type TimeWindow } from '../../policies/rules/time-windows.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun'] as const;
 const ZONES = [
@@ -81,7 +82,7 @@ describe('time windows', () => {
           isOpen(window, at),
         ]);
       }),
-      { numRuns: 3000 },
+      { numRuns: roundsOf(3000, 300) },
     );
   });
 
@@ -93,7 +94,7 @@ describe('time windows', () => {
           isOpen({ days, from, to: '24:00', zone }, at),
         );
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 
