@@ -8,12 +8,15 @@ import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key-files.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, TIMES } from './fault-seed.ts';
 
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
-const ROUNDS = 8 * TIMES;
+const ROUNDS = roundsOf(8, 3) * TIMES;
+/** Records that a writer has acknowledged at least before an archive begins. */
+const ACKNOWLEDGED = 150;
 /** The latest moment of a kill, as a multiple of the duration of an archive. */
 const LATEST = 1.2;
 
@@ -42,6 +45,7 @@ rules: [{id: no, outcome: deny, when: {}}]
     let durationMs = Infinity;
     for (let round = 0; round < ROUNDS; round += 1) {
       const writer = startFixture('audit-writer.ts', [folder, '1500', '20000']);
+      await expect.poll(() => writer.lines.length, { interval: 5, timeout: 60_000 }).toBeGreaterThan(ACKNOWLEDGED);
       const args = [
         MAIN,
         'audit',

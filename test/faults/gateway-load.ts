@@ -164,16 +164,22 @@ export async function callOnce(
   });
 }
 
-/** Endless calls to random servers and tools, `inFlight` at a time for each gateway. */
+/** Endless calls to random servers and tools, `inFlight` at a time for each gateway, with a pause after each. */
 export class Load {
   readonly sent: Sent[] = [];
   #isOver = false;
+  readonly #pauseMs: number;
   readonly #loops: readonly Promise<void>[];
 
   constructor(
     gateways: readonly Gateway[],
-    { chance, inFlight = 6 }: { readonly chance: () => number; readonly inFlight?: number },
+    {
+      chance,
+      inFlight = 6,
+      pauseMs = 0,
+    }: { readonly chance: () => number; readonly inFlight?: number; readonly pauseMs?: number },
   ) {
+    this.#pauseMs = pauseMs;
     this.#loops = gateways.flatMap((gateway) =>
       Array.from({ length: inFlight }, () => this.#callRepeatedly(gateway, chance)),
     );
@@ -207,6 +213,7 @@ export class Load {
       await sent.done;
       // Refusals come at once, and must not use up the processor time of the tested processes.
       if (codeOf(sent.reply) !== 'ok') await sleep(10);
+      else if (this.#pauseMs > 0) await sleep(this.#pauseMs);
     }
   }
 }

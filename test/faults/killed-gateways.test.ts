@@ -4,11 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, TIMES } from './fault-seed.ts';
 import { callOnce, codeOf, decisionOf, type Gateway, Ground, Load, SERVERS, type Sent } from './gateway-load.ts';
 
-const KILLS = 6 * TIMES;
+const KILLS = roundsOf(6, 2) * TIMES;
 /** Maximum milliseconds between two kills. */
 const PAUSE_MS = 900;
 /** Small enough to be used up before the end of the test. */
@@ -96,7 +97,7 @@ describe('gateways that are killed under load', () => {
     async () => {
       const chance = numbers();
       const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
-      const load = new Load(gateways, { chance });
+      const load = new Load(gateways, { chance, pauseMs: roundsOf(0, 15) });
       const restarts: Promise<void>[] = [];
       for (let kill = 0; kill < KILLS; kill += 1) {
         await sleep(chance() * PAUSE_MS);

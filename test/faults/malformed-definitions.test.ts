@@ -170,41 +170,41 @@ describe('definitions that do not match the protocol', () => {
     },
   );
 
-  it.each([
+  const BAD: readonly (readonly [key: string, value: Json, reason: string])[] = [
     ['description', 5, 'description: expected string, got number 5'],
     ['title', {}, 'title: expected string, got an object'],
     ['annotations', 5, 'annotations: expected object, got number 5'],
     ['icons', 5, 'icons: expected array, got number 5'],
     ['_meta', 5, '_meta: expected object, got number 5'],
     ['outputSchema', { type: 'array' }, 'outputSchema.type: expected "object", got string "array"'],
-  ])(
-    'with %s: %j are left out with a reason while the server runs, and listed again when they are fixed',
-    async (key, value, reason) => {
-      const bad = { name: 'bad', inputSchema: { type: 'object' }, [key]: value as Json };
-      define('odd', [[STEADY]]);
-      define('even', [[STEADY]]);
-      const one = await facade();
-      const session = one.open('alice');
-      await one.list(session);
-      const { adapter } = one.assembled.catalog.servers.get('odd')!;
-      // Each call makes the server send list_changed.
-      const listed = async (): Promise<unknown> => {
-        const names = (await one.list(session)).map(({ name }) => name).filter((name) => name.includes('_'));
-        return { names, unfit: adapter.health().unfit };
-      };
-      define('odd', [[bad, STEADY]]);
-      expect((await one.call(session, 'odd_steady', {})).text).toBe('ok');
-      await expect.poll(listed, { timeout: 10_000 }).toEqual({
-        names: ['odd_steady', 'even_steady'],
-        unfit: [{ tool: 'bad', reason: `DEFINITION_INVALID: ${reason}` }],
-      });
-      define('odd', [[{ name: 'bad', inputSchema: { type: 'object' } }, STEADY]]);
-      expect((await one.call(session, 'odd_steady', {})).text).toBe('ok');
-      await expect
-        .poll(listed, { timeout: 10_000 })
-        .toEqual({ names: ['odd_bad', 'odd_steady', 'even_steady'], unfit: undefined });
-    },
-  );
+  ];
+
+  it('are left out with a reason while the server runs, and listed again when they are fixed', async () => {
+    define('odd', [[STEADY]]);
+    define('even', [[STEADY]]);
+    const one = await facade();
+    const session = one.open('alice');
+    await one.list(session);
+    const { adapter } = one.assembled.catalog.servers.get('odd')!;
+    // Each call makes the server send list_changed.
+    const listed = async (): Promise<unknown> => {
+      const names = (await one.list(session)).map(({ name }) => name).filter((name) => name.includes('_'));
+      return { names, unfit: adapter.health().unfit };
+    };
+    const good = BAD.map(([key]) => ({ name: `bad-${key}`, inputSchema: { type: 'object' } }));
+    define('odd', [[...BAD.map(([key, value], at) => ({ ...good[at], [key]: value })), STEADY]]);
+    expect((await one.call(session, 'odd_steady', {})).text).toBe('ok');
+    await expect.poll(listed, { timeout: 20_000 }).toEqual({
+      names: ['odd_steady', 'even_steady'],
+      unfit: BAD.map(([key, , reason]) => ({ tool: `bad-${key}`, reason: `DEFINITION_INVALID: ${reason}` })),
+    });
+    define('odd', [[...good, STEADY]]);
+    expect((await one.call(session, 'odd_steady', {})).text).toBe('ok');
+    await expect.poll(listed, { timeout: 20_000 }).toEqual({
+      names: [...good.map(({ name }) => `odd_${name}`), 'odd_steady', 'even_steady'],
+      unfit: undefined,
+    });
+  });
 
   it('are shown with their reason by servers and approve, without an INTERNAL error' + verifies('ST-50'), async () => {
     const project = new Project();

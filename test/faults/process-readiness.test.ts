@@ -15,7 +15,7 @@ import type { Policy } from '../../policies/port.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
-import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from '../state/small-disk.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -28,13 +28,14 @@ const INITIALIZE = JSON.stringify({
 
 describe('the readiness of a process' + verifies('ST-28', 'FL-16'), () => {
   let project: Project;
-  let child: Child;
+  let child: Child | undefined;
   let url: URL;
   let token: string;
   const disk = (): string => path.join(project.folder, 'disk');
 
-  beforeEach(async () => {
+  beforeEach(async ({ skip }) => {
     project = new Project();
+    skip(!canMountDisks(), NO_DISKS);
     project.write('workspace/README.md', '# Hello\n');
     mountSmallDisk(disk());
     project.write(
@@ -53,7 +54,7 @@ listen: {port: 0}
     token = readFileSync(first.tokenFile, 'utf8').trim();
   });
   afterEach(async () => {
-    await child.kill('SIGKILL');
+    await child?.kill('SIGKILL');
     unmount(disk());
     project.remove();
   });

@@ -4,15 +4,16 @@ import { copyFileSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf } from '../cli/terminal.ts';
-import { mountSmallDisk, remount, unmount } from '../state/small-disk.ts';
+import { canMountDisks, mountSmallDisk, NO_DISKS, remount, unmount } from '../state/small-disk.ts';
 import { verifies } from '../verifies.ts';
 import { callOnce, codeOf, Ground } from './gateway-load.ts';
 
 const KIBIBYTES = '4096';
 
 let ground: Ground;
-beforeEach(() => {
+beforeEach(({ skip }) => {
   ground = new Ground();
+  skip(!canMountDisks(), NO_DISKS);
 });
 afterEach(async () => {
   await ground.remove().catch(() => undefined);

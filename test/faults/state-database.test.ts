@@ -21,6 +21,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import { followState } from '../../facade/state/state-follower.ts';
 import type { BudgetClaim, Reservation, State } from '../../facade/state/state-port.ts';
 import { Stops } from '../../facade/state/stop-file.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { type Fixture, momentAt, startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -317,9 +318,9 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
 
   it('does not open more files while it polls', async () => {
     const open = (): number => readdirSync('/proc/self/fd').length;
-    await sleep(1_500);
+    await sleep(roundsOf(1_500, 500));
     const before = open();
-    await sleep(4_500);
+    await sleep(roundsOf(4_500, 1_500));
     expect(open()).toBeLessThan(before + 10);
   }, 30_000);
 });

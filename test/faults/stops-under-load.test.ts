@@ -2,8 +2,9 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { roundsOf } from '../harness/slices.ts';
 import type { Reply } from '../process/child.ts';
-import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from '../state/small-disk.ts';
 import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, shuffled, TIMES } from './fault-seed.ts';
@@ -90,9 +91,10 @@ function rounds(chance: () => number): readonly (readonly [stop: Stop, fault: st
 }
 
 let ground: Ground;
-beforeEach(async () => {
+beforeEach(async ({ skip }) => {
   // The log is on another disk: with a full disk of its own, no call would run in any case.
   ground = new Ground({ more: 'audit: {folder: ./audit}\n' });
+  skip(!canMountDisks(), NO_DISKS);
   mountSmallDisk(ground.state, 16);
   await ground.project.approve();
 });
@@ -167,7 +169,7 @@ it(
   async () => {
     const chance = numbers();
     const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
-    const load = new Load(gateways, { chance, inFlight: 3 });
+    const load = new Load(gateways, { chance, inFlight: 3, pauseMs: roundsOf(0, 15) });
     for (const [stop, fault] of rounds(chance)) await playRound(load, gateways, [stop, fault, chance]);
     await load.end();
     await Promise.all(gateways.map((gateway) => gateway.end()));

@@ -13,8 +13,11 @@ import { StoreNetwork } from './fleet-ground.ts';
 
 /** The kernel sends again on an old connection 6.2 s and 12.6 s after the cut. */
 const CUT_MS = 7_500;
-/** A refusal takes two seconds at most, and a new connection too. */
-const SOON_MS = 3_500;
+/**
+ * A refusal takes two seconds at most, and a new connection too. The rest is for a busy machine. An old connection would
+ * work again only 5.1 s after the end of the cut.
+ */
+const SOON_MS = 4_800;
 
 it.each(['redis', 'postgres'] as const)(
   'a cut network to %s refuses in time, and soon works again' + verifies('FL-04'),
@@ -45,7 +48,7 @@ it.each(['redis', 'postgres'] as const)(
     };
     network.cut();
     const codes = new Set<string>();
-    for (const end = performance.now() + CUT_MS; performance.now() < end; await sleep(50)) codes.add(await refresh());
+    for (const end = performance.now() + CUT_MS; performance.now() < end; await sleep(200)) codes.add(await refresh());
     expect([...codes]).toEqual(['STATE_AWAY']);
     network.heal();
     const healed = performance.now();

@@ -9,7 +9,7 @@ import { SharedConnections } from '../../facade/runtime/servers/shared-connectio
 import { openState } from '../../facade/state/sqlite-state.ts';
 import { Stops } from '../../facade/state/stop-file.ts';
 import { verifies } from '../verifies.ts';
-import { empty, fill, mountSmallDisk, unmount } from './small-disk.ts';
+import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from './small-disk.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -21,7 +21,10 @@ const ACT = { since: '2026-11-22T00:00:00.000Z', by: 'boss' };
 const stops = (): string => path.join(folder, 'stopped');
 
 describe('on a full disk', () => {
-  beforeEach(() => mountSmallDisk(folder));
+  beforeEach(({ skip }) => {
+    skip(!canMountDisks(), NO_DISKS);
+    mountSmallDisk(folder);
+  });
   afterEach(() => unmount(folder));
 
   it(

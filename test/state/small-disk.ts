@@ -1,9 +1,29 @@
 /** A small disk for a test, which can be filled completely. */
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, mkdirSync, rmSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, rmdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 const FILLER = 'filler';
+/** Why a test with a small disk is skipped. */
+export const NO_DISKS = 'Small disks cannot be mounted here.';
+
+let areDisksMounted: boolean | undefined;
+
+/** Returns whether this user may mount disks on this machine. */
+export function canMountDisks(): boolean {
+  if (areDisksMounted !== undefined) return areDisksMounted;
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-mount-'));
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', folder], { stdio: 'ignore' });
+    unmount(folder);
+    areDisksMounted = true;
+  } catch {
+    areDisksMounted = false;
+  }
+  rmdirSync(folder);
+  return areDisksMounted;
+}
 
 /** Mounts a disk in memory at a folder. 1 MiB is less than the log of a database after long use. */
 export function mountSmallDisk(folder: string, mebibytes = 1): void {
@@ -18,6 +38,7 @@ export function remount(folder: string, how: 'ro' | 'rw'): void {
 
 /** Unmounts lazily, because a closed database frees its memory when it is collected. */
 export function unmount(folder: string): void {
+  if (areDisksMounted === false) return;
   execFileSync('umount', ['-l', folder]);
 }
 

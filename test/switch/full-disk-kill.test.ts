@@ -5,15 +5,16 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { cli, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, isRunning, startedIn } from '../process/child.ts';
-import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from '../state/small-disk.ts';
 import { verifies } from '../verifies.ts';
 
 let project: Project;
 let child: Child | undefined;
 const inProject = (name: string): string => path.join(project.folder, name);
 
-beforeEach(async () => {
+beforeEach(async ({ skip }) => {
   project = new Project();
+  skip(!canMountDisks(), NO_DISKS);
   project.write('workspace/README.md', '# Hello\n');
   mountSmallDisk(inProject('state'));
   const entry = (name: string): string =>
