@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { commandFact } from '../../catalogs/programs/command-facts.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 interface Cases {
   readonly words: readonly { readonly text: string; readonly words: string[][]; readonly opaque?: boolean }[];
@@ -131,8 +132,8 @@ describe('the facts of a command', () => {
         witnessed += run.length;
         for (const command of run) expect(fact.words).toContainEqual(command);
       }),
-      { numRuns: Number(process.env.SHELL_RUNS ?? 1500) },
+      { numRuns: Number(process.env.SHELL_RUNS ?? roundsOf(1500, 400)) },
     );
-    expect(witnessed).toBeGreaterThan(20);
+    expect(witnessed).toBeGreaterThan(roundsOf(20, 3));
   });
 });

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type DeclaredTool, moduleDeclaration } from '../../facade/code/declarations/module-declaration.ts';
 import { valueLiteral } from '../../facade/code/declarations/source-text.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { declare, typeErrors } from './type-check.ts';
 
@@ -343,10 +344,11 @@ describe('texts and schemas of a hostile server' + verifies('CM-13', 'HA-22'), (
       { type: 'object', properties: wide(5, { $ref: `#/$defs/d${at + 1}` }) },
     ]),
   );
+  const CHAIN = roundsOf(3_000, 1_000);
   const chain = Object.fromEntries(
-    Array.from({ length: 3_000 }, (_, at) => [
+    Array.from({ length: CHAIN }, (_, at) => [
       `d${at}`,
-      { type: 'object', properties: { next: { $ref: `#/$defs/d${(at + 1) % 3_000}` } } },
+      { type: 'object', properties: { next: { $ref: `#/$defs/d${(at + 1) % CHAIN}` } } },
     ]),
   );
   const LARGE: readonly (readonly [string, Schema, RegExp])[] = [

@@ -2,13 +2,14 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { createValidator } from '../../catalogs/validation/validator.ts';
 import { valueLiteral } from '../../facade/code/declarations/source-text.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { instanceOf } from '../projection/schema-instances.ts';
 import { verifies } from '../verifies.ts';
 import { declare, typeErrors } from './type-check.ts';
 
 type Schema = Record<string, unknown>;
 
-const SCHEMAS = 200;
+const SCHEMAS = roundsOf(200, 60);
 const NAMES = ['a', 'b', 'two words', 'delete', '3d'] as const;
 const name = fc.constantFrom(...NAMES);
 

@@ -10,6 +10,7 @@ import {
   proposeExposures,
   type ServerOffer,
 } from '../../facade/exposure/exposure-proposal.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 type Offered = ServerOffer['tools'][number];
@@ -52,7 +53,7 @@ const listBytes = (texts: readonly string[]): number => Buffer.byteLength(`{"too
 
 describe('a proposal of tools to show', () => {
   const holds = (property: (offers: readonly ServerOffer[], limits: ExposureBudget) => void): void =>
-    fc.assert(fc.property(servers, budget, property), { numRuns: 300 });
+    fc.assert(fc.property(servers, budget, property), { numRuns: roundsOf(300, 60) });
 
   it('never exceeds the budget, and counts the bytes of the list exactly' + verifies('FH-38'), () =>
     holds((offers, limits) => {

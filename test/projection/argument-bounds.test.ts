@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type ArgumentBound, boundWords, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const schema = {
@@ -76,7 +77,7 @@ describe('bounds in the schema' + verifies('CY-13'), () => {
           createValidator(tightenSchema(schema, bounds) as Record<string, unknown>).check(given).length === 0,
         ).toBe(whole);
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 });

@@ -6,6 +6,7 @@ import { withoutPinned } from '../../catalogs/projection/pinned-arguments.ts';
 import { profileViolations } from '../../catalogs/projection/profile-violations.ts';
 import { type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { instanceOf } from './schema-instances.ts';
 
@@ -859,7 +860,7 @@ describe('every projection', () => {
           ),
         ).toBe(JSON.stringify(projection.schema));
       }),
-      { numRuns: 600 },
+      { numRuns: roundsOf(600, 60) },
     );
   });
 
@@ -878,7 +879,7 @@ describe('every projection', () => {
           return;
         expect(shown(once.schema, profile).schema).toEqual(once.schema);
       }),
-      { numRuns: 300 },
+      { numRuns: roundsOf(300, 60) },
     );
   });
 
@@ -887,7 +888,7 @@ describe('every projection', () => {
       fc.property(fc.jsonValue(), fc.constantFrom(...PROFILES), (value, profile) => {
         expect(projectSchema(value as Schema, loadSchemaProfile(profile))).toBeTypeOf('object');
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 60) },
     );
   });
 
@@ -905,7 +906,7 @@ describe('every projection', () => {
         const args = instanceOf(projection.schema, full) as Schema;
         expect(createValidator(schema).check(projection.lift(args).args)).toEqual([]);
       }),
-      { numRuns: 600 },
+      { numRuns: roundsOf(600, 60) },
     );
   });
 });

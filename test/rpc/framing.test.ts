@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KEPT_LINE_BYTES, LineReader, PART_BYTES } from '../../adapters/rpc/framing.ts';
 import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
   const lines: string[] = [];
@@ -105,7 +106,7 @@ describe('LineReader', () => {
           expect(lines.map((line, at) => line.equals(wanted[at] ?? line.subarray(1)))).toEqual(wanted.map(() => true));
         },
       ),
-      { numRuns: 50 },
+      { numRuns: roundsOf(50, 20) },
     );
   });
 
@@ -135,7 +136,7 @@ describe('LineReader', () => {
         expect(parts.tooLarge).toBe(wanted.filter((line) => !isLegal(line)).length);
         expect(parts.faults).toEqual([]);
       }),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 30) },
     );
   });
 

@@ -12,6 +12,7 @@ import {
   type WireMessage,
 } from '../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const REFUSED = parse(readFileSync(path.join(import.meta.dirname, 'refused-messages.yaml'), 'utf8')) as {
   readonly client: readonly { name: string; text?: string; params?: string; code: string }[];
@@ -254,7 +255,7 @@ describe('the parser', () => {
         expect(message.kind === 'request' && message.args?.value).toEqual(JSON.parse(text));
         return true;
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 
@@ -271,7 +272,7 @@ describe('the parser', () => {
         if (doc.exact) expect(sameDecimal(back, text)).toBe(true);
         else expect(back === 'null' || back === '0' || !sameDecimal(back, text)).toBe(true);
       }),
-      { numRuns: 1000 },
+      { numRuns: roundsOf(1000, 150) },
     );
   });
 
@@ -291,7 +292,7 @@ describe('the parser', () => {
       fc.property(tree, (text) => {
         expect(accepts(text)).toBe(!hasDuplicate(text));
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 
@@ -309,7 +310,7 @@ describe('the parser', () => {
           if (message.kind !== 'invalid') expect(() => JSON.parse(bytes.toString('utf8')) as unknown).not.toThrow();
         },
       ),
-      { numRuns: 3000 },
+      { numRuns: roundsOf(3000, 300) },
     );
   });
 
@@ -319,7 +320,7 @@ describe('the parser', () => {
         readMessage(Buffer.from(bytes), 'client');
         readMessage(Buffer.from(bytes), 'server');
       }),
-      { numRuns: 1000 },
+      { numRuns: roundsOf(1000, 150) },
     );
   });
 });

@@ -14,6 +14,7 @@ import {
 import { readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import { MessageReader, readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 import { ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { bytesOf, message, value } from './json-texts.ts';
 
@@ -107,9 +108,9 @@ describe('a text that is scanned in parts' + verifies('FP-16'), () => {
         expect(new ArrivingText(one).finish()).toEqual(whole);
         if (whole.isValid) valid += 1;
       }),
-      { numRuns: 4_000 },
+      { numRuns: roundsOf(4_000, 400) },
     );
-    expect(valid).toBeGreaterThan(800);
+    expect(valid).toBeGreaterThan(roundsOf(800, 80));
   });
 
   it('has the same facts if each byte is a part, and if it is cut once at any place', () => {
@@ -122,7 +123,7 @@ describe('a text that is scanned in parts' + verifies('FP-16'), () => {
         for (const place of places)
           expect(new ArrivingText({ bytes: text, level: base, cuts: [place] }).finish()).toEqual(whole);
       }),
-      { numRuns: 150, examples: NUMBERS.map((text): [Buffer, ScanLevel] => [Buffer.from(text), 1]) },
+      { numRuns: roundsOf(150, 50), examples: NUMBERS.map((text): [Buffer, ScanLevel] => [Buffer.from(text), 1]) },
     );
   });
 
@@ -137,13 +138,13 @@ describe('a text that is scanned in parts' + verifies('FP-16'), () => {
         expect(first.finish()).toEqual(facts(scanJson(one.bytes, one.level)));
         expect(second.finish()).toEqual(facts(scanJson(other.bytes, other.level)));
       }),
-      { numRuns: 1_200 },
+      { numRuns: roundsOf(1_200, 150) },
     );
   });
 });
 
 /** As many parts as 16 MiB in chunks of 64 KiB have. They are smaller, because the counter is slow. */
-const PARTS = 256;
+const PARTS = roundsOf(256, 64);
 const SIZE = PARTS * 2_048;
 
 describe('a large text that arrives in many parts', () => {
@@ -262,7 +263,7 @@ describe('a long line of a server', () => {
         await ownEventLoopTurn();
         expect(reports).toEqual(expected);
       }),
-      { numRuns: 100 },
+      { numRuns: roundsOf(100, 15) },
     );
   });
 });

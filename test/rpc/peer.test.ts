@@ -8,6 +8,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import type { PeerRequest } from '../../adapters/rpc/pending-call.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 interface Sent {
@@ -83,7 +84,7 @@ describe('Peer', () => {
           expect([bench.dropped, bench.peer.inFlight]).toEqual([0, 0]);
         },
       ),
-      { numRuns: 20 },
+      { numRuns: roundsOf(20, 8) },
     );
   });
 

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { type MessageSender, parseJsonDoc, readMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { bytesOf, message, value } from './json-texts.ts';
 import { type ReadMessage, readReference } from './reference-reader.ts';
@@ -21,11 +22,11 @@ describe('the reader of messages', () => {
           expect(readPlainly(bytes, side)).toEqual(expected);
           kinds.set(expected.kind, (kinds.get(expected.kind) ?? 0) + 1);
         }),
-        { numRuns: 10_000 },
+        { numRuns: roundsOf(10_000, 1_000) },
       );
       // The messages are of every kind, or the comparison would show nothing.
       for (const kind of ['request', 'notification', 'result', 'error', 'invalid'])
-        expect(kinds.get(kind) ?? 0, kind).toBeGreaterThan(30);
+        expect(kinds.get(kind) ?? 0, kind).toBeGreaterThan(roundsOf(30, 0));
     },
   );
 
@@ -39,7 +40,7 @@ describe('the reader of messages', () => {
           expect(doc.value).toEqual(parsed.value);
         } else expect(parsed.code).toBe('');
       }),
-      { numRuns: 10_000 },
+      { numRuns: roundsOf(10_000, 1_000) },
     );
   });
 
@@ -56,7 +57,7 @@ describe('the reader of messages', () => {
         const bytes = Buffer.from(text);
         expect(readPlainly(bytes, 'server')).toEqual(readReference(bytes, 'server'));
       }),
-      { numRuns: 2_000 },
+      { numRuns: roundsOf(2_000, 200) },
     );
   });
 

@@ -31,7 +31,7 @@ export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSe
     env: {},
     headers: {},
     isolation: 'direct',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 20_000,
     maxRetries: 3,
     reconnectBackoffMs: 1000,
     ...more,
@@ -70,8 +70,8 @@ export function callOf(tool: string, args: unknown = {}, more: Partial<UpstreamC
     args: { text, value: JSON.parse(text) as Record<string, unknown>, exact: true },
     scope: 's',
     signal: new AbortController().signal,
-    timeoutMs: 5000,
-    hardTimeoutMs: 10_000,
+    timeoutMs: 20_000,
+    hardTimeoutMs: 30_000,
     ...more,
   };
 }

@@ -4,10 +4,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { killMarked, MARK_VARIABLE, newProcessMark } from '../../adapters/stdio/orphans.ts';
 import { TIMES } from '../faults/fault-seed.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 /** How often processes of each kind are started and killed. `npm run faults` does it more often. */
-const ROUNDS = 4 * TIMES;
+const ROUNDS = roundsOf(4, 1) * TIMES;
 
 describe('killMarked' + verifies('PF-15'), () => {
   it.each([

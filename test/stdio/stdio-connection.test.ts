@@ -8,6 +8,7 @@ import type { ServerSettings } from '../../adapters/supervisor/server-settings.t
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import type { UpstreamServer } from '../../adapters/supervisor/upstream-server.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import {
   type Bench,
@@ -184,13 +185,11 @@ describe('a call', () => {
     expect(texts).toEqual(Array.from({ length: 50 }, (_, n) => (n % 5 === 0 ? 'slow' : JSON.stringify({ n, ms: n }))));
   });
 
-  it('can return 16 MB in one line', async () => {
+  it('can return many megabytes in one line', async () => {
     const { server } = start();
-    const text = await textOf(
-      server,
-      callOf('big', { bytes: 16_000_000 }, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }),
-    );
-    expect(text).toHaveLength(16_000_000);
+    const bytes = roundsOf(16_000_000, 4_000_000);
+    const text = await textOf(server, callOf('big', { bytes }, { timeoutMs: 60_000, hardTimeoutMs: 60_000 }));
+    expect(text).toHaveLength(bytes);
   });
 
   it.each([false, true])(
@@ -255,7 +254,6 @@ describe('a call', () => {
   it.each([
     ['twice', 'first'],
     ['noisy', 'behind noise'],
-    ['flood', 'after the flood'],
     ['stranger', 'known'],
     ['last', 'last words'],
   ])('succeeds with a server that answers like "%s"', async (tool, text) => {
@@ -281,9 +279,9 @@ describe('a call', () => {
     await expect.poll(() => server.health().badLines).toBe(1);
   });
 
-  it('marks a server that keeps breaking the protocol as degraded', async () => {
+  it('succeeds with a server that keeps breaking the protocol, and marks it as degraded', async () => {
     const { server } = start();
-    await server.call(callOf('flood'));
+    expect(await textOf(server, callOf('flood'))).toBe('after the flood');
     expect(server.health()).toMatchObject({
       state: 'degraded',
       reason: expect.stringContaining('20000 times') as string,

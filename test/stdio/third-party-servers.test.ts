@@ -1,16 +1,18 @@
 /** Tests real third-party servers, everything and filesystem, each with its own HOME. */
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { type Bench, callOf, chaos, codeOf, serve, temporaryFolder, textOf } from './misbehaving-server.ts';
 
 const MODULES = resolve(import.meta.dirname, '../servers/node_modules/@modelcontextprotocol');
-const open: Bench[] = [];
+const folder = realpathSync(temporaryFolder());
+let everything: Bench;
+let filesystem: Bench;
 
 function start(name: string, args: readonly string[]): Bench {
   const home = temporaryFolder();
-  const bench = serve(
+  return serve(
     chaos('ok', {
       name,
       args: [join(MODULES, `server-${name}/dist/index.js`), ...args],
@@ -19,17 +21,24 @@ function start(name: string, args: readonly string[]): Bench {
       connectTimeoutMs: 20_000,
     }),
   );
-  open.push(bench);
-  return bench;
 }
 
-afterEach(async () => {
-  await Promise.all(open.splice(0).map(({ pool }) => pool.stopAll()));
+beforeAll(() => {
+  everything = start('everything', []);
+  filesystem = start('filesystem', [folder]);
+});
+afterAll(async () => {
+  await Promise.all([everything, filesystem].map(({ pool }) => pool.stopAll()));
+});
+
+it('server-everything and server-filesystem start in parallel' + verifies('HA-05'), async () => {
+  const infos = await Promise.all([everything, filesystem].map(({ server }) => server.start()));
+  expect(infos.every((info) => info.protocolVersion === '2025-11-25')).toBe(true);
 });
 
 describe('server-everything', () => {
   it('lists tools with their schemas, answers calls and reports progress' + verifies('HA-27', 'HE-01'), async () => {
-    const { server } = start('everything', []);
+    const { server } = everything;
     const tools = await server.listTools();
     expect(tools.map((tool) => tool.name)).toContain('echo');
     expect(tools.find((tool) => tool.outputSchema !== undefined)?.name).toBe('get-structured-content');
@@ -50,7 +59,7 @@ describe('server-everything', () => {
   });
 
   it('answers wrong arguments with its own error, and can be cancelled', async () => {
-    const { server } = start('everything', []);
+    const { server } = everything;
     const wrong = await server.call(callOf('echo', {}));
     expect(wrong.value.isError).toBe(true);
     const controller = new AbortController();
@@ -65,23 +74,13 @@ describe('server-everything', () => {
 
 describe('server-filesystem', () => {
   it('reads and writes only in its folder', async () => {
-    const folder = realpathSync(temporaryFolder());
     mkdirSync(join(folder, 'sub'));
     writeFileSync(join(folder, 'sub/a.txt'), 'one\ntwo\n');
-    const { server } = start('filesystem', [folder]);
+    const { server } = filesystem;
     expect((await server.listTools()).length).toBeGreaterThan(10);
     expect(await textOf(server, callOf('read_text_file', { path: join(folder, 'sub/a.txt') }))).toBe('one\ntwo\n');
     await server.call(callOf('write_file', { path: join(folder, 'b.txt'), content: 'drei' }));
     expect(readFileSync(join(folder, 'b.txt'), 'utf8')).toBe('drei');
     expect((await server.call(callOf('read_text_file', { path: '/etc/passwd' }))).value.isError).toBe(true);
-  });
-
-  it('starts in parallel with server-everything' + verifies('HA-05'), async () => {
-    const both = [start('everything', []), start('filesystem', [temporaryFolder()])];
-    expect(
-      (await Promise.all(both.map(({ server }) => server.start()))).every(
-        (info) => info.protocolVersion === '2025-11-25',
-      ),
-    ).toBe(true);
   });
 });

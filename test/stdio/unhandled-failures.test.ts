@@ -1,6 +1,7 @@
 /** Tests that no failure at the end of a server causes an unhandled rejection, which would end the facade. */
-import { readdirSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openEgress } from '../../adapters/egress/open-egress.ts';
 import type { Connection, ConnectionEvents } from '../../adapters/rpc/connection.ts';
@@ -95,16 +96,18 @@ it('a proxy whose socket cannot be created says what to do, and leaves no folder
   await expect(
     openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
   ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Free space') as string });
-  delete process.env.TMPDIR;
-  const folders = (): readonly string[] => readdirSync(tmpdir()).filter((name) => name.startsWith('tollgate-egress-'));
-  const before = folders();
+  if (TMPDIR === undefined) delete process.env.TMPDIR;
+  else process.env.TMPDIR = TMPDIR;
+  // Its own folder, because other tests use proxies at the same time.
+  process.env.TMPDIR = mkdtempSync(path.join(tmpdir(), 'tollgate-proxies-'));
   await expect(
     openEgress(
       { server: 'one', allowedDomains: ['example.org'], mark: 'x', owner: -2 },
       { onBlocked: () => undefined },
     ),
   ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
-  expect(folders()).toEqual(before);
+  expect(readdirSync(process.env.TMPDIR)).toEqual([]);
+  rmSync(process.env.TMPDIR, { recursive: true });
 });
 
 it('a failed start reports its reason, even if its proxy cannot be closed', async () => {

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { partOf } from '../harness/slices.ts';
 import { type BackendName, type Opened, openBackend } from '../mapped/third-party-servers.ts';
 import { verifies } from '../verifies.ts';
 
@@ -57,6 +58,22 @@ export function loadStories(): readonly Story[] {
     .flatMap((file) => parse(readFileSync(path.join(FOLDER, file), 'utf8')) as readonly Story[]);
 }
 
+/**
+ * Returns the stories that a backend runs: by default all on the workspace, and on another backend those that it alone
+ * runs, those with results of its own, and some of the rest.
+ */
+function storiesFor(name: BackendName): readonly Story[] {
+  const all = loadStories().filter(({ runs }) => runs?.includes(name) ?? true);
+  const isOwn = (story: Story): boolean =>
+    !(story.runs?.includes('workspace') ?? true) ||
+    [story, ...(story.steps ?? [])].some(({ backends }) => backends?.[name] !== undefined);
+  const rest = partOf(
+    all.filter((story) => !isOwn(story)),
+    name === 'workspace' ? all.length : 12,
+  );
+  return all.filter((story) => isOwn(story) || rest.includes(story));
+}
+
 /** Declares the stories for one backend. They share one process. */
 export function primitivesSuite(name: BackendName): void {
   describe(`primitives on ${name}`, () => {
@@ -66,7 +83,7 @@ export function primitivesSuite(name: BackendName): void {
     });
     afterAll(() => opened.close());
 
-    for (const story of loadStories().filter(({ runs }) => runs?.includes(name) ?? true)) {
+    for (const story of storiesFor(name)) {
       it(story.name + (story.verifies ? verifies(...story.verifies) : ''), async () => {
         for (const entry of readdirSync(opened.root)) rmSync(path.join(opened.root, entry), { recursive: true });
         place(opened.root, story.files ?? {});

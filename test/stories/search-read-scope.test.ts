@@ -2,7 +2,8 @@
  * Tests that a search shows no line of a file that the policy closes, and that pages name the call that reads on
  * (facade/call/read-scope.ts, catalogs/text/text-pages.ts).
  */
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { startFacade, type TestFacade } from './facade.ts';
 
@@ -17,20 +18,21 @@ rules:
   - { id: asked, outcome: ask, when: { paths: ["drafts/**"] } }
 ${caps}
 `;
+const ROWS = roundsOf(5000, 2500);
 const FILES = {
   'workspace/.env': 'SECRET=top\n',
   'workspace/src/key.pem': 'SECRET pem\n',
   'workspace/src/a.ts': '// SECRET is only named here\n',
   'workspace/drafts/b.md': 'SECRET draft\n',
-  'workspace/big.txt': Array.from({ length: 5000 }, (_, index) => `row ${index + 1} of many`).join('\n'),
+  'workspace/big.txt': Array.from({ length: ROWS }, (_, index) => `row ${index + 1} of many`).join('\n'),
 };
 let facade: TestFacade;
 
 describe('a search under files that the policy closes' + verifies('CY-16', 'CY-18'), () => {
-  beforeEach(async () => {
+  beforeAll(async () => {
     facade = await startFacade(CONFIG(''), { files: FILES });
   });
-  afterEach(() => facade.close());
+  afterAll(() => facade.close());
 
   it.each([
     {},
@@ -74,7 +76,7 @@ describe('the pages of a file', () => {
       expect(Buffer.byteLength(page) + Buffer.byteLength(footer)).toBeLessThanOrEqual(bytes);
       expect(answer.result?.content?.length).toBeLessThanOrEqual(2);
       all += page;
-      const next = /of 5000 .*Next: read path="big\.txt" offset=(\d+)\]$/.exec(footer)?.[1];
+      const next = new RegExp(`of ${ROWS} .*Next: read path="big\\.txt" offset=(\\d+)\\]$`).exec(footer)?.[1];
       offset = next === undefined ? undefined : Number(next);
     }
     expect(all).toBe(FILES['workspace/big.txt']);

@@ -1,6 +1,6 @@
 /** Tests the whole facade with the real server-everything: its list, its names, who sees it, and its changes. */
 import path from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { startFacade, type TestFacade } from './facade.ts';
 
@@ -50,39 +50,63 @@ ${parts.more ?? ''}
 const ALLOW = '[{ id: all, outcome: allow, when: { servers: [everything, story] } }]';
 const names = (tools: readonly { name: string }[]): string[] => tools.map((tool) => tool.name).sort();
 
+/** One facade for the tests that change nothing, with a principal for each. */
+let shared: TestFacade;
+beforeAll(async () => {
+  shared = await startFacade(
+    config({
+      principals: `
+  - { id: all, profiles: [all], stdio: true }
+  - { id: named, profiles: [named], stdio: true }
+  - { id: other, profiles: [other], stdio: true }
+  - { id: equal, profiles: [equal], stdio: true }
+  - { id: pinned, profiles: [pinned], stdio: true }
+  - { id: limited, profiles: [bare, harbor], stdio: true }`,
+      profiles: `
+  all: { servers: [everything], expose: { tools: ["everything.*"] } }
+  bare: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } }
+  named:
+    servers: [everything]
+    expose:
+      primitives: {}
+      tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }]
+  other: { servers: [story], expose: { primitives: {}, tools: [{ tool: story.echo, name: say }] } }
+  equal:
+    servers: [everything, story]
+    expose:
+      primitives: {}
+      tools:
+        - { tool: everything.echo, name: say-it }
+        - { tool: story.echo, name: say_it }
+        - { tool: everything.get-sum, name: get-sum }
+  pinned:
+    servers: [everything]
+    expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] }`,
+      rules: ALLOW,
+    }),
+  );
+});
+afterAll(() => shared.close());
+
 describe('a real server behind the facade' + verifies('HA-27'), () => {
   it('lists, calls and says where a result came from', async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }',
-        rules: ALLOW,
-      }),
-    );
-    const session = facade.open('a');
-    const tools = await facade.list(session);
+    const session = shared.open('all');
+    const tools = await shared.list(session);
     expect(names(tools)).toEqual(
       expect.arrayContaining(
         ['everything_echo', 'everything_get-sum', 'read', 'bash'].filter((name) => name.startsWith('everything')),
       ),
     );
-    const answer = await facade.call(session, 'everything_get-sum', { a: 2, b: 40 });
+    const answer = await shared.call(session, 'everything_get-sum', { a: 2, b: 40 });
     expect(answer.text).toContain('42');
     expect(answer.result?._meta?.['tollgate/provenance']).toMatchObject({ server: 'everything', tool: 'get-sum' });
   });
 
   it('passes progress to a client that asked for it', async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }',
-        rules: ALLOW,
-      }),
-    );
-    const { gateway } = facade.assembled;
+    const { gateway } = shared.assembled;
     const seen: unknown[] = [];
     const args = { duration: 1, steps: 3 };
-    const reply = await gateway.perform(facade.open('a'), {
+    const reply = await gateway.perform(shared.open('all'), {
       name: 'everything_trigger-long-running-operation',
       args: { text: JSON.stringify(args), value: args, exact: true },
       signal: new AbortController().signal,
@@ -144,63 +168,25 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   });
 
   it('gives tools of several servers stable names, with risk first' + verifies('CY-12', 'CY-13', 'DC-02'), async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p], stdio: true }, { id: b, profiles: [q], stdio: true }]',
-        profiles: `
-  p:
-    servers: [everything]
-    expose:
-      primitives: {}
-      tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }]
-  q: { servers: [story], expose: { primitives: {}, tools: [{ tool: story.echo, name: say }] } }`,
-        rules: ALLOW,
-      }),
-    );
-    const [one] = await facade.list(facade.open('a'));
+    const [one] = await shared.list(shared.open('named'));
     expect(one).toMatchObject({ name: 'say', description: '[uses the network; writes] Says it.' });
-    expect((await facade.call(facade.open('a'), 'say', { message: 'hi' })).text).toContain('hi');
-    expect((await facade.call(facade.open('b'), 'say', { text: 'hi' })).text).toBe('hi');
+    expect((await shared.call(shared.open('named'), 'say', { message: 'hi' })).text).toContain('hi');
+    expect((await shared.call(shared.open('other'), 'say', { text: 'hi' })).text).toBe('hi');
   });
 
   it('shows neither of two tools with one name, and finds a tool that a model writes with hyphens', async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles: `
-  p:
-    servers: [everything, story]
-    expose:
-      primitives: {}
-      tools:
-        - { tool: everything.echo, name: say-it }
-        - { tool: story.echo, name: say_it }
-        - { tool: everything.get-sum, name: get-sum }`,
-        rules: ALLOW,
-      }),
-    );
-    const session = facade.open('a');
-    expect(names(await facade.list(session))).toEqual(['get-sum']);
-    expect((await facade.call(session, 'get_sum', { a: 1, b: 1 })).text).toContain('2');
-    expect((await facade.call(session, 'say-it', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
+    const session = shared.open('equal');
+    expect(names(await shared.list(session))).toEqual(['get-sum']);
+    expect((await shared.call(session, 'get_sum', { a: 1, b: 1 })).text).toContain('2');
+    expect((await shared.call(session, 'say-it', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
   });
 
   it('hides a pinned argument, and sends its value whatever the caller writes', async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p], stdio: true }]',
-        profiles: `
-  p:
-    servers: [everything]
-    expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] }`,
-        rules: ALLOW,
-      }),
-    );
-    const session = facade.open('a');
-    const [tool] = await facade.list(session);
+    const session = shared.open('pinned');
+    const [tool] = await shared.list(session);
     expect(Object.keys((tool?.inputSchema as { properties: object }).properties)).toEqual(['a']);
     for (const args of [{ a: 1 }, { a: 1, b: 99 }, { a: 1, B: 99 }])
-      expect((await facade.call(session, 'add-ten', args)).text).toContain('11');
+      expect((await shared.call(session, 'add-ten', args)).text).toContain('11');
   });
 
   it('denies everything without a rule, and lists nothing', async () => {
@@ -219,25 +205,21 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
 
 describe('the budgets of a profile', () => {
   it('allow five calls per run (Harbor), then refuse and say so' + verifies('HB-05', 'HA-21'), async () => {
-    facade = await startFacade(
-      config({
-        principals: '[{ id: a, profiles: [p, harbor], stdio: true }]',
-        profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
-        rules: ALLOW,
-      }),
-    );
     // The profile requires grants too.
     for (const scope of ['mcp:tools.call', 'mcp:server.connect'])
-      await facade.assembled.deps.grants.add({ origin: 'a', profile: 'harbor', scope, kind: 'always' }, 'a');
-    const session = facade.open('a');
+      await shared.assembled.deps.grants.add(
+        { origin: 'limited', profile: 'harbor', scope, kind: 'always' },
+        'limited',
+      );
+    const session = shared.open('limited');
     const codes: string[] = [];
     for (let index = 0; index < 6; index += 1)
-      codes.push((await facade.call(session, 'everything_echo', { message: String(index) })).code);
+      codes.push((await shared.call(session, 'everything_echo', { message: String(index) })).code);
     expect(codes).toEqual(['', '', '', '', '', 'BUDGET_EXCEEDED']);
-    const second = await facade.assembled.deps.runs.open({ principal: 'a', origin: 'a', owned: true });
+    const second = await shared.assembled.deps.runs.open({ principal: 'limited', origin: 'limited', owned: true });
     expect(
       (
-        await facade.call(
+        await shared.call(
           session,
           'everything_echo',
           { message: 'other run' },
@@ -245,7 +227,7 @@ describe('the budgets of a profile', () => {
         )
       ).code,
     ).toBe('');
-    expect(facade.callRecords().at(-3)).toMatchObject({
+    expect(shared.callRecords().at(-3)).toMatchObject({
       type: 'budget',
       code: 'BUDGET_EXCEEDED',
       budget: 'harbor-run-calls',

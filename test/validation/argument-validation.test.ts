@@ -8,6 +8,7 @@ import { guardPattern, isPlain, resetPatternClock } from '../../catalogs/validat
 import { prepareSchema } from '../../catalogs/validation/prepared-schema.ts';
 import { formatFaults, nearestName } from '../../catalogs/validation/validation-faults.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 type Schema = Record<string, unknown>;
@@ -168,7 +169,7 @@ describe('interpreted and compiled validators', () => {
           createValidator(object({ x: schema })).check({ x: sample }).length === 0,
         );
       }),
-      { numRuns: 1500 },
+      { numRuns: roundsOf(1500, 150) },
     );
   });
 });

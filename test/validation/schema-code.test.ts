@@ -9,6 +9,7 @@ import { parse } from 'yaml';
 import { CODED_SCHEMAS, codeFile, makeSchemaCode, surelyFits } from '../../catalogs/validation/schema-code.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { FULL } from '../config/full.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const ROOT = packageRoot();
 const DIST = path.join(ROOT, 'dist');
@@ -94,7 +95,7 @@ describe.each(CODED_SCHEMAS)('the generated code of %s', (schema) => {
           expect(surelyFits(url, value)).toBe(fits);
         },
       ),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 60) },
     );
     expect(fitting).toBeGreaterThan(0);
   });
