@@ -22,12 +22,13 @@ import { AuditExport, readExported } from '../../facade/audit/export/audit-expor
 import { exportTarget, targetName } from '../../facade/audit/export/export-target.ts';
 import { createDigest } from '../../facade/audit/key-files.ts';
 import type { ExportConfig } from '../../facade/config/config.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 
 const PRINCIPAL = { id: 'p', role: 'dev', profiles: [], origin: 'test' };
 /** More kills: TOLLGATE_EXPORT_KILLS=200. */
-const KILLS = Number(process.env.TOLLGATE_EXPORT_KILLS ?? 6);
+const KILLS = Number(process.env.TOLLGATE_EXPORT_KILLS ?? roundsOf(6, 2));
 
 interface Place {
   readonly folder: string;

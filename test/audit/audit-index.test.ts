@@ -11,12 +11,12 @@ import { AUDIT_INDEX } from '../../facade/audit/index/audit-index.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, newest, outcome, writeDeadChain } from './sample-log.ts';
 
-/** 12,000 records, the first of each of 10 files, and a chain of two records. */
-const RECORDS = 12_012;
+const MANY = roundsOf(12_000, 3000);
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const ID = '0b6ef0a2-0000-4000-8000-000000000000';
 
@@ -71,9 +71,10 @@ function projectWith(records: number): { readonly project: Project; readonly ind
 
 describe('the index of the log', () => {
   it('contains each record once, however many commands index at once' + verifies('ST-43'), async () => {
-    const { project, index } = projectWith(12_000);
+    const { project, index } = projectWith(MANY);
     expect(await Promise.all([listing(project), listing(project), listing(project)])).toEqual([0, 0, 0]);
-    expect(countOf(index)).toEqual({ rows: RECORDS, listed: RECORDS });
+    // With the first record of each of 10 files, and a chain of two records.
+    expect(countOf(index)).toEqual({ rows: MANY + 12, listed: MANY + 12 });
   });
 
   it(
@@ -127,17 +128,18 @@ describe('the index of the log', () => {
   });
 
   it('is rebuilt when it is damaged, also while it is in use' + verifies('ST-44'), () => {
-    const { folder, index } = logOf(2000);
+    const records = roundsOf(2000, 500);
+    const { folder, index } = logOf(records);
     openAuditReader(folder, index).close();
     const open = openAuditReader(folder, index);
     damage(index);
     writeDeadChain(folder, [[decision('new')]], `20260102T000000000Z-${DEAD_PID}`);
     expect(newest(open, { id: 'new' }, 5)).toHaveLength(1);
-    expect([...open.all({})]).toHaveLength(4004);
+    expect([...open.all({})]).toHaveLength(2 * records + 4);
     open.close();
     damage(index);
     const next = openAuditReader(folder, index);
-    expect([...next.all({ type: 'intent' })]).toHaveLength(2000);
+    expect([...next.all({ type: 'intent' })]).toHaveLength(records);
     next.close();
   });
 });

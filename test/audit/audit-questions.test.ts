@@ -9,6 +9,7 @@ import { AUDIT_INDEX, type IndexedRecord } from '../../facade/audit/index/audit-
 import { type AuditReader, openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { openAuditSearch } from '../../facade/audit/index/audit-search.ts';
 import { measureAudit } from '../bench/audit-size.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, newest, outcome, writeDeadChain } from './sample-log.ts';
@@ -273,7 +274,7 @@ describe('an index that lies', () => {
 
 describe('the benchmark of the log', () => {
   it('measures the index and the questions; the index is not larger than the log' + verifies('AD-17'), () => {
-    const { size, perSecond, filteredMs, textMs } = measureAudit(4000, () => undefined);
+    const { size, perSecond, filteredMs, textMs } = measureAudit(roundsOf(4000, 1000), () => undefined);
     expect(size).toBeLessThan(1.2);
     for (const figure of [perSecond, filteredMs, textMs]) expect(figure).toBeGreaterThan(0);
   });
@@ -373,10 +374,11 @@ describe('the search of a process that lives long', () => {
 
   it('ends between two questions, so that no call of the database is interrupted' + verifies('AD-16'), async () => {
     const { folder, index } = logOf([Array.from({ length: 500 }, (_, at) => decision(`d${at}`))]);
-    for (let round = 0; round < 25; round += 1) {
+    const delays = Array.from({ length: 25 }, (_, round) => round * 8);
+    for (const delayMs of partOf(delays, 6)) {
       const search = openAuditSearch({ folder, index });
       const asked = Promise.allSettled([search.stats({}), search.page({}, { limit: 50 })]);
-      await new Promise((resolve) => setTimeout(resolve, round * 8));
+      await new Promise((resolve) => setTimeout(resolve, delayMs));
       await search.close();
       for (const answer of await asked)
         if (answer.status === 'rejected') expect(answer.reason).toMatchObject({ code: 'STATE_FAILED' });

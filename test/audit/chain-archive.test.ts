@@ -19,13 +19,16 @@ import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { TIMES } from '../faults/fault-seed.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample-log.ts';
 
 const DAY = 86_400_000;
 /** Pairs of steps at which a move stops. Each pair syncs files to the disk, so `npm run faults` tries more of them. */
-const STRIDE = TIMES > 1 ? 2 : 12;
+const STRIDE = TIMES > 1 ? 2 : roundsOf(12, 36);
+/** The distance of first steps. */
+const STEP = TIMES > 1 ? 1 : roundsOf(1, 4);
 const NEW_YEAR = Date.UTC(2026, 0, 1);
 const at = (day: number): string => new Date(NEW_YEAR + day * DAY).toISOString();
 const YOUNG_CHAIN = `20260401T000000000Z-${DEAD_PID}`;
@@ -273,7 +276,7 @@ describe('a move to an archive', () => {
       verifies('ST-46'),
     async () => {
       let isDone = false;
-      for (let step = 0; !isDone; step += 1) {
+      for (let step = 0; !isDone; step += STEP) {
         for (const order of [['to'], ['other', 'to']] as const) {
           const { to, archive, verify } = await world();
           const folders = { to, other: `${to}-other` };
@@ -305,10 +308,10 @@ describe('a move to an archive', () => {
     (_, old) => {
       const place = template();
       let isFirstDone = false;
-      for (let first = 0; !isFirstDone; first += 1) {
+      for (let first = 0; !isFirstDone; first += STEP) {
         let isSecondDone = false;
-        // Each second step is tried with every STRIDE-th first step.
-        for (let second = first % STRIDE; !isSecondDone; second += STRIDE) {
+        // Each second step is tried with every STRIDE-th first step. Neighbours of a first step get other second steps.
+        for (let second = (7 * first) % STRIDE; !isSecondDone; second += STRIDE) {
           const { folders, archive, verify, remove } = copyOf(place);
           const check = (): void => {
             for (const archives of subsets(folders.filter(existsSync)))

@@ -8,6 +8,7 @@ import { type FleetEvidence, type FleetVerdict, verifyFleet } from '../../facade
 import { AuditTree, TREE_FILE } from '../../facade/audit/proof/audit-tree.ts';
 import { verifierKey } from '../../facade/audit/proof/signed-note.ts';
 import { openDatabase } from '../../facade/state/database.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { appendChain, Fleet, publishHead, type SampleReplica, START, sealReplica } from './fleet-logs.ts';
 import { copyOf, putBack } from './signed-log.ts';
@@ -230,7 +231,7 @@ describe('the logs of three replicas with three keys', () => {
         putBack(copies[at]!, replica.folder);
         for (const name of ['tree.db-wal', 'tree.db-shm']) rmSync(join(replica.folder, name), { force: true });
       }),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 20) },
     );
   });
 });

@@ -20,6 +20,7 @@ import type { SharedStore } from '../../facade/state/shared/shared-store.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { withProject } from '../config/project.ts';
+import { partOf } from '../harness/slices.ts';
 import { startStoreServer } from '../state/store-servers.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade } from '../stories/facade.ts';
@@ -152,7 +153,7 @@ describe('a head', () => {
       .toContain('heads-failed');
   });
 
-  it.each(['postgres', 'redis'] as const)('is in %s for every machine' + verifies('FL-11'), async (kind) => {
+  it.each(partOf(['redis', 'postgres'] as const, 1))('is in %s for every machine' + verifies('FL-11'), async (kind) => {
     const server = await startStoreServer(kind);
     onTestFinished(() => server.remove());
     const access = server.access('heads');
