@@ -19,6 +19,7 @@ import { approveRequest } from '../../facade/consent/approvals/approval-verdict.
 import { ApprovalStore } from '../../facade/consent/approvals/call-approval.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { objectText, valueText } from '../properties/json-text.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -75,7 +76,7 @@ describe('the hash of a binding', () => {
         expect(bindingHash(left, digest)).not.toBe(bindingHash(right, digest));
         expect(bindingHash(left, digest)).toBe(bindingHash(bindingOf(structuredClone(one), digest), digest));
       }),
-      { numRuns: 400 },
+      { numRuns: roundsOf(400, 100) },
     );
   });
 
@@ -105,7 +106,7 @@ describe('the hash of a binding', () => {
           ]);
         expect(forms[1] === forms[3]).toBe(plain(one) === plain(other));
       }),
-      { numRuns: 300 },
+      { numRuns: roundsOf(300, 100) },
     );
   });
 
@@ -167,7 +168,7 @@ describe('the differences between two calls', () => {
         // Calls of another tool or principal are never compared.
         if (one.effect.tool === other.effect.tool) expect(bindingDifferences(left, right)).not.toEqual([]);
       }),
-      { numRuns: 200 },
+      { numRuns: roundsOf(200, 80) },
     );
   });
 
@@ -253,7 +254,7 @@ describe('the approval queue', () => {
         expect(await codeOf(other)).toBe('APPROVAL_REQUIRED');
         expect([await codeOf(one), await codeOf(one)]).toEqual([`used ${id}`, 'APPROVAL_REQUIRED']);
       }),
-      { numRuns: 120 },
+      { numRuns: roundsOf(120, 40) },
     );
     await state.close();
   }, 60_000);

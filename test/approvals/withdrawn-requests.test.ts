@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { awaitedRequests, mergeProgress } from '../../facade/consent/approvals/approval-wait.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { partOf } from '../harness/slices.ts';
 import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -96,7 +97,7 @@ describe('a call that can no longer run' + verifies('PF-08'), () => {
     expect((await awaitedRequests(owner.state)).size).toBe(0);
   });
 
-  it.each(STOPS)('asks no person after %s', async (_name, stop) => {
+  it.each(partOf(STOPS, 2))('asks no person after %s', async (_name, stop) => {
     await stop();
     expect((await put()).code).not.toBe('APPROVAL_REQUIRED');
     expect([await owner.all(), events()]).toEqual([[], []]);

@@ -7,7 +7,7 @@ import { EXIT } from '../../facade/cli/command-io.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { APP_MODULE } from '../../facade/main.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
-import { atHome, type Home } from '../clients/home.ts';
+import { atHome, type Home, WITH_INSTALLERS } from '../clients/home.ts';
 import { VALUES } from '../clients/samples.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
@@ -31,20 +31,24 @@ const config = (home: Home) => loadConfig(home.project.file, { env: home.env, ho
 
 describe('tollgate doctor', () => {
   it('lists the servers that each client starts without Tollgate, with the command that moves them', async () => {
-    await atHome(['claude-code', 'cursor', 'codex', 'zed'], async (home) => {
-      const { ok, findings } = await look(home);
-      expect(ok).toBe(true);
-      expect(findings.filter(({ id }) => id === 'bypass').map(({ seen, fix }) => [seen, fix])).toEqual([
-        ['starts without Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
-        ['starts without Tollgate: linear', 'tollgate export --client cursor --user --replace'],
-        ['starts without Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
-        ['starts without Tollgate: context7, figma', 'tollgate export --client codex --replace'],
-      ]);
-      const { out } = await doctor(home);
-      for (const value of VALUES) expect(out).not.toContain(value);
-      await home.run(['export', '--client', 'codex', '--replace', '--secrets', 'vault', '--yes']);
-      expect((await look(home)).findings.filter(({ id }) => id === 'bypass')).toHaveLength(3);
-    });
+    await atHome(
+      ['claude-code', 'cursor', 'codex', 'zed'],
+      async (home) => {
+        const { ok, findings } = await look(home);
+        expect(ok).toBe(true);
+        expect(findings.filter(({ id }) => id === 'bypass').map(({ seen, fix }) => [seen, fix])).toEqual([
+          ['starts without Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
+          ['starts without Tollgate: linear', 'tollgate export --client cursor --user --replace'],
+          ['starts without Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
+          ['starts without Tollgate: context7, figma', 'tollgate export --client codex --replace'],
+        ]);
+        const { out } = await doctor(home);
+        for (const value of VALUES) expect(out).not.toContain(value);
+        await home.run(['export', '--client', 'codex', '--replace', '--secrets', 'vault', '--yes']);
+        expect((await look(home)).findings.filter(({ id }) => id === 'bypass')).toHaveLength(3);
+      },
+      WITH_INSTALLERS,
+    );
   });
 
   it('lists them without a configuration too', async () => {

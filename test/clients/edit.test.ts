@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { changeServers } from '../../facade/clients/client-file-edit.ts';
 import { readClientText } from '../../facade/clients/client-file-reader.ts';
 import { type ClientFormat, clientOf } from '../../facade/clients/client-formats.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { randomFile } from './jsonc.ts';
 
 const format = (id: string): ClientFormat => {
@@ -150,7 +151,7 @@ describe('changeServers in JSON', () => {
         // A comment inside the removed entry is removed with it.
         if (gone.length === 0) expect(comments(after)).toBe(comments(text));
       }),
-      { numRuns: 300 },
+      { numRuns: roundsOf(300, 80) },
     );
   });
 });

@@ -8,6 +8,7 @@ import { CLIENTS } from '../../facade/clients/client-formats.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf, start } from '../cli/terminal.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
 import { SAMPLES, VALUES } from './samples.ts';
@@ -543,7 +544,7 @@ it('lets no value of any file reach the screen, the state or the copies', async 
         });
       },
     ),
-    { numRuns: 12 },
+    { numRuns: roundsOf(12, 6) },
   );
 });
 

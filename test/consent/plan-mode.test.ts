@@ -4,13 +4,14 @@
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPlans, decidePlan, listPlans } from '../../facade/consent/plan-mode.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { Principal } from '../../policies/port.ts';
+import { type Answer, start } from '../cli/terminal.ts';
 import { type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -70,17 +71,22 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => facade.close());
 
+const wordsOf = (words: readonly string[]): string[] => [
+  'plan',
+  ...words,
+  '-c',
+  path.join(facade.folder, 'tollgate.yaml'),
+];
+
 /** Runs a command as a person at another terminal, in its own process. */
-function tollgate(...words: readonly string[]): {
-  readonly status: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-} {
-  const run = spawnSync(process.execPath, [MAIN, 'plan', ...words, '-c', path.join(facade.folder, 'tollgate.yaml')], {
-    encoding: 'utf8',
-  });
-  return { status: run.status, stdout: run.stdout, stderr: run.stderr };
+function inOtherProcess(...words: readonly string[]): Answer {
+  const run = spawnSync(process.execPath, [MAIN, ...wordsOf(words)], { encoding: 'utf8' });
+  return { code: run.status ?? -1, out: run.stdout, err: run.stderr };
 }
+
+/** Runs a command in this process, with its own connection to the state. */
+const tollgate = (...words: readonly string[]): Promise<Answer> =>
+  start({ home: homedir(), folder: facade.folder }, wordsOf(words)).ended;
 
 const READS = [
   ['read', { path: 'a.txt' }],
@@ -139,9 +145,9 @@ describe('plan mode', () => {
     async () => {
       const [session, other] = [facade.open('agent'), facade.open('agent')];
       expect(await outcomes(session, [['save', {}]])).toEqual([['save', 'DENIED']]);
-      expect(tollgate('approve', session.id, '--as', 'boss')).toMatchObject({
-        status: 0,
-        stderr: expect.stringContaining('Approved: in this run, agent may now do') as string,
+      expect(inOtherProcess('approve', session.id, '--as', 'boss')).toMatchObject({
+        code: 0,
+        err: expect.stringContaining('Approved: in this run, agent may now do') as string,
       });
       expect(
         await outcomes(session, [
@@ -155,17 +161,17 @@ describe('plan mode', () => {
         ['git_wipe', 'DENIED'],
       ]);
       expect(await outcomes(other, [['save', {}]])).toEqual([['save', 'DENIED']]);
-      const { plans } = JSON.parse(tollgate('list', '--json').stdout) as {
+      const { plans } = JSON.parse((await tollgate('list', '--json')).out) as {
         plans: readonly { run: string; state: string; by?: string }[];
       };
       expect([plans.find(({ run }) => run === session.id), plans.find(({ run }) => run === other.id)]).toMatchObject([
         { state: 'approved', by: 'boss', principal: 'agent' },
         { state: 'pending' },
       ]);
-      expect(tollgate('list').stdout).toMatch(new RegExp(`^${session.id} +agent +approved by boss +\\d{4}-`, 'm'));
-      expect(tollgate('revoke', session.id, '--as', 'boss')).toMatchObject({
-        status: 0,
-        stderr: expect.stringContaining('Revoked') as string,
+      expect((await tollgate('list')).out).toMatch(new RegExp(`^${session.id} +agent +approved by boss +\\d{4}-`, 'm'));
+      expect(await tollgate('revoke', session.id, '--as', 'boss')).toMatchObject({
+        code: 0,
+        err: expect.stringContaining('Revoked') as string,
       });
       expect(
         await outcomes(session, [
@@ -193,13 +199,13 @@ describe('plan mode', () => {
     const session = facade.open('agent');
     await facade.call(session, 'git_get', {});
     for (const nobody of ['agent', 'free'])
-      expect(tollgate('approve', session.id, '--as', nobody)).toMatchObject({
-        status: 4,
-        stderr: expect.stringContaining('is no owner') as string,
+      expect(await tollgate('approve', session.id, '--as', nobody)).toMatchObject({
+        code: 4,
+        err: expect.stringContaining('is no owner') as string,
       });
-    expect(tollgate('approve', 'nothing', '--as', 'boss')).toMatchObject({
-      status: 2,
-      stderr: expect.stringContaining('No run "nothing" is in plan mode') as string,
+    expect(await tollgate('approve', 'nothing', '--as', 'boss')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('No run "nothing" is in plan mode') as string,
     });
     expect(await outcomes(session, [['save', {}]])).toEqual([['save', 'DENIED']]);
   });
@@ -210,12 +216,12 @@ describe('plan mode', () => {
     await outcomes(first, [['git_get', {}]], meta);
     await outcomes(first, [['git_get', {}]]);
     for (const run of ['agent/task-1', first.id])
-      expect(tollgate('approve', run, '--as', 'boss')).toMatchObject({ status: 0 });
+      expect(await tollgate('approve', run, '--as', 'boss')).toMatchObject({ code: 0 });
     const second = facade.open('agent');
     expect(await outcomes(second, [['save', {}]], meta)).toEqual([['save', '']]);
     expect(await outcomes(facade.open('mixed'), [['save', {}]], meta)).toEqual([['save', 'DENIED']]);
     await facade.assembled.gateway.closeSession(first);
-    expect(tollgate('list').stdout).not.toContain(first.id);
+    expect((await tollgate('list')).out).not.toContain(first.id);
   });
 
   it('counts reading the rest of a result as a read', async () => {

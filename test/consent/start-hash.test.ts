@@ -17,6 +17,7 @@ import {
   startFacts,
   startHash,
 } from '../../facade/consent/servers/start-facts.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 let folder: string;
@@ -123,7 +124,7 @@ describe('the hash of a start', () => {
       fc.asyncProperty(settings, async (one) => {
         expect(startHash(await writtenFacts(reversed(one)))).toBe(startHash(await writtenFacts(one)));
       }),
-      { numRuns: 100 },
+      { numRuns: roundsOf(100, 40) },
     );
   });
 
@@ -147,7 +148,7 @@ describe('the hash of a start', () => {
           expect(startDifferences(before, after)).not.toEqual([]);
         }
       }),
-      { numRuns: 40 },
+      { numRuns: roundsOf(40, 12) },
     );
   });
 
