@@ -1,11 +1,13 @@
 /** Starts the built console in a project of its own, and signs in over HTTP or in Chromium. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { PassThrough } from 'node:stream';
 import { PROGRAM } from '../../catalogs/programs/own-code.ts';
+import { start as startCommand } from '../cli/terminal.ts';
 import { giveAway, installSystem } from '../servers/system.ts';
 
 /** The built program, whether the sources or the built module run. */
@@ -31,8 +33,8 @@ export interface ConsoleBench {
   readonly port: number;
   /** The code that the terminal shows. It works once. */
   readonly code: string;
-  /** Runs a command in the project. Returns its output. Throws if it fails, unless `mayFail`. */
-  run(words: readonly string[], mayFail?: true): string;
+  /** Runs a command in the project, in this process. Returns its output. Throws if it fails, unless `mayFail`. */
+  run(words: readonly string[], mayFail?: true): Promise<string>;
   /** Starts a command that runs on. `output` resolves when its stderr has a text. */
   start(words: readonly string[]): {
     readonly serving: ChildProcess;
@@ -79,10 +81,11 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
   writeFileSync(path.join(project, 'work', 'notes.txt'), 'hello\n');
   giveAway(path.join(project, 'work'));
   const env = { ...process.env, HOME: path.join(folder, 'home'), XDG_STATE_HOME: path.join(folder, 'state') };
-  const run = (words: readonly string[], mayFail?: true): string => {
-    const done = spawnSync(process.execPath, [MAIN, ...words], { cwd: project, env, encoding: 'utf8' });
-    if (done.status !== 0 && mayFail !== true) throw new Error(`${words.join(' ')}: ${done.stderr}`);
-    return done.stdout;
+  const run: ConsoleBench['run'] = async (words, mayFail) => {
+    const io = { env, user: userInfo().username, stdin: new PassThrough().end() };
+    const { code, out, err } = await startCommand({ home: env.HOME, folder: project }, words, io).ended;
+    if (code !== 0 && mayFail !== true) throw new Error(`${words.join(' ')}: ${err}`);
+    return out;
   };
   const start: ConsoleBench['start'] = (words) => {
     const serving = spawn(process.execPath, [MAIN, ...words], {
@@ -130,14 +133,16 @@ export async function openConsoleBench(config = PLAIN_CONFIG, rules = RULES): Pr
 }
 
 /** Approves the start and the tools of a server, by the hashes of what is shown. */
-export function approveServer({ run }: ConsoleBench, name: string, ...options: readonly string[]): void {
+export async function approveServer({ run }: ConsoleBench, name: string, ...options: readonly string[]): Promise<void> {
   const words = ['approve', name, '--as', 'admin', '--json', ...options];
-  const hashOf = (part: 'start' | 'tools', ...yes: readonly string[]): string => {
-    const shown = JSON.parse(run([...words, ...yes], true)) as Readonly<Record<typeof part, { readonly hash: string }>>;
+  const hashOf = async (part: 'start' | 'tools', ...yes: readonly string[]): Promise<string> => {
+    const shown = JSON.parse(await run([...words, ...yes], true)) as Readonly<
+      Record<typeof part, { readonly hash: string }>
+    >;
     return shown[part].hash;
   };
-  const start = hashOf('start');
-  run([...words, '--yes', start, hashOf('tools', '--yes', start)]);
+  const start = await hashOf('start');
+  await run([...words, '--yes', start, await hashOf('tools', '--yes', start)]);
 }
 
 async function firstLine({ stdout }: ChildProcess): Promise<{ readonly url: string; readonly code: string }> {

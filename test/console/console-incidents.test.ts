@@ -39,8 +39,8 @@ interface Found {
 }
 
 /** Returns the newest record that the filters select. */
-function newest(...filters: readonly string[]): Found {
-  const [found] = JSON.parse(bench.run(['audit', 'list', ...filters, '--json'])) as readonly Found[];
+async function newest(...filters: readonly string[]): Promise<Found> {
+  const [found] = JSON.parse(await bench.run(['audit', 'list', ...filters, '--json'])) as readonly Found[];
   if (found === undefined) throw new Error(`no record: ${filters.join(' ')}`);
   return found;
 }
@@ -53,14 +53,14 @@ const main = (): Promise<string> => page.locator('main').innerText();
 
 beforeAll(async () => {
   bench = await openConsoleBench(CONFIG, RULES);
-  const call = (...words: readonly string[]): string =>
+  const call = (...words: readonly string[]): Promise<string> =>
     bench.run(['call', ...words, '--as', 'agent', '--by', 'admin'], true);
-  call('write', 'path=a.txt', 'content=a');
-  for (let times = 0; times < 3; times += 1) call('read', 'path=notes.txt');
-  call('read', 'path=.env');
-  bench.run(['suspend', 'agent', '--as', 'admin']);
-  call('read', 'path=notes.txt');
-  bench.run(['resume', 'agent', '--as', 'admin']);
+  await call('write', 'path=a.txt', 'content=a');
+  for (let times = 0; times < 3; times += 1) await call('read', 'path=notes.txt');
+  await call('read', 'path=.env');
+  await bench.run(['suspend', 'agent', '--as', 'admin']);
+  await call('read', 'path=notes.txt');
+  await bench.run(['resume', 'agent', '--as', 'admin']);
   opened = await openConsoleBrowser();
   page = opened.page;
   await page.goto(`${bench.url}#${bench.code}`);
@@ -76,7 +76,7 @@ describe('the page of a call', () => {
   it(
     'names the budget that refused it, what was spent, when it returns and who resets it' + verifies('AD-131'),
     async () => {
-      await visit(`/calls/${newest('--code', 'BUDGET_EXCEEDED').id}`, 'The budget that refused it');
+      await visit(`/calls/${(await newest('--code', 'BUDGET_EXCEEDED')).id}`, 'The budget that refused it');
       const text = await main();
       expect(text).toContain('two-a-day');
       expect(text).toContain('2 of 2 calls');
@@ -87,33 +87,33 @@ describe('the page of a call', () => {
   );
 
   it('shows rules as a table, and says what lifts a suspension' + verifies('AD-131'), async () => {
-    await visit(`/calls/${newest('--outcome', 'deny', '--rule', 'no-secrets').id}`, 'Every rule');
+    await visit(`/calls/${(await newest('--outcome', 'deny', '--rule', 'no-secrets')).id}`, 'Every rule');
     await page.getByText('Every rule that matched').click();
     const row = page.locator('tr', { hasText: 'no-secrets' });
     expect(await row.innerText()).toMatch(/no-secrets\s+deny\s+yes\s+rules\.yaml:2/);
-    await visit(`/calls/${newest('--code', 'SUSPENDED').id}`, 'tollgate resume agent');
+    await visit(`/calls/${(await newest('--code', 'SUSPENDED')).id}`, 'tollgate resume agent');
     expect(await main()).not.toContain('Set audit.facts: full');
   });
 
   it('leads to other calls of the principal around its time' + verifies('AD-134'), async () => {
-    await visit(`/calls/${newest('--code', 'BUDGET_EXCEEDED').id}`, 'around this time');
+    await visit(`/calls/${(await newest('--code', 'BUDGET_EXCEEDED')).id}`, 'around this time');
     await page.getByRole('link', { name: 'other calls of this principal' }).click();
     await page.locator('main', { hasText: '6 records' }).waitFor();
   });
 
   it('of another record has its own title and fields' + verifies('AD-132'), async () => {
-    await visit(`/calls/${newest('--type', 'switch', '--all').hash}`, 'Suspension');
+    await visit(`/calls/${(await newest('--type', 'switch', '--all')).hash}`, 'Suspension');
     const text = await main();
     expect(text).not.toMatch(/^Call /);
     for (const part of ['Principal', 'agent', 'By', 'admin', 'User of the machine']) expect(text).toContain(part);
-    await visit(`/calls/${newest('--type', 'config', '--all').hash}`, 'Configuration');
+    await visit(`/calls/${(await newest('--type', 'config', '--all')).hash}`, 'Configuration');
     expect(await main()).toContain('Revision');
   });
 });
 
 describe('the console', () => {
   it('says every time with its date and zone' + verifies('AD-133'), async () => {
-    for (const to of ['/calls', `/calls/${newest('--code', 'DENIED').id}`, '/agents', '/proof']) {
+    for (const to of ['/calls', `/calls/${(await newest('--code', 'DENIED')).id}`, '/agents', '/proof']) {
       await visit(to, TIME);
       const times = await page.locator('time').allInnerTexts();
       expect(times.filter((time) => !TIME.test(time))).toEqual([]);
@@ -140,7 +140,7 @@ describe('the console', () => {
     await visit('/', 'agent is suspended by admin');
     await page.getByRole('link', { name: 'Review' }).first().waitFor();
     expect(await page.locator('a[href="/agents/agent"]', { hasText: 'Review' }).count()).toBe(2);
-    bench.run(['resume', 'agent', '--as', 'admin']);
+    await bench.run(['resume', 'agent', '--as', 'admin']);
   });
 
   it('warns an owner who is about to suspend themself' + verifies('AD-135'), async () => {
@@ -261,7 +261,7 @@ describe('markup in the name of a principal, a server, a rule and everything els
     ['/agents/agent', 'Recent calls'],
     ['/proof', 'Witness'],
   ] as const)('runs nothing on %s' + verifies('AD-138'), async (to, text) => {
-    const call = newest('--code', 'BUDGET_EXCEEDED') as Found & { readonly session: string };
+    const call = (await newest('--code', 'BUDGET_EXCEEDED')) as Found & { readonly session: string };
     await page.route('**/api/**', async (route) => {
       const response = await route.fetch();
       await route.fulfill({ response, json: hostile(await response.json()) });

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { type ConsoleBench, openConsoleBench } from './console-bench.ts';
 import { openConsoleBrowser } from './console-browser.ts';
@@ -57,17 +58,17 @@ let page: Page;
 let foreign: Server;
 let violations: readonly string[];
 
-function approve(): void {
+async function approve(): Promise<void> {
   const hashes: string[] = [];
   for (const part of ['start', 'tools'] as const) {
     const words = ['approve', 'evil', '--as', 'admin', '--json', ...(hashes.length > 0 ? ['--yes', ...hashes] : [])];
-    const shown = JSON.parse(bench.run(words, true)) as Record<typeof part, { hash: string }>;
+    const shown = JSON.parse(await bench.run(words, true)) as Record<typeof part, { hash: string }>;
     hashes.push(shown[part].hash);
   }
-  bench.run(['approve', 'evil', '--as', 'admin', '--yes', ...hashes]);
+  await bench.run(['approve', 'evil', '--as', 'admin', '--yes', ...hashes]);
 }
 
-const call = (...words: readonly string[]): string =>
+const call = (...words: readonly string[]): Promise<string> =>
   bench.run(['call', ...words, '--as', 'agent', '--by', 'admin'], true);
 const visit = async (to: string, text: string): Promise<void> => {
   await page.goto(`${bench.url.slice(0, -1)}${to}`);
@@ -77,12 +78,12 @@ const attacked = (): Promise<boolean> => page.evaluate(() => 'attacked' in windo
 
 beforeAll(async () => {
   bench = await openConsoleBench(config(), RULES);
-  approve();
-  call('read', 'path=notes.txt');
-  call('read', JSON.stringify({ path: `${MARKUP}.txt` }));
-  call('read', 'path=.env');
-  call('write', JSON.stringify({ path: 'a.txt', content: MARKUP }));
-  call('evil.markup');
+  await approve();
+  await call('read', 'path=notes.txt');
+  await call('read', JSON.stringify({ path: `${MARKUP}.txt` }));
+  await call('read', 'path=.env');
+  await call('write', JSON.stringify({ path: 'a.txt', content: MARKUP }));
+  await call('evil.markup');
   ({ browser, context, page, violations } = await openConsoleBrowser());
 }, 180_000);
 
@@ -104,9 +105,11 @@ describe('the console in a browser', () => {
     expect(await page.evaluate(() => document.cookie)).toBe('');
   });
 
-  it.each(PAGES)(
+  it.each(PAGES.map(([to, text], at) => [to, text, at] as const))(
     'shows %s, with nothing that axe finds serious, wide and narrow' + verifies('AD-84', 'DC-06'),
-    async (to, text) => {
+    async (to, text, at) => {
+      // axe takes seconds, so `npm test` examines every second page wide and light, and the others narrow and dark.
+      const [isWide, isNarrow] = RUNS_ALL ? [true, true] : [at % 2 === 0, at % 2 === 1];
       await page.setViewportSize({ width: 1200, height: 800 });
       await visit(to, text);
       const serious = async (): Promise<unknown> => {
@@ -120,11 +123,11 @@ describe('the console in a browser', () => {
           return found.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);
         });
       };
-      expect(await serious()).toEqual([]);
+      if (isWide) expect(await serious()).toEqual([]);
       await page.setViewportSize({ width: 400, height: 800 });
       await page.emulateMedia({ colorScheme: 'dark' });
       expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(400);
-      expect(await serious()).toEqual([]);
+      if (isNarrow) expect(await serious()).toEqual([]);
       await page.emulateMedia({ colorScheme: 'light' });
       await page.setViewportSize({ width: 1200, height: 800 });
       expect(await page.getByRole('alert').allInnerTexts()).toEqual([]);
@@ -151,7 +154,8 @@ describe('the console in a browser', () => {
   });
 
   it('draws few rows of many records, and continues where they end' + verifies('AD-85'), async () => {
-    for (let times = 0; times < 2; times += 1) bench.run(['try', 'read', 'path=notes.txt', '--as', 'agent'], true);
+    for (let times = 0; times < 2; times += 1)
+      await bench.run(['try', 'read', 'path=notes.txt', '--as', 'agent'], true);
     await visit('/calls?all=true', 'records');
     expect(await page.locator('tbody tr').count()).toBeLessThan(80);
   });
@@ -193,7 +197,7 @@ describe('the console in a browser', () => {
     const dialog = page.getByRole('dialog', { name: 'Let this call run?' });
     await dialog.getByRole('button', { name: 'Approve' }).click();
     await dialog.getByText('Done.').waitFor();
-    call('write', JSON.stringify({ path: 'a.txt', content: MARKUP }));
+    await call('write', JSON.stringify({ path: 'a.txt', content: MARKUP }));
     expect(readFileSync(path.join(bench.folder, 'work', 'a.txt'), 'utf8')).toBe(MARKUP);
   });
 
@@ -206,7 +210,7 @@ describe('the console in a browser', () => {
     await page.keyboard.press('Escape');
     await agent.getByText('suspended').first().waitFor();
     expect(
-      bench.run(['call', 'read', 'path=notes.txt', '--as', 'agent', '--by', 'admin', '--json'], true),
+      await bench.run(['call', 'read', 'path=notes.txt', '--as', 'agent', '--by', 'admin', '--json'], true),
     ).not.toContain('hello');
     await agent.getByRole('button', { name: 'Resume' }).click();
     await page.getByRole('dialog', { name: 'Let agent call again?' }).getByRole('button', { name: 'Resume' }).click();
@@ -215,7 +219,7 @@ describe('the console in a browser', () => {
     await page.getByRole('button', { name: 'Reset' }).first().click();
     await page.getByRole('dialog').getByRole('button', { name: 'Reset' }).click();
     await page.getByText('Done.').waitFor();
-    const acts = bench.run(['audit', 'list', '--all', '--json']);
+    const acts = await bench.run(['audit', 'list', '--all', '--json']);
     for (const event of ['suspended', 'resumed']) expect(acts).toContain(`"event": "${event}"`);
   });
 
@@ -229,7 +233,7 @@ describe('the console in a browser', () => {
       await page.getByRole('dialog', { name: dialog }).getByRole('button', { name: button }).click();
       await page.getByText('Done.').waitFor();
       await page.keyboard.press('Escape');
-      const { killed } = JSON.parse(bench.run(['kill', '--json'])) as { killed: unknown[] };
+      const { killed } = JSON.parse(await bench.run(['kill', '--json'])) as { killed: unknown[] };
       expect(killed).toHaveLength(button === 'Kill' ? 1 : 0);
     }
   });
@@ -269,7 +273,7 @@ describe('the console in a browser', () => {
     expect(await page.locator('.difference').last().innerText()).toMatch(/^- .*\n\+ Now also sends your files/);
     expect(await attacked()).toBe(false);
     writeFileSync(SERVER, script);
-    approve();
+    await approve();
   });
 
   it('checks a draft with the words of the checker, and saves only what it accepts' + verifies('AD-88'), async () => {

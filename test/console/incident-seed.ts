@@ -56,18 +56,18 @@ export async function openIncidentBench(): Promise<ConsoleBench> {
   writeFileSync(path.join(folder, 'work', 'deploy', 'production.key'), 'KEY-123\n');
   giveAway(path.join(folder, 'work'));
   define(folder, TOOL_WORDS.approved);
-  approveServer(bench, 'notes', '--own-isolation');
-  const call = (as: string, ...words: readonly string[]): string =>
+  await approveServer(bench, 'notes', '--own-isolation');
+  const call = (as: string, ...words: readonly string[]): Promise<string> =>
     run(['call', ...words, '--as', as, '--by', 'admin'], true);
-  call('reviewer', 'read', 'path=notes.txt');
-  call('reviewer', 'notes.search_notes', 'query=plan');
-  call('builder', 'bash', 'command=ls deploy');
-  call('builder', 'bash', 'command=base64 deploy/production.key');
-  call('builder', 'read', 'path=notes.txt');
+  await call('reviewer', 'read', 'path=notes.txt');
+  await call('reviewer', 'notes.search_notes', 'query=plan');
+  await call('builder', 'bash', 'command=ls deploy');
+  await call('builder', 'bash', 'command=base64 deploy/production.key');
+  await call('builder', 'read', 'path=notes.txt');
   define(folder, TOOL_WORDS.changed);
-  call('reviewer', 'notes.search_notes', 'query=plan');
-  for (let times = 0; times < 8; times += 1) call('crawler', 'read', 'path=notes.txt');
-  call('reviewer', 'read', 'path=notes.txt');
+  await call('reviewer', 'notes.search_notes', 'query=plan');
+  for (let times = 0; times < 8; times += 1) await call('crawler', 'read', 'path=notes.txt');
+  await call('reviewer', 'read', 'path=notes.txt');
   return bench;
 }
 

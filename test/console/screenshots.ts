@@ -50,19 +50,19 @@ const RULES = `rules:
   - {id: ask-writes, when: {verbs: [write]}, outcome: ask, message: A person decides about writes.}
 `;
 
-function fill({ run, folder }: ConsoleBench): { readonly id: string; readonly asked: string } {
-  const call = (as: string, ...words: readonly string[]): string =>
+async function fill({ run, folder }: ConsoleBench): Promise<{ readonly id: string; readonly asked: string }> {
+  const call = (as: string, ...words: readonly string[]): Promise<string> =>
     run(['call', ...words, '--as', as, '--by', 'admin'], true);
-  call('builder', 'everything.get-sum', 'a=2', 'b=3');
+  await call('builder', 'everything.get-sum', 'a=2', 'b=3');
   writeFileSync(path.join(folder, 'work', 'deploy.sh'), 'echo deployed\n');
   for (let times = 0; times < 4; times += 1) {
-    call('builder', 'read', 'path=notes.txt');
-    call('reviewer', 'read', 'path=deploy.sh');
+    await call('builder', 'read', 'path=notes.txt');
+    await call('reviewer', 'read', 'path=deploy.sh');
   }
-  call('builder', 'read', 'path=.env');
-  call('builder', 'write', JSON.stringify({ path: 'deploy.sh', content: 'set -e\necho deployed\n' }));
-  const [refused] = JSON.parse(run(['audit', 'list', '--outcome', 'deny', '--json'])) as { id: string }[];
-  const { approvals } = JSON.parse(run(['approvals', 'list', '--as', 'admin', '--json'])) as {
+  await call('builder', 'read', 'path=.env');
+  await call('builder', 'write', JSON.stringify({ path: 'deploy.sh', content: 'set -e\necho deployed\n' }));
+  const [refused] = JSON.parse(await run(['audit', 'list', '--outcome', 'deny', '--json'])) as { id: string }[];
+  const { approvals } = JSON.parse(await run(['approvals', 'list', '--as', 'admin', '--json'])) as {
     approvals: { id: string }[];
   };
   return { id: refused?.id ?? '', asked: approvals[0]?.id ?? '' };
@@ -72,8 +72,8 @@ installPrograms([['chromium', 'chromium']], (line) => process.stderr.write(`${li
 const bench = await openConsoleBench(CONFIG, RULES);
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
 try {
-  approveServer(bench, 'everything');
-  const { id, asked } = fill(bench);
+  await approveServer(bench, 'everything');
+  const { id, asked } = await fill(bench);
   const folder = path.join(ROOT, 'docs', 'console');
   mkdirSync(folder, { recursive: true });
   const page = await browser.newPage({ viewport: { width: WIDTH, height: HEIGHT } });

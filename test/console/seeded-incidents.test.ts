@@ -12,9 +12,10 @@ let bench: ConsoleBench;
 let opened: ConsoleBrowser;
 
 /** Runs a command that the page shows. `ID` stands for the id of the first record in the answer before. */
-function run(command: string, id = ''): string {
+async function run(command: string, id = ''): Promise<string> {
   expect(PAGE, command).toContain(command);
-  return bench.run(command.replace('ID', id).replaceAll("'", '').split(' ').slice(1), true).replace(/\s+/g, ' ');
+  const words = command.replace('ID', id).replaceAll("'", '').split(' ').slice(1);
+  return (await bench.run(words, true)).replace(/\s+/g, ' ');
 }
 
 const firstId = (answer: string): string => /\b[0-9a-f]{8}-[0-9a-f]{4}\b/.exec(answer)?.[0] ?? 'none';
@@ -32,34 +33,34 @@ afterAll(async () => {
 });
 
 describe('seeded incidents' + verifies('AD-105'), () => {
-  test('a key was read by a command: who, when, how and by which rule', () => {
-    const found = run("tollgate audit list --path 'deploy/*'");
+  test('a key was read by a command: who, when, how and by which rule', async () => {
+    const found = await run("tollgate audit list --path 'deploy/*'");
     expect(found).toContain('builder');
     expect(found.match(/ builder /g)).toHaveLength(1);
-    const explained = run('tollgate explain ID', firstId(found));
+    const explained = await run('tollgate explain ID', firstId(found));
     expect(explained).toContain('base64');
     expect(explained).toContain('deploy/production.key');
     expect(explained).toContain('run-commands');
-    expect(run('tollgate audit show ID --args', firstId(found))).toContain('base64 deploy/production.key');
+    expect(await run('tollgate audit show ID --args', firstId(found))).toContain('base64 deploy/production.key');
   });
 
-  test('a tool changed: when it was noticed, which words, and what was refused', () => {
-    expect(run('tollgate status')).toContain('Tools of notes differ from what was approved');
-    const found = run('tollgate audit list --server notes --outcome error');
+  test('a tool changed: when it was noticed, which words, and what was refused', async () => {
+    expect(await run('tollgate status')).toContain('Tools of notes differ from what was approved');
+    const found = await run('tollgate audit list --server notes --outcome error');
     expect(found).toContain('reviewer');
     expect(found).toContain('PIN_MISMATCH');
-    const byTool = bench.run(['audit', 'list', '--tool', 'search_notes', '--outcome', 'error']);
+    const byTool = await bench.run(['audit', 'list', '--tool', 'search_notes', '--outcome', 'error']);
     expect(byTool).toContain('PIN_MISMATCH');
-    const shown = run('tollgate approve notes --as admin --own-isolation');
+    const shown = await run('tollgate approve notes --as admin --own-isolation');
     expect(shown).toContain(`- ${TOOL_WORDS.approved}`);
     expect(shown).toContain(`+ ${TOOL_WORDS.changed}`);
   });
 
-  test('a loop used up a budget: whose, how much, until when, and with which calls', () => {
-    const status = run('tollgate status');
+  test('a loop used up a budget: whose, how much, until when, and with which calls', async () => {
+    const status = await run('tollgate status');
     expect(status).toContain('Budget reads-a-day of crawler: 6 of 6 calls are spent');
-    expect(run('tollgate budgets --as admin')).toMatch(/reads-a-day principal crawler calls 6 of 6 0/);
-    const found = run('tollgate audit list --principal crawler');
+    expect(await run('tollgate budgets --as admin')).toMatch(/reads-a-day principal crawler calls 6 of 6 0/);
+    const found = await run('tollgate audit list --principal crawler');
     expect(found.match(/notes\.txt/g)?.length).toBe(8);
     expect(found.match(/BUDGET_EXCEEDED/g)?.length).toBe(2);
   });
