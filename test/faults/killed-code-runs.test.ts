@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { expectedValue, type Program, randomProgram } from './code-programs.ts';
@@ -13,6 +14,8 @@ import { codeOf, Ground } from './gateway-load.ts';
 
 const PROGRAMS = TIMES;
 const HOOK = path.join(import.meta.dirname, '..', 'fixtures', 'kill-at-write.mjs');
+/** A gateway is killed after fewer lines of its log than this. */
+const MOST_SKIPPED = roundsOf(3, 6);
 /** Longer than a run needs. */
 const MOST_KILLS = 200;
 
@@ -158,7 +161,7 @@ class Player {
   /** Mostly at a line, at once or a moment later, when its call may have run. */
   #nextKill(): KillAt {
     const chance = this.#chance;
-    const line = { line: 'whole', skip: Math.floor(chance() * 3) } as const;
+    const line = { line: 'whole', skip: Math.floor(chance() * MOST_SKIPPED) } as const;
     return oneOf<KillAt>(
       [
         line,
@@ -316,7 +319,7 @@ describe('a run of code whose gateway is killed', () => {
           code: program.code,
         });
       }
-      expect(kills).toBeGreaterThan(PROGRAMS * 5);
+      expect(kills).toBeGreaterThan(PROGRAMS * roundsOf(5, 2));
       await expect.poll(() => ground.running()).toEqual([]);
       expect(lostRecords([...ground.ran('a'), ...ground.ran('b')])).toEqual([]);
       expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({

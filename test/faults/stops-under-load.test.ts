@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { cli } from '../cli/terminal.ts';
 import { roundsOf } from '../harness/slices.ts';
 import type { Reply } from '../process/child.ts';
 import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from '../state/small-disk.ts';
@@ -33,8 +34,8 @@ interface Stop {
 const run =
   (...command: readonly string[]) =>
   async (ground: Ground): Promise<void> => {
-    const { code, output } = await ground.type(command);
-    if (code !== 0) throw new Error(`${command.join(' ')}: ${code} ${output}`);
+    const { code, out, err } = await cli(ground.project, command);
+    if (code !== 0) throw new Error(`${command.join(' ')}: ${code} ${out}${err}`);
   };
 const STOPS: readonly Stop[] = [
   { command: ['off'], stops: SERVERS, lift: run('on') },

@@ -2,6 +2,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 import { acceptNow } from '../stories/accept-configuration.ts';
@@ -26,6 +27,8 @@ const SAMPLES = 20;
 /** The allowed growth of the heap from the first third to the last, for late compilation and noise. */
 const HEAP_BYTES = 4 * 1_048_576;
 const DESCRIPTORS = 2;
+/** How long something that grew may take to be given back, ms. */
+const REST_MS = 30_000;
 const BACKEND = path.join(ROOT, 'test', 'bench', 'backend.mjs');
 /** One of this many calls is refused by the policy, because it takes another path through the gateway. */
 const REFUSED_EVERY = 50;
@@ -42,7 +45,7 @@ export async function soak(plan: Plan, say: (line: string) => void): Promise<rea
         : await openHttp(folder, { sessions: plan.sessions, sockets: plan.inFlight });
     try {
       const samples = await sampled(plan, soaked, say);
-      return growthIn(samples);
+      return await growthAtRest(samples, soaked);
     } finally {
       await soaked.close();
     }
@@ -67,6 +70,22 @@ export function growthIn(samples: readonly Sample[]): readonly string[] {
       ? [`descriptors grew from ${descriptors[0]} to ${descriptors[1]}`]
       : []),
   ];
+}
+
+/**
+ * Returns what grew, and what is still there when the gateway is at rest: a thread that counts tokens ends when it has
+ * nothing to do, and then gives back its descriptors and its heap.
+ */
+async function growthAtRest(samples: readonly Sample[], soaked: Soaked): Promise<readonly string[]> {
+  // The first half stays, with which the last third is compared.
+  const first = samples.slice(0, samples.length / 2);
+  let last = samples.slice(first.length);
+  for (const until = Date.now() + REST_MS; ; await sleep(REST_MS / 15)) {
+    const grown = growthIn([...first, ...last]);
+    if (grown.length === 0 || Date.now() > until) return grown;
+    const { calls } = samples.at(-1) as Sample;
+    last = [...last.slice(1), { calls, ...(await soaked.read()) }];
+  }
 }
 
 async function prepare({ sessions, inFlight }: Plan): Promise<string> {
