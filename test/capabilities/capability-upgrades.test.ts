@@ -15,6 +15,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { type Answer as CliAnswer, cli, dataOf } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { OPEN, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -388,7 +389,7 @@ describe('histories of upgrades over two processes', () => {
           await one.assembled.gateway.closeSession(session);
         }
       }),
-      { numRuns: 15, endOnFailure: true },
+      { numRuns: roundsOf(15, 4), endOnFailure: true },
     );
     await state.close();
     expect(verifyAudit(path.join(facade.folder, 'state', 'audit'))).toMatchObject({ ok: true });

@@ -11,6 +11,7 @@ import {
   shellQuote,
 } from '../../adapters/primitives/mapped/command-markers.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const mapping = loadMapping('desktop-commander');
 const TOKEN = '@tollgate-0123456789abcdef';
@@ -67,7 +68,7 @@ describe('a marked command', () => {
       fc.property(fc.string({ unit: fc.constantFrom("'", '"', '\\', '$', '`', ' ', '\n', 'a', '*', 'ä') }), (word) => {
         expect(spawnSync('bash', ['-c', `printf %s ${shellQuote(word)}`], { encoding: 'utf8' }).stdout).toBe(word);
       }),
-      { numRuns: 40 },
+      { numRuns: roundsOf(40, 15) },
     );
   });
 });

@@ -5,6 +5,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { type Opened, openBackend } from './third-party-servers.ts';
 
 const piece = fc.constantFrom('a', 'b', 'ab', 'ä', '😀', ' ', '\t', '\n', '\r\n', '\n\n', '$&', '1: ', '\ufeff');
@@ -69,7 +70,7 @@ describe('workspace and server-filesystem', () => {
         const [here, there] = await both('edit', { old_string, new_string, replace_all }, before);
         expect(there).toEqual(here);
       }),
-      { numRuns: 120 },
+      { numRuns: roundsOf(120, 40) },
     );
   }, 60_000);
 
@@ -82,7 +83,7 @@ describe('workspace and server-filesystem', () => {
         expect(there?.bytes.startsWith(Buffer.from(head).toString('hex'))).toBe(true);
         expect(there?.bytes.endsWith(Buffer.from(tail).toString('hex'))).toBe(true);
       }),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 20) },
     );
   }, 60_000);
 
@@ -97,7 +98,7 @@ describe('workspace and server-filesystem', () => {
           expect(there).toEqual(here);
         },
       ),
-      { numRuns: 120 },
+      { numRuns: roundsOf(120, 40) },
     );
   }, 60_000);
 });

@@ -6,6 +6,7 @@ import { joinText } from '../../adapters/rpc/wire-message.ts';
 import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { objectText, valueText } from './json-text.ts';
 import { ACT, memberOf, type RawFacade, startRaw, theirMeta, tool, without } from './raw-facade.ts';
@@ -73,7 +74,7 @@ describe('the arguments that the policy saw are sent', () => {
         expect(seen.at(-1)?.argsText).toBe(args);
         expect(facade.calls('one').at(-1)).toMatchObject({ name: 'open', args });
       }),
-      { numRuns: 250 },
+      { numRuns: roundsOf(250, 50) },
     );
   }, 60_000);
 
@@ -92,7 +93,7 @@ describe('the arguments that the policy saw are sent', () => {
           expect(answer).toContain('[tollgate: ');
         },
       ),
-      { numRuns: 40 },
+      { numRuns: roundsOf(40, 20) },
     );
   }, 60_000);
 
@@ -106,7 +107,7 @@ describe('the arguments that the policy saw are sent', () => {
           expect([seen.length, facade.calls('one').length]).toEqual([asked, sent]);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 20) },
     );
   }, 60_000);
 });
@@ -158,7 +159,7 @@ describe('a result passes byte for byte', () => {
         expect(theirMeta(got)).toEqual(theirMeta(raw));
         expect(memberOf(memberOf(got, '_meta'), 'tollgate/provenance')).toContain('"server":"one"');
       }),
-      { numRuns: 250 },
+      { numRuns: roundsOf(250, 50) },
     );
   }, 60_000);
 
@@ -184,7 +185,7 @@ describe('a result passes byte for byte', () => {
           expect(memberOf(got, '_meta')).not.toMatch(/tollgate\/(approved|code|cut)|tollgate\/"/);
         },
       ),
-      { numRuns: 80 },
+      { numRuns: roundsOf(80, 30) },
     );
   }, 60_000);
 });

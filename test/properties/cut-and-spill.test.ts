@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { ACT, type RawFacade, startRaw } from './raw-facade.ts';
 
@@ -124,7 +125,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
         for (const text of [...shown, ...spilled]) expect(text).not.toContain(SECRET);
         expect(shown.reduce((sum, text) => sum + Buffer.byteLength(text), 0)).toBeLessThanOrEqual(CAP.bytes);
       }),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 8) },
     );
   }, 60_000);
 
@@ -149,7 +150,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
           expect(all).toBe((shown[0] ?? '') + (await readOn(handleOf(result), offset)));
         },
       ),
-      { numRuns: 12 },
+      { numRuns: roundsOf(12, 6) },
     );
     const { shown } = await joined((await facade.call(session, 'bash', { command: 'seq 1 5000' })).result);
     expect(shown[0]).toMatch(/^1\n2\n/);
@@ -176,7 +177,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
           expect(Buffer.byteLength(JSON.stringify(result?.structuredContent))).toBeLessThanOrEqual(CAP.bytes);
         },
       ),
-      { numRuns: 10 },
+      { numRuns: roundsOf(10, 5) },
     );
   }, 60_000);
 });

@@ -4,6 +4,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { type Answer, type Recorded, startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { ACT, type Act, allow, type RawFacade, startRaw, tool } from './raw-facade.ts';
@@ -79,7 +80,7 @@ describe('budgets are never exceeded', () => {
           }
         },
       ),
-      { numRuns: 4 },
+      { numRuns: roundsOf(4, 1) },
     );
   }, 60_000);
 
@@ -239,7 +240,7 @@ describe('the log has exactly the records of each call', () => {
           }
         },
       ),
-      { numRuns: 5 },
+      { numRuns: roundsOf(5, 2) },
     );
   }, 60_000);
 

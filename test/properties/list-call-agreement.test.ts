@@ -5,6 +5,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { exposedName } from '../../catalogs/tools/exposed-names.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { type RawFacade, startRaw, tool } from './raw-facade.ts';
@@ -154,7 +155,7 @@ describe('list and call agree' + verifies('CY-11', 'CY-16'), () => {
           }
         },
       ),
-      { numRuns: 6 },
+      { numRuns: roundsOf(6, 2) },
     );
   }, 90_000);
 });
@@ -259,7 +260,7 @@ describe('one effect in many exposures', () => {
         expect(await decided('twice', 'look', whole)).toEqual(own);
         expect(await decided('twice', 'see', whole)).toEqual(own);
       }),
-      { numRuns: 25 },
+      { numRuns: roundsOf(25, 10) },
     );
   }, 60_000);
 
@@ -268,7 +269,7 @@ describe('one effect in many exposures', () => {
       fc.asyncProperty(argsFor(TOOLS[2] as RawTool), async (args) => {
         expect(await decided('alias', 'do', args)).toEqual(await decided('own', 'git_run', args));
       }),
-      { numRuns: 25 },
+      { numRuns: roundsOf(25, 10) },
     );
   }, 60_000);
 });

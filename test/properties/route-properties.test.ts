@@ -14,6 +14,7 @@ import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { CallDecision, Policy } from '../../policies/port.ts';
 import { Project } from '../config/project.ts';
 import { documentOf } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const SERVERS = ['workspace', 'notes', 'desk'] as const;
@@ -210,7 +211,7 @@ ${SERVERS.map((server) => `  ${server}: {expose: {primitives: ${server}}}`).join
           policy.close();
         }
       }),
-      { numRuns: 80 },
+      { numRuns: roundsOf(80, 20) },
     );
     for (const [name, count] of Object.entries(seen)) expect(count, name).toBeGreaterThan(0);
   }, 120_000);

@@ -14,6 +14,7 @@ import { asPrincipal } from '../../facade/serve/http/token-authentication.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { Policy } from '../../policies/port.ts';
 import { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const YAML = (mapping: string): string => `
@@ -100,7 +101,7 @@ describe.each(['server-filesystem', 'desktop-commander'])(
           expect(digestOf(shown) === digestOf(wrapped)).toBe(!fetches);
           expect(await decide('shown', shown)).toEqual(await decide('wrapped', wrapped));
         }),
-        { numRuns: 120 },
+        { numRuns: roundsOf(120, 40) },
       );
     }, 60_000);
 

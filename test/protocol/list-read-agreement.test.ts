@@ -1,6 +1,7 @@
 /** Tests by property that lists of resources and prompts agree with requests of them, under any rules. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { RESOURCES, startProtocol } from './protocol-facade.ts';
 
@@ -90,7 +91,7 @@ describe('lists of resources and prompts agree with requests' + verifies('PR-22'
           await facade.close();
         }
       }),
-      { numRuns: 25 },
+      { numRuns: roundsOf(25, 8) },
     );
   }, 120_000);
 });
