@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { removeAdditions } from '../../facade/config/reading/addition-removal.ts';
 import { type Addition, addTo } from '../../facade/config/reading/config-edit.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const server: Addition = {
@@ -226,6 +227,7 @@ describe('removeAdditions' + verifies('FH-05'), () => {
           expect(parse(removeAdditions({ before, after, current }) ?? '')).toEqual(parse(wanted));
         },
       ),
+      { numRuns: roundsOf(100, 40) },
     );
   });
 });

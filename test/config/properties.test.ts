@@ -6,6 +6,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { formatProblems } from '../../facade/config/config-problems.ts';
 import { substitute } from '../../facade/config/reading/variable-substitution.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { FULL, FULL_ENV, writeFull } from './full.ts';
 import { Project } from './project.ts';
@@ -83,7 +84,7 @@ describe('a random file', () => {
           expect(message).not.toContain('\n');
         }
       }),
-      { numRuns: 250 },
+      { numRuns: roundsOf(250, 40) },
     );
   });
 
@@ -92,7 +93,7 @@ describe('a random file', () => {
       fc.property(fc.constantFrom(...leaves(WHOLE)), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
         project.load(stringify(replaced(WHOLE, at, value)), FULL_ENV);
       }),
-      { numRuns: 200 },
+      { numRuns: roundsOf(200, 30) },
     );
   });
 
@@ -109,7 +110,7 @@ describe('a random file', () => {
         project.write('mutated.json', text.slice(0, at) + piece + text.slice(at + length));
         expect(project.load('include: [mutated.json]').problems).toEqual([]);
       }),
-      { numRuns: 200 },
+      { numRuns: roundsOf(200, 30) },
     );
   });
 });
@@ -137,7 +138,7 @@ describe('values of variables', () => {
           expect(shown).not.toContain('Zq9!');
         },
       ),
-      { numRuns: 200 },
+      { numRuns: roundsOf(200, 30) },
     );
   });
 
@@ -160,7 +161,7 @@ describe('values of variables', () => {
           expect(config.secrets).toEqual(expect.arrayContaining([value]));
         },
       ),
-      { numRuns: 100 },
+      { numRuns: roundsOf(100, 30) },
     );
   });
 
@@ -175,7 +176,7 @@ describe('values of variables', () => {
         expect(config.secrets).toEqual([value.padEnd(16, 'x')]);
         expect(JSON.stringify(config.principals)).not.toContain('Zq9!');
       }),
-      { numRuns: 50 },
+      { numRuns: roundsOf(50, 20) },
     );
   });
 });

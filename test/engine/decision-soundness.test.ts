@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { noteOpaqueCommand, readCallDecision } from '../../policies/engine/decision-reader.ts';
 import { type CallDecision, EFFECT_KINDS, type ListTool, type Principal } from '../../policies/port.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { type CallOf, callOf, PRINCIPAL, policyOf, profile, settings, toolOf } from './policy-fixture.ts';
 import {
@@ -35,7 +36,7 @@ describe('precedence', () => {
     ];
     for (const first of kinds)
       for (const second of kinds)
-        for (const third of kinds) {
+        for (const third of partOf(kinds, 3)) {
           const all = [first, second, third].flatMap((kind, number) =>
             kind === undefined
               ? []
@@ -78,7 +79,7 @@ describe('the index', () => {
         });
         expect(order(decide(all)(given))).toEqual(order(decide(all, true)(given)));
       }),
-      { numRuns: 250 },
+      { numRuns: roundsOf(250, 50) },
     );
   }, 120_000);
 });
@@ -102,7 +103,7 @@ describe('a constant decision', () => {
           }
         },
       ),
-      { numRuns: 60 },
+      { numRuns: roundsOf(60, 20) },
     );
   }, 120_000);
 });
@@ -159,7 +160,7 @@ describe('lists and calls agree', () => {
           }
         },
       ),
-      { numRuns: 80 },
+      { numRuns: roundsOf(80, 10) },
     );
   }, 240_000);
 
@@ -172,7 +173,7 @@ describe('lists and calls agree', () => {
         for (const tool of tools) alone.push(...(await policy.list(principal, [tool])));
         expect(await policy.list(principal, tools)).toEqual(alone);
       }),
-      { numRuns: 30 },
+      { numRuns: roundsOf(30, 10) },
     );
   }, 120_000);
 

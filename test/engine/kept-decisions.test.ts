@@ -8,12 +8,13 @@ import { ENTRYPOINTS } from '../../policies/engine/policy-library.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { WasmInstance } from '../../policies/engine/wasm/wasm-instance.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { callOf, documentOf, PRINCIPAL, parts, policyOf, profile, settings } from './policy-fixture.ts';
 import { decideInFull, facts, obligedRules, principals, targets } from './random-policies.ts';
 
 /** Random decisions. By hand: TOLLGATE_DECISIONS=100000. */
-const DECISIONS = Number(process.env.TOLLGATE_DECISIONS ?? 3000);
+const DECISIONS = Number(process.env.TOLLGATE_DECISIONS ?? roundsOf(3000, 1000));
 /** Calls of one policy. Some are made several times. */
 const CALLS = 100;
 

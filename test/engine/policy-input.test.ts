@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { callOf, PRINCIPAL, policyOf, toolOf } from './policy-fixture.ts';
 
 interface Input {
@@ -58,7 +59,7 @@ describe('the input of a call', () => {
           expect(thrown).toMatchObject({ code: 'POLICY_FAILED' });
         }
       }),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 
@@ -148,7 +149,7 @@ describe('projection of long arguments', () => {
         const args = JSON.parse(JSON.stringify({ ...rest, pad: 'p'.repeat(65_536) })) as object;
         expect(inputOf(JSON.stringify(args)).effect.arguments).toEqual(project(args));
       }),
-      { numRuns: 100 },
+      { numRuns: roundsOf(100, 30) },
     );
   });
 

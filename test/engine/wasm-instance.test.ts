@@ -10,6 +10,7 @@ import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.t
 import { compileParts } from '../../policies/engine/policy-loader.ts';
 import { type LoadableModule, openModule, WasmInstance } from '../../policies/engine/wasm/wasm-instance.ts';
 import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { callOf, documentOf, PRINCIPAL, parts, toolOf } from './policy-fixture.ts';
 
 const MIB = 1024 * 1024;
@@ -129,7 +130,7 @@ describe('an instance with data from the memory of another', () => {
         if (copied.memoryBytes < before && copied.memoryBytes > 0) seen.add('renewed');
         seen.add(/POLICY_FAILED|"deny"|"ask"|"allow"/.exec(answer)?.[0] ?? answer);
       }),
-      { numRuns: 250, examples },
+      { numRuns: roundsOf(250, 80), examples },
     );
     expect([...seen]).toEqual(
       expect.arrayContaining(['POLICY_FAILED', 'grew', 'renewed', '"deny"', '"ask"', '"allow"']),
