@@ -11,6 +11,8 @@ import { Spills } from '../../facade/output/spills.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { openHostEndpoint } from '../../facade/serve/host/host-endpoint.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
+import { type Answer, cli } from '../cli/terminal.ts';
+import type { Project } from '../config/project.ts';
 import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { initialize } from '../serve/fake-facade.ts';
 import { startFacade } from '../stories/facade.ts';
@@ -316,31 +318,35 @@ describe('new sessions to shed labels', () => {
     closers.push(() => second.close());
     const other = second.open('ann');
     expect((await second.call(other, 'files_put', {})).code).toBe('DENIED');
-    const labels = (...words: readonly string[]): { status: number | null; stdout: string; stderr: string } =>
-      spawnSync(process.execPath, [MAIN, 'labels', ...words, '--config', path.join(facade.folder, 'tollgate.yaml')], {
-        encoding: 'utf8',
-        env: { ...process.env, ...ENV },
-      });
+    const project = { folder: facade.folder, home: facade.folder } as Project;
+    const labels = (...words: readonly string[]): Promise<Answer> => cli(project, ['labels', ...words], { env: ENV });
     for (const words of [['list'], ['clear', 'ann']])
-      expect(labels(...words, '--as', 'ann')).toMatchObject({
-        status: 4,
-        stdout: '',
-        stderr: expect.stringContaining('is no owner') as string,
+      expect(await labels(...words, '--as', 'ann')).toMatchObject({
+        code: 4,
+        out: '',
+        err: expect.stringContaining('is no owner') as string,
       });
     expect((await facade.call(session, 'files_put', {})).code).toBe('DENIED');
-    expect(JSON.parse(labels('list', '--json', '--as', 'boss').stdout)).toEqual({
+    expect(JSON.parse((await labels('list', '--json', '--as', 'boss')).out)).toEqual({
       labels: [{ principal: 'ann', label: 'untrusted', since: expect.any(Number) as number }],
     });
-    expect(labels('list', '--as', 'boss').stdout).toMatch(/^ann +untrusted +\d{4}-/m);
-    expect(labels('clear', 'ann', 'untrustd', '--as', 'boss')).toMatchObject({
-      status: 2,
-      stderr: expect.stringContaining('did you mean "untrusted"?') as string,
+    expect((await labels('list', '--as', 'boss')).out).toMatch(/^ann +untrusted +\d{4}-/m);
+    expect(await labels('clear', 'ann', 'untrustd', '--as', 'boss')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('did you mean "untrusted"?') as string,
     });
-    expect(labels('clear', 'ben', '--as', 'boss')).toMatchObject({
-      status: 2,
-      stderr: expect.stringContaining('"ben" has no sticky label.') as string,
+    expect(await labels('clear', 'ben', '--as', 'boss')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('"ben" has no sticky label.') as string,
     });
-    expect(labels('clear', 'ann', '--as', 'boss')).toMatchObject({
+    // Only this command runs as a process of its own: its effect reaches the two facades of this one.
+    const config = path.join(facade.folder, 'tollgate.yaml');
+    expect(
+      spawnSync(process.execPath, [MAIN, 'labels', 'clear', 'ann', '--as', 'boss', '--config', config], {
+        encoding: 'utf8',
+        env: { ...process.env, ...ENV },
+      }),
+    ).toMatchObject({
       status: 0,
       stderr: expect.stringContaining('Cleared for ann: untrusted.') as string,
     });
@@ -352,10 +358,10 @@ describe('new sessions to shed labels', () => {
     expect(facade.records().filter(({ event }) => event === 'label-cleared')).toMatchObject([
       { type: 'approval', id: 'untrusted', by: 'boss', user: expect.any(String) as string, principal: { id: 'ann' } },
     ]);
-    expect(labels('list', '--as', 'boss')).toMatchObject({
-      status: 0,
-      stdout: '',
-      stderr: 'No principal has a sticky label.\n',
+    expect(await labels('list', '--as', 'boss')).toMatchObject({
+      code: 0,
+      out: '',
+      err: 'No principal has a sticky label.\n',
     });
     expect((await facade.call(session, 'web_page', {})).code).toBe('');
     expect((await second.call(other, 'files_put', {})).code).toBe('DENIED');
