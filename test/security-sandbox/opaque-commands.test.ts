@@ -11,6 +11,7 @@ import { GIT_ENVIRONMENT } from '../../adapters/primitives/shell/git-environment
 import { commandFact } from '../../catalogs/programs/command-facts.ts';
 import { LITERAL_PROGRAMS } from '../../catalogs/programs/literal-programs.ts';
 import { callOf, policyOf } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { installPrograms } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 
@@ -180,9 +181,12 @@ describe('a literal command' + verifies('TR-53'), () => {
           literal += 1;
           expect([text, startedIn(log).filter((file) => file !== program.split(' ')[0])]).toEqual([text, []]);
         }),
-        { numRuns: Number(process.env.LITERAL_RUNS ?? 150), seed: Number(process.env.LITERAL_SEED ?? 10) },
+        {
+          numRuns: Number(process.env.LITERAL_RUNS ?? roundsOf(150, 30)),
+          seed: Number(process.env.LITERAL_SEED ?? 10),
+        },
       );
-      expect(literal).toBeGreaterThan(50);
+      expect(literal).toBeGreaterThan(roundsOf(50, 10));
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
@@ -231,9 +235,9 @@ describe('the words of a literal command', () => {
             readdirSync(work),
           ]).toEqual([text, [], []]);
         }),
-        { numRuns: Number(process.env.WORDS_RUNS ?? 3000), seed: Number(process.env.WORDS_SEED ?? 10) },
+        { numRuns: Number(process.env.WORDS_RUNS ?? roundsOf(3000, 200)), seed: Number(process.env.WORDS_SEED ?? 10) },
       );
-      expect(started).toBeGreaterThan(100);
+      expect(started).toBeGreaterThan(roundsOf(100, 10));
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
