@@ -5,13 +5,14 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { verifyAudit } from '../../facade/audit/chain-verification.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child } from './child.ts';
 
-const CALLS = 10_000;
-const LIMIT = 9_000;
+const CALLS = roundsOf(10_000, 1_000);
+const LIMIT = 0.9 * CALLS;
 
-describe('a client that pipelines ten thousand calls' + verifies('FP-13'), () => {
+describe(`a client that pipelines ${CALLS} calls` + verifies('FP-13'), () => {
   let project: Project;
   let child: Child;
   afterEach(async () => {

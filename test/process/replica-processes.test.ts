@@ -50,13 +50,18 @@ ${RULES}`,
   return { project, replicas };
 }
 
-/** Returns the events of sessions in the log, with their codes. */
-function sessionEvents(project: Project): readonly string[] {
+/** Returns the lines of the log with records of a type. */
+function linesOf(project: Project, type: string): readonly string[] {
   const folder = path.join(project.folder, 'audit');
   return readdirSync(folder)
     .filter((name) => name.endsWith('.jsonl'))
     .flatMap((name) => readFileSync(path.join(folder, name), 'utf8').split('\n'))
-    .filter((line) => line.includes('"type":"session"'))
+    .filter((line) => line.includes(`"type":"${type}"`));
+}
+
+/** Returns the events of sessions in the log, with their codes. */
+function sessionEvents(project: Project): readonly string[] {
+  return linesOf(project, 'session')
     .map((line) => JSON.parse(line) as { event: string; code?: string })
     .map(({ event, code }) => (code === undefined ? event : `${event} ${code}`));
 }
@@ -78,7 +83,7 @@ describe('replicas as processes', () => {
       expect(text).toContain('"chaos_hang"');
       expect((await callTool(third, session, echo)).text).toContain('hello');
       const running = callTool(second, session, { name: 'chaos_hang', arguments: {} });
-      await new Promise((resolve) => setTimeout(resolve, 500));
+      await expect.poll(() => linesOf(project, 'intent').some((line) => line.includes('chaos_hang'))).toBe(true);
       await home.child.kill('SIGKILL');
       expect((await running).text).toContain('REPLICA_LOST');
       for (const replica of [second, third, second]) {
@@ -109,9 +114,13 @@ describe('replicas as processes', () => {
     const load = (async () => {
       while (!isOver) statuses.push((await callTool(second, session, echo)).status);
     })();
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    const served = async (more: number): Promise<void> => {
+      const enough = statuses.length + more;
+      await expect.poll(() => statuses.length).toBeGreaterThanOrEqual(enough);
+    };
+    await served(10);
     expect(await home.child.kill('SIGTERM')).toEqual({ code: 0, signal: null });
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await served(10);
     isOver = true;
     await load;
     expect(new Set(statuses)).toEqual(new Set([200]));

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { loadInForce } from '../../facade/config/config-in-force.ts';
 import { Project } from '../config/project.ts';
+import { partOf } from '../harness/slices.ts';
 import { installPrograms } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 import { MAIN } from './child.ts';
@@ -72,7 +73,7 @@ describe('tollgate reload at a terminal', () => {
         text: expect.stringContaining('Accepted. A running Tollgate uses it within a second.') as string,
       });
       project.write('tollgate.yaml', yaml('second'));
-      for (const answer of ['n\n', '\n', 'yess\n', CTRL_C]) {
+      for (const answer of partOf(['\n', 'n\n', 'yess\n', CTRL_C], 3)) {
         const shown = atTerminal(['reload'], [answer]);
         expect([answer, shown.asked, shown.code === EXIT.ok, shown.text]).toEqual([
           answer,
