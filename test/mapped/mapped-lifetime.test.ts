@@ -37,6 +37,7 @@ describe('desktop-commander', () => {
   beforeAll(async () => {
     opened = await openBackend('desktop-commander');
   });
+  // Changes nothing after the last test, which closes the backend.
   afterAll(() => opened.close());
 
   it('ends a cancelled command and its children', async () => {
@@ -68,19 +69,18 @@ describe('desktop-commander', () => {
     expect(value.isError).toBe(true);
   });
 
-  it('ends all commands when it is stopped', async () => {
-    const other = await openBackend('desktop-commander');
-    await call(other, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
-    await until(() => running(sleep(73, 1)) === 1);
-    await other.close();
-    expect(running(sleep(73, 1))).toBe(0);
-  }, 60_000);
-
   it('refuses a symlink that leads out of the workspace, before the server sees it' + verifies('CY-18'), async () => {
     symlinkSync('/etc', path.join(opened.root, 'out'));
     await expect(call(opened, 'read', { args: { path: 'out/hostname' } })).rejects.toMatchObject({ code: 'DENIED' });
     await expect(call(opened, 'bash', { args: { command: 'pwd', cwd: 'out' } })).rejects.toBeInstanceOf(TollgateError);
   });
+
+  it('ends all commands when it is stopped', async () => {
+    await call(opened, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
+    await until(() => running(sleep(73, 1)) === 1);
+    await opened.close();
+    expect(running(sleep(73, 1))).toBe(0);
+  }, 60_000);
 });
 
 describe('server-filesystem', () => {

@@ -10,15 +10,17 @@ import { verifyAudit } from '../../facade/audit/chain-verification.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { TIMES } from '../faults/fault-seed.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { Child, isRunning, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
 /**
  * When each facade is killed, in milliseconds after the first reply. `npm run faults` kills one at each half
- * millisecond of 30, the suite at every fifth of these. Facades that run together are killed in different thirds.
+ * millisecond of 30, `npm run test:all` at every fifth of these, `npm test` at every twentieth. Facades that run together
+ * are killed in different thirds.
  */
 const MOMENTS = Array.from({ length: 60 }, (_, n) => ((n % 3) * 20 + Math.floor(n / 3)) / 2).filter(
-  (_, n) => TIMES > 1 || Math.floor(n / 3) % 5 === 0,
+  (_, n) => TIMES > 1 || Math.floor(n / 3) % roundsOf(5, 20) === 0,
 );
 const AT_ONCE = 3;
 const CALLS = 40;

@@ -12,6 +12,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { fixturePath } from '../state/temporary-folder.ts';
 import {
   callOf,
@@ -116,7 +117,7 @@ describe('a server that floods its output', () => {
     const flood = codeOf(
       server.call(callOf('gush', args, { signal: cancel.signal, timeoutMs: 60_000, hardTimeoutMs: 60_000 })),
     );
-    for (let n = 0; n < 50; n++) expect(await textOf(calm, callOf('echo', { n }))).toBe(`{"n":${n}}`);
+    for (let n = 0; n < roundsOf(50, 15); n++) expect(await textOf(calm, callOf('echo', { n }))).toBe(`{"n":${n}}`);
     // The line over the limit of 64 MiB is skipped, and gathered in a block that doubles until then.
     expect(process.memoryUsage().rss - before).toBeLessThan(256 * 1024 * 1024);
     expect(stderr.join('').length).toBeLessThan(3 * 1024 * 1024);
@@ -195,7 +196,7 @@ describe('a call whose answer, cancellation, timeout and end of the server race'
           expect(peer.inFlight).toBe(0);
         },
       ),
-      { numRuns: 200 },
+      { numRuns: roundsOf(200, 80) },
     );
   });
 });

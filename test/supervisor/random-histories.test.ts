@@ -8,6 +8,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { verifyAudit } from '../../facade/audit/chain-verification.ts';
 import { ACT_OF_BOSS, withConsents } from '../consent/consent-facade.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { isRunning, startedIn } from '../process/child.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -451,7 +452,7 @@ describe('random histories of calls, crashes, approvals and switches over two fa
           }
         },
       ),
-      { numRuns: Number(process.env.TOLLGATE_HISTORIES ?? 6), endOnFailure: true },
+      { numRuns: Number(process.env.TOLLGATE_HISTORIES ?? roundsOf(6, 2)), endOnFailure: true },
     );
     expect(reached, 'some calls are carried out').toBeGreaterThan(0);
   }, 300_000);

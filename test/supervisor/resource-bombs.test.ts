@@ -2,18 +2,19 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const CHAOS = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
-const LIMITS = '{memoryMb: 200, processes: 40, fileMb: 8, cpuSeconds: 3}';
+const LIMITS = '{memoryMb: 200, processes: 40, fileMb: 8, cpuSeconds: 2}';
 let folder: string;
 let one: TestFacade;
 let session: Session;
 
-beforeEach(async () => {
+// One facade for all: after each bomb, its server works again.
+beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bombs-'));
   mkdirSync(path.join(folder, 'workspace'));
   chmodSync(folder, 0o755);
@@ -39,7 +40,7 @@ rules: [{id: all, outcome: allow, when: {}}]
   await one.list(session);
   expect(Object.fromEntries(one.assembled.catalog.problems)).toEqual({});
 });
-afterEach(async () => {
+afterAll(async () => {
   await one.close();
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
