@@ -73,31 +73,28 @@ process.exit(0);
 `;
 
 describe('Tollgate as process 1', () => {
-  it(
-    'leaves no process and no zombie behind, however its servers end' + verifies('ST-56'),
-    ({ skip }) => {
-      skip(process.getuid?.() !== 0, 'Only root can make a PID namespace of sandboxes.');
-      const { stdout, stderr } = spawnSync(
-        'unshare',
-        [
-          '--pid',
-          '--fork',
-          '--kill-child',
-          '--mount-proc',
-          process.execPath,
-          '--input-type=module',
-          '-e',
-          program(path.join(folder, 'workspace')),
-        ],
-        { encoding: 'utf8', timeout: 120_000 },
-      );
-      expect(JSON.parse(stdout === '' ? JSON.stringify(stderr) : stdout)).toEqual({
-        pid: 1,
-        answers: ['{}', '{}', 'TOOL_CRASHED', '{}'],
-        left: [],
-      });
-    },
-  );
+  it('leaves no process and no zombie behind, however its servers end' + verifies('ST-56'), ({ skip }) => {
+    skip(process.getuid?.() !== 0, 'Only root can make a PID namespace of sandboxes.');
+    const { stdout, stderr } = spawnSync(
+      'unshare',
+      [
+        '--pid',
+        '--fork',
+        '--kill-child',
+        '--mount-proc',
+        process.execPath,
+        '--input-type=module',
+        '-e',
+        program(path.join(folder, 'workspace')),
+      ],
+      { encoding: 'utf8', timeout: 120_000 },
+    );
+    expect(JSON.parse(stdout === '' ? JSON.stringify(stderr) : stdout)).toEqual({
+      pid: 1,
+      answers: ['{}', '{}', 'TOOL_CRASHED', '{}'],
+      left: [],
+    });
+  });
 
   it('and Node.js as process 1 are recognized by their process names' + verifies('ST-56'), () => {
     expect(
