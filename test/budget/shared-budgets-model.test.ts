@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Budgets, createBudgets, type Lease } from '../../facade/budget/budgets.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { Amounts, BudgetUnit, State } from '../../facade/state/state-port.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { momentAt, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { KEYS, request } from './budget-request.ts';
@@ -154,7 +155,7 @@ describe('two processes that share budgets', () => {
         expect(await history.counted()).toEqual(history.used);
         await state.close();
       }),
-      { numRuns: 40 },
+      { numRuns: roundsOf(40, 30) },
     );
   }, 120_000);
 });

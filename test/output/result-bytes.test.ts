@@ -11,6 +11,7 @@ import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { type Shaped, shapeResult } from '../../facade/output/result-shape.ts';
 import { replyText } from '../../facade/serve/reply-text.ts';
 import { LineWriter } from '../../facade/serve/stdio-transport.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const SECRET = 'p@ss/w0rd+é';
@@ -185,6 +186,7 @@ describe('what the scan says about the strings of a result' + verifies('FP-15'),
         ({ content, more, isError }) =>
           `{${[content, isError, ...more.map(([name, item]) => `${name}:${item}`)].join(',')}}`,
       );
+    const runs = roundsOf(3_000, 300);
     let changed = 0;
     await fc.assert(
       fc.asyncProperty(result, fc.boolean(), async (text, raw) => {
@@ -209,9 +211,9 @@ describe('what the scan says about the strings of a result' + verifies('FP-15'),
         expect(skipping).toEqual(whole);
         if (skipping.redactions + skipping.escaped + skipping.links > 0) changed += 1;
       }),
-      { numRuns: 3_000 },
+      { numRuns: runs },
     );
-    expect(changed).toBeGreaterThan(500);
+    expect(changed).toBeGreaterThan(runs / 6);
   });
 });
 

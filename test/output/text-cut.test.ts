@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SEGMENT_CHARS, segmentEnds } from '../../catalogs/text/text-segments.ts';
 import { cutText, fitsCap } from '../../facade/output/text-cut.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const texts = fc.oneof(
@@ -60,7 +61,7 @@ describe('cutText', () => {
           expect(cut.gap.bytes).toBeGreaterThan(0);
         },
       ),
-      { numRuns: 500 },
+      { numRuns: roundsOf(500, 100) },
     );
   });
 

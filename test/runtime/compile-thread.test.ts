@@ -11,6 +11,7 @@ import { compileParts, loadPolicy } from '../../policies/engine/policy-loader.ts
 import { readyParts } from '../../policies/engine/policy-start.ts';
 import { flattenParts, flattenPolicy, reviveParts, revivePolicy } from '../../policies/engine/transferable-policy.ts';
 import { callOf, documentOf, parts } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { configure, Reloadable } from './edited-project.ts';
 
 const THREAD = path.resolve(import.meta.dirname, '..', '..', 'dist', 'code', 'compile-thread.cjs');
@@ -192,7 +193,7 @@ describe('the transferable form of a policy', () => {
           walk(value, []);
         },
       ),
-      { numRuns: 100 },
+      { numRuns: roundsOf(100, 40) },
     );
   });
 

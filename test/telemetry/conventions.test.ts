@@ -10,6 +10,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { partOf } from '../harness/slices.ts';
 import { LISTEN } from '../serve/http-bench.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -237,7 +238,7 @@ async function checkSpans(run: Run, one: Case): Promise<void> {
   await run.send(one.method, { ...(one.params({}) as object), _meta });
   const spans = (kind: number): readonly ReceivedSpan[] =>
     run.receiver.spans().filter((span) => span.traceId === traceId && span.kind === kind);
-  await vi.waitFor(() => expect(spans(2)).toHaveLength(1), 10_000);
+  await vi.waitFor(() => expect(spans(2)).toHaveLength(1), 20_000);
   for (const [side, kind] of [
     ['server', 2],
     ['client', 3],
@@ -283,14 +284,26 @@ function checkMetrics(run: Run): void {
   }
 }
 
-describe.each(['http/json', 'http/protobuf'])('spans and metrics in %s', (protocol) => {
-  it.each(['stdio', 'http'] as const)(
-    'have each attribute of the conventions if its condition holds, and no other: %s' + verifies('AD-140', 'AD-141'),
-    async (transport) => {
+/** The next test sends all cases over HTTP in both encodings, and compares them with the table too. */
+const RUNS = partOf(
+  [
+    ['stdio', 'http/protobuf'],
+    ['http', 'http/protobuf'],
+    ['stdio', 'http/json'],
+    ['http', 'http/json'],
+  ] as const,
+  1,
+);
+
+describe('spans and metrics', () => {
+  it.each(RUNS)(
+    'have each attribute of the conventions if its condition holds, and no other: %s, %s' +
+      verifies('AD-140', 'AD-141'),
+    async (transport, protocol) => {
       const run = await startRun(transport, protocol);
       for (const one of Object.values(CASES)) await checkSpans(run, one);
       await run.facade.close();
-      await vi.waitFor(() => checkMetrics(run), 10_000);
+      await vi.waitFor(() => checkMetrics(run), 20_000);
       expect(run.receiver.bodies.every(({ headers }) => headers['content-type']?.includes(protocol.slice(5)))).toBe(
         true,
       );
@@ -306,7 +319,7 @@ it('spans, metrics and resource are the same in protobuf and JSON, attribute by 
     const run = await startRun('http', protocol);
     for (const one of Object.values(CASES)) await checkSpans(run, one);
     await run.facade.close();
-    await vi.waitFor(() => checkMetrics(run), 10_000);
+    await vi.waitFor(() => checkMetrics(run), 20_000);
     exports.push(comparable(run.receiver));
   }
   const [json, protobuf] = exports;

@@ -93,7 +93,7 @@ describe('an exporter', () => {
         const { gateway } = facade.assembled;
         const page = gateway.metrics({ ...session.principal, owner: true });
         expect(Number(/^tollgate_telemetry_dropped_total (\d+)$/m.exec(page)?.[1])).toBeGreaterThan(0);
-      }, 15_000);
+      }, 20_000);
       const began = performance.now();
       await facade.close();
       expect(performance.now() - began).toBeLessThan(10_000);
@@ -229,7 +229,7 @@ describe('a process', () => {
       await client.callTool({ name: 'read', arguments: { path: '../outside' } });
       await client.callTool({ name: 'nothing', arguments: {} }).catch(() => undefined);
       await client.close();
-      await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 10_000);
+      await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 20_000);
       logged.set(isOn, callLinesOf(said));
     }
     const names = receiver
