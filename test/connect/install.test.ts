@@ -22,6 +22,7 @@ import { APP_MODULE } from '../../facade/main.ts';
 import type { InstallWorld } from '../../facade/packages/installer.ts';
 import { installPackage } from '../../facade/packages/package-source.ts';
 import { type PinnedPackage, packageFolder } from '../../facade/packages/pinned-package.ts';
+import { partOf, RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { verify } from '../verify/servers.ts';
 import { Place } from './place.ts';
@@ -36,7 +37,7 @@ const worldOf = (env: Record<string, string | undefined>): InstallWorld => ({
 describe(
   'real installations, started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29', 'FH-21'),
   () => {
-    it.each(['memory', 'git', 'tavily'])(
+    it.each(partOf(['memory', 'git', 'tavily'], 1))(
       '%s',
       async (name) => {
         const known = loadKnown(name);
@@ -46,22 +47,24 @@ describe(
       180_000,
     );
 
-    it('attack, another archive: is refused if its digest differs from the catalog, and leaves no files', async () => {
-      const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));
-      const { package: pkg } = loadKnown('git');
-      if (pkg === undefined) throw new Error('no package');
-      const folder = packageFolder(state, 'git', pkg.version);
-      try {
-        const other = pinned({ ...pkg, integrity: `sha512-${'A'.repeat(86)}==` });
-        await expect(installPackage(other, folder, worldOf(process.env))).rejects.toMatchObject({
-          code: 'INSTALL_FAILED',
-          message: expect.stringContaining('is not the one that was verified') as string,
-        });
-        expect(existsSync(path.dirname(folder))).toBe(false);
-      } finally {
-        rmSync(state, { recursive: true });
-      }
-    }, 180_000);
+    // In `npm test`, test/packages/any-package.test.ts lets the real npm refuse another archive.
+    if (RUNS_ALL)
+      it('attack, another archive: is refused if its digest differs from the catalog, and leaves no files', async () => {
+        const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));
+        const { package: pkg } = loadKnown('memory');
+        if (pkg === undefined) throw new Error('no package');
+        const folder = packageFolder(state, 'memory', pkg.version);
+        try {
+          const other = pinned({ ...pkg, integrity: `sha512-${'A'.repeat(86)}==` });
+          await expect(installPackage(other, folder, worldOf(process.env))).rejects.toMatchObject({
+            code: 'INSTALL_FAILED',
+            message: expect.stringContaining('is not the one that was verified') as string,
+          });
+          expect(existsSync(path.dirname(folder))).toBe(false);
+        } finally {
+          rmSync(state, { recursive: true });
+        }
+      }, 180_000);
   },
 );
 

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { partOf } from '../harness/slices.ts';
 import { type Block, blocksOf, readPage, sectionOf } from './markdown.ts';
 
 const PAGE = 'docs/cookbook.md';
@@ -53,7 +54,15 @@ describe('docs/cookbook.md', () => {
     expect(recipes.map(read).filter(({ rule }) => rule.language === 'rego').length).toBeGreaterThanOrEqual(5);
   });
 
-  it.each(recipes)('%s: passes its cases in opa and in the built wasm', async (title) => {
+  const isRego = (title: string): boolean => read(title).rule.language === 'rego';
+  const tried = [
+    ...partOf(
+      recipes.filter((title) => !isRego(title)),
+      5,
+    ),
+    ...partOf(recipes.filter(isRego), 2),
+  ];
+  it.each(tried)('%s: passes its cases in opa and in the built wasm', async (title) => {
     const { code, out, err } = await run(read(title));
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
     expect(out).not.toContain('WebAssembly only');

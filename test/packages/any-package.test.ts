@@ -12,6 +12,7 @@ import { readPackageSpec } from '../../facade/packages/package-spec.ts';
 import type { PinnedPackage } from '../../facade/packages/pinned-package.ts';
 import type { Answer } from '../cli/terminal.ts';
 import { holders, Place } from '../connect/place.ts';
+import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { connectFully } from './connecting.ts';
 import { LocalRegistry, PROGRAM, writePackage } from './local-registry.ts';
@@ -139,13 +140,14 @@ describe('a package that cannot be connected as it is' + verifies('FH-12'), () =
     return pinPackage(spec, { into: place.project.root, ...(bin !== undefined && { bin }) }, run);
   };
 
-  it.each([
+  const REFUSED = [
     ['npm:twins', 'twins has several programs: one, two.'],
     ['npm:library', 'library has no program (bin in its package.json)'],
-    ['npm:not-there', 'Looking up not-there@latest: npm ended with 1 (404 Not Found'],
     ['npm:twins@9.9.9', 'npm ended with 1 (404 No match found for version 9.9.9)'],
+    ['npm:not-there', 'Looking up not-there@latest: npm ended with 1 (404 Not Found'],
     ['./nothing', 'nothing has no package.json, so npm cannot install it.'],
-  ])(
+  ] as const;
+  it.each(partOf(REFUSED, 4))(
     '%s is refused',
     async (text, message) => {
       await expect(pin(text)).rejects.toMatchObject({

@@ -6,12 +6,15 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import * as jsonc from 'jsonc-parser';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { NODE_22 } from '../conformance/official-suite.ts';
+import { partOf } from '../harness/slices.ts';
 import { CONFORMANCE_PACKAGES, installConformance } from '../servers/install.ts';
 import { verifies } from '../verifies.ts';
 import { FILES, KEYS, Newcomer } from './newcomer.ts';
@@ -23,6 +26,11 @@ const INSPECTOR = path.join(
   'node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js',
 );
 const CLIENTS = Object.keys(FILES) as (keyof typeof FILES)[];
+/** How a client starts Tollgate. */
+interface Entry {
+  readonly command: string;
+  readonly args: readonly string[];
+}
 const SERVER_QUESTION = 'within the policy?';
 const ANSWERS: readonly AnsweredQuestion[] = [
   ['Do this?', 'y'],
@@ -170,13 +178,18 @@ describe('afterwards' + verifies('FH-02'), () => {
     ]);
   });
 
-  it.each(CLIENTS)('a call of %s reaches its server under the policy', async (client) => {
+  /** Returns the entry of Tollgate in the file of a client. */
+  const entryIn = (client: keyof typeof FILES): Entry => {
     const { mcpServers, servers } = jsonc.parse(newcomer.read(client), [], { allowTrailingComma: true }) as Record<
       string,
-      { readonly tollgate: unknown } | undefined
+      { readonly tollgate: Entry } | undefined
     >;
+    return (mcpServers ?? servers)?.tollgate ?? expect.fail();
+  };
+
+  it.each(partOf(CLIENTS, 1))('a call of %s reaches its server under the policy', async (client) => {
     const file = path.join(newcomer.home, `${client}.json`);
-    writeFileSync(file, JSON.stringify({ mcpServers: { tollgate: (mcpServers ?? servers)?.tollgate } }));
+    writeFileSync(file, JSON.stringify({ mcpServers: { tollgate: entryIn(client) } }));
     const result = await inspect(file, 'memory_read_graph');
     expect(JSON.stringify(result)).toContain('entities');
   });
@@ -188,13 +201,22 @@ describe('afterwards' + verifies('FH-02'), () => {
     expect(first.text.replace(/\s+(?:\| )?/g, ' ')).toMatch(
       /! no call may use "[^"]*\.cursor": it contains files that decide/,
     );
-    const file = path.join(newcomer.home, 'vscode.json');
-    const read = (of: string) => inspect(file, 'files_read_file', [`path=${of}`]).catch(String);
-    expect(JSON.stringify(await read(path.join(newcomer.notes, 'todo.txt')))).toContain('buy milk');
-    for (const closed of [path.join(newcomer.neighbour, 'diary.txt'), newcomer.file('cursor'), '/etc/hostname'])
-      expect(JSON.stringify(await read(closed))).toContain('folders-files');
-    const viaWorkspace = await inspect(file, 'read', [`path=${path.join(newcomer.notes, 'todo.txt')}`]).catch(String);
-    expect(JSON.stringify(viaWorkspace)).toContain('stay-inside');
+    const client = new Client({ name: 'vscode', version: '1' });
+    const { command, args } = entryIn('vscode');
+    const { env, project: cwd } = newcomer;
+    await client.connect(
+      new StdioClientTransport({ command, args: [...args], env: { ...env }, cwd, stderr: 'ignore' }),
+    );
+    const read = async (name: string, of: string): Promise<string> =>
+      JSON.stringify(await client.callTool({ name, arguments: { path: of } }));
+    try {
+      expect(await read('files_read_file', path.join(newcomer.notes, 'todo.txt'))).toContain('buy milk');
+      for (const closed of [path.join(newcomer.neighbour, 'diary.txt'), newcomer.file('cursor'), '/etc/hostname'])
+        expect(await read('files_read_file', closed)).toContain('folders-files');
+      expect(await read('read', path.join(newcomer.notes, 'todo.txt'))).toContain('stay-inside');
+    } finally {
+      await client.close();
+    }
   });
 
   it('a second run finds nothing to do', async () => {
@@ -219,7 +241,7 @@ describe('undo' + verifies('FH-05'), () => {
 });
 
 /** Calls a tool with the CLI of the Inspector, which starts the program of a client's entry as the client does. */
-function inspect(file: string, tool: string, given: readonly string[] = []): Promise<unknown> {
+function inspect(file: string, tool: string): Promise<unknown> {
   const args = [
     INSPECTOR,
     '--cli',
@@ -231,7 +253,6 @@ function inspect(file: string, tool: string, given: readonly string[] = []): Pro
     'tools/call',
     '--tool-name',
     tool,
-    ...given.flatMap((pair) => ['--tool-arg', pair]),
   ];
   const child = spawn(NODE_22, args, { env: newcomer.env, cwd: newcomer.project, stdio: ['ignore', 'pipe', 'pipe'] });
   let [out, err] = ['', ''];
