@@ -442,11 +442,8 @@ ${more}`;
       project.write('servers/late.yaml', 'command: sh\n');
       expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.refused);
       rmSync(path.join(project.folder, 'servers'), { recursive: true });
-      const before = performance.now();
       expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.ok);
       await expect.poll(() => agent.err, { interval: 20 }).toContain('Reloaded: policy revision');
-      // One second on an idle machine. The limit allows for a busy one.
-      expect(performance.now() - before).toBeLessThan(15_000);
       expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toHaveLength(1);
       expect((await cli(project, ['audit', 'list', '--type', 'setup', '--json'])).out).toContain(
         `"accepted": "${hash}"`,

@@ -1,6 +1,7 @@
 /**
  * Tests the largest legal messages and files, through the program with a real stdio server. No turn of the event loop
- * comes near the limit of the watchdog, and other calls are answered, even with sixteen such messages at the same time.
+ * comes near the limit of the watchdog, and other calls are answered, even with sixteen such messages at the same time
+ * (`npm run test:all`; `npm test` sends two).
  * With TOLLGATE_FIGURES set, it prints the longest turn of the main thread, for docs/performance.md.
  */
 import { readFileSync } from 'node:fs';
@@ -10,6 +11,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { partOf, RUNS_ALL, roundsOf } from '../harness/slices.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
@@ -59,6 +61,19 @@ async function start(files: Readonly<Record<string, string>> = {}): Promise<void
   await child.call('chaos_echo', { token: 'x' });
 }
 
+/**
+ * Returns the rows that share a process, with their names. In `npm test` all do, because a start takes longer than a
+ * row.
+ */
+function together<T extends readonly [string, ...unknown[]]>(
+  rows: readonly T[],
+): readonly { readonly what: string; readonly rows: readonly T[] }[] {
+  return (RUNS_ALL ? rows.map((row) => [row]) : [rows]).map((some) => ({
+    what: some.map(([name]) => name).join('; '),
+    rows: some,
+  }));
+}
+
 function expectShortTurns(what: string): void {
   const ms = Number(readFileSync(turns, 'latin1'));
   if (process.env.TOLLGATE_FIGURES !== undefined)
@@ -84,42 +99,51 @@ describe.skipIf(process.platform !== 'linux')(
   { ...THREE_ATTEMPTS, timeout: TIMEOUT_MS },
   () => {
     const results: readonly (readonly [string, unknown, number])[] = [
-      ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
+      ['keys', { keys: 240_000 }, 1],
       ['plain text', { unit: 'x', bytes: 15.9 * MIB }, 1],
       ['control characters', { unit: '\u0001', bytes: 1_990_000 }, 1],
-      ['keys', { keys: 240_000 }, 1],
-      ['newlines, eight at once', { unit: '\n', bytes: 7.9 * MIB }, 8],
+      ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
+      [`newlines, ${roundsOf(8, 2)} at once`, { unit: '\n', bytes: 7.9 * MIB }, roundsOf(8, 2)],
     ];
-    it.each(results)('cuts and spills a result: %s', async (what, args, times) => {
+    it.each(together(partOf(results, 3)))('cuts and spills a result: $what', async ({ what, rows }) => {
       await start();
-      for (const reply of await amongOthers('chaos_big', args, times)) {
-        expect(codeOf(reply)).toBeUndefined();
-        expect(textOf(reply).length).toBeLessThan(100_000);
-        expect(textOf(reply)).toContain('spill://');
-      }
+      for (const [, args, times] of rows)
+        for (const reply of await amongOthers('chaos_big', args, times)) {
+          expect(codeOf(reply)).toBeUndefined();
+          expect(textOf(reply).length).toBeLessThan(100_000);
+          expect(textOf(reply)).toContain('spill://');
+        }
       expectShortTurns(`result of ${what}`);
     });
 
+    const many = roundsOf(16, 2);
     const files: readonly (readonly [string, string, Readonly<Record<string, unknown>>, number])[] = [
-      ['read of one line, sixteen at once', 'read', { path: 'line' }, 16],
-      ['read of newlines, sixteen at once', 'read', { path: 'newlines', offset: -5 }, 16],
-      ['search of newlines, four at once', 'read', { path: 'newlines', action: 'search', pattern: 'b' }, 4],
+      [`read of one line, ${many} at once`, 'read', { path: 'line' }, many],
+      [`read of newlines, ${many} at once`, 'read', { path: 'newlines', offset: -5 }, many],
       [
-        'edit of a million places, sixteen at once',
+        `search of newlines, ${roundsOf(4, 1)} at once`,
+        'read',
+        { path: 'searched', action: 'search', pattern: 'b' },
+        roundsOf(4, 1),
+      ],
+      [
+        `edit of a million places, ${many} at once`,
         'edit',
         { path: 'newlines', old_string: '\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n', new_string: 'c', replace_all: true },
-        16,
+        many,
       ],
       [
-        'edit that finds nothing, sixteen at once',
+        `edit that finds nothing, ${many} at once`,
         'edit',
         { path: 'newlines', old_string: `${'\n'.repeat(500_000)}x`, new_string: 'c' },
-        16,
+        many,
       ],
     ];
-    it.each(files)('lets other work run: %s', async (what, tool, args, times) => {
-      await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
-      for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
+    it.each(together(files))('lets other work run: $what', async ({ what, rows }) => {
+      const newlines = '\n'.repeat(16 * MIB);
+      await start({ line: 'x'.repeat(16 * MIB), newlines, searched: newlines.slice(0, roundsOf(16, 2) * MIB) });
+      for (const [, tool, args, times] of rows)
+        for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
       expectShortTurns(what);
     });
 
@@ -131,15 +155,18 @@ describe.skipIf(process.platform !== 'linux')(
       expectShortTurns('arguments of 4 MiB');
     });
 
-    it.each([
+    const large: readonly (readonly [string, Readonly<Record<string, unknown>>])[] = [
       ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
       ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
       ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
-    ])('lets a rule read the arguments: %s', async (what, args) => {
+    ];
+    it.each(together(large))('lets a rule read the arguments: $what', async ({ what, rows }) => {
       await start();
-      const [reply] = await amongOthers('chaos_echo', args);
-      // The policy may refuse to judge them (input over 256 KiB), but it must not block other calls.
-      expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+      for (const [, args] of rows) {
+        const [reply] = await amongOthers('chaos_echo', args);
+        // The policy may refuse to judge them (input over 256 KiB), but it must not block other calls.
+        expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+      }
       expectShortTurns(`arguments of ${what}`);
     });
 
@@ -158,9 +185,11 @@ describe.skipIf(process.platform !== 'linux')(
       expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
     });
 
-    it('ends in order after SIGTERM while eight of them run', async () => {
+    it(`ends in order after SIGTERM while ${roundsOf(8, 3)} of them run`, async () => {
       await start();
-      const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
+      const calls = Array.from({ length: roundsOf(8, 3) }, () =>
+        child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }),
+      );
       await Promise.race(calls);
       child.process.kill('SIGTERM');
       expect(await child.ended).toEqual({ code: 0, signal: null });
