@@ -2,7 +2,7 @@ import { createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { diffLines } from '../../policies/authoring/rego-format.ts';
 import { CAPABILITIES_FILE, ENTRYPOINTS } from '../../policies/engine/policy-library.ts';
@@ -49,12 +49,13 @@ function project(files: Readonly<Record<string, string>> = {}): Project {
 const bundleOf = (made: Project, name = 'bundle.tar.gz'): Buffer => readFileSync(path.join(made.folder, name));
 
 describe('reasons of Rego', () => {
+  const made = project();
+  beforeAll(async () => expect((await cli(made, ['policy', 'build'])).code).toBe(EXIT.ok));
+
   it.each([
     ['from sources', YAML],
     ['from a bundle', YAML.replace('policies/git', 'bundle.tar.gz')],
   ])('have id, line, severity and remediation of their METADATA, also in nested packages: %s', async (_name, yaml) => {
-    const made = project();
-    expect((await cli(made, ['policy', 'build'])).code).toBe(EXIT.ok);
     made.write('tollgate.yaml', yaml);
     const reasonsFor = async (command: string): Promise<unknown> =>
       dataOf<{ reasons: unknown }>((await cli(made, ['try', 'bash', JSON.stringify({ command }), '--json'])).out)
@@ -155,15 +156,14 @@ describe('policy build', () => {
 });
 
 describe('a bundle with facts', () => {
-  async function changed(
-    change: (facts: Record<string, unknown>) => void,
-  ): Promise<{ made: Project; files: ReadonlyMap<string, Uint8Array> }> {
-    const made = project();
-    await cli(made, ['policy', 'build']);
+  const made = project();
+  beforeAll(async () => void (await cli(made, ['policy', 'build'])));
+
+  function changed(change: (facts: Record<string, unknown>) => void): ReadonlyMap<string, Uint8Array> {
     const files = unpackBundle(bundleOf(made));
     const facts = JSON.parse(new TextDecoder().decode(files.get(BUNDLE_FILES.facts))) as Record<string, unknown>;
     change(facts);
-    return { made, files: new Map([...files, [BUNDLE_FILES.facts, new TextEncoder().encode(JSON.stringify(facts))]]) };
+    return new Map([...files, [BUNDLE_FILES.facts, new TextEncoder().encode(JSON.stringify(facts))]]);
   }
 
   it.each([
@@ -178,13 +178,12 @@ describe('a bundle with facts', () => {
       (facts: Record<string, unknown>) => void delete facts.library,
       'has another version',
     ],
-  ])('%s is refused', async (_name, change, expected) => {
-    const { files } = await changed(change);
-    expect(() => openBundle(files)).toThrow(expected);
+  ])('%s is refused', (_name, change, expected) => {
+    expect(() => openBundle(changed(change))).toThrow(expected);
   });
 
   it('built by another version of Tollgate is refused at load', async () => {
-    const { made, files } = await changed((facts) => void (facts.library = '0'.repeat(64)));
+    const files = changed((facts) => void (facts.library = '0'.repeat(64)));
     made.write('tollgate.yaml', YAML.replace('policies/git', 'old.tar.gz'));
     writeFileSync(path.join(made.folder, 'old.tar.gz'), packBundle(files));
     expect(await cli(made, ['check'])).toMatchObject({

@@ -8,6 +8,7 @@ import { packBundle } from '../../policies/rego/bundles/bundle-format.ts';
 import { type SigningAlgorithm, signFiles, verifyFiles } from '../../policies/rego/bundles/bundle-signatures.ts';
 import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
 import { scratch } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const opa = await findOpa();
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -199,7 +200,7 @@ describe('signatures', () => {
           verifyFiles(await signedByOpa(new Map([['data.json', JSON.stringify(data)]])), { secrets: [SECRET] }),
         ).resolves.toBeUndefined();
       }),
-      { numRuns: 25 },
+      { numRuns: roundsOf(25, 6) },
     );
   }, 60_000);
 

@@ -15,6 +15,7 @@ import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
 import { compileRego, prepareRego } from '../../policies/rego/rego-build.ts';
 import { readRegoSources, stageFiles } from '../../policies/rego/rego-files.ts';
 import { type CallOf, callOf, scratch } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 
 const opa = await findOpa();
 const cache = path.join(scratch(), 'cache');
@@ -230,7 +231,7 @@ describe('copies of rules', () => {
         const { plain, placed } = await buildBoth(files);
         for (const one of calls) expect(placed(one)).toEqual(plain(one));
       }),
-      { numRuns: 12, endOnFailure: true },
+      { numRuns: roundsOf(12, 3), endOnFailure: true },
     );
   }, 240_000);
 
