@@ -21,6 +21,7 @@ import {
   scratch,
   settings,
 } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const RULES = [
@@ -364,7 +365,7 @@ describe('the smallest change', () => {
         expect(sizes.every((size) => size >= 1 && size <= 3)).toBe(true);
         expect(sizes).toEqual([...sizes].sort());
       }),
-      { numRuns: 25 },
+      { numRuns: roundsOf(25, 10) },
     );
   });
 

@@ -15,6 +15,7 @@ import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { CallInput } from '../../policies/port.ts';
 import { type CallOf, callOf, documentOf, parts, regoSource, scratch, settings } from '../engine/policy-fixture.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
 const STARTER = (
@@ -437,7 +438,7 @@ describe('all suggestions together', () => {
           else if (owner === undefined && !also.has(what)) expect(after[number]).toBe('ask');
         }
       }),
-      { numRuns: 5 },
+      { numRuns: roundsOf(5, 2) },
     );
     expect(found).toBeGreaterThan(0);
   }, 60_000);
