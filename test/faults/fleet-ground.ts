@@ -1,4 +1,4 @@
-/** A fleet for fault tests: three replicas behind HAProxy, one store, one server that notes what it runs, a network. */
+/** A fleet for fault tests: replicas behind HAProxy, one store, one server that notes what it runs, a network. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -10,6 +10,7 @@ import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';
 import { openRedisStore } from '../../facade/state/shared/redis-store.ts';
 import type { StoreAccess } from '../../facade/state/shared/shared-store.ts';
 import { Project } from '../config/project.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { MAIN } from '../process/child.ts';
 import { installPrograms } from '../servers/system.ts';
 import { freePort, STORE_PASSWORD, type StoreServer, startStoreServer } from '../state/store-servers.ts';
@@ -17,7 +18,9 @@ import { NetworkNamespace } from './network-namespace.ts';
 
 /** The tokens of the principals p0 to p3. */
 export const TOKENS = [0, 1, 2, 3].map((number) => `token-of-p${number}-0123456789abcdef`);
-const READY_MS = 40_000;
+const READY_MS = 120_000;
+/** The pause of a loop after a successful call, ms. */
+const PAUSE_MS = roundsOf(5, 60);
 /** How long a test waits for the end of a call. */
 const END_MS = 20_000;
 
@@ -157,19 +160,29 @@ export class FleetReplica {
 
   /** `env`: more variables of the process. */
   async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
+    this.#said = '';
+    this.#spawn(env);
+    for (const until = Date.now() + READY_MS; Date.now() < until; await sleep(50)) {
+      if (this.#child?.exitCode === null) {
+        if (await isReady(this.port)) return;
+        continue;
+      }
+      // On a busy machine, a store may answer too late. A replica then ends, and is started again.
+      if (!/^STATE_AWAY: /m.test(this.#said)) break;
+      this.#said = '';
+      this.#spawn(env);
+    }
+    throw new Error(`a replica does not start: ${this.account()}`);
+  }
+
+  #spawn(env: Readonly<Record<string, string>>): void {
     const words = [MAIN, 'serve', '--config', this.#file, '--port', String(this.port)];
     this.#child = spawn(process.execPath, words, {
       cwd: this.#project.folder,
       env: { PATH: process.env.PATH ?? '', HOME: this.#project.home, STORE_OF_TEST: STORE_PASSWORD, ...env },
       stdio: ['ignore', 'ignore', 'pipe'],
     });
-    this.#said = '';
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.#said += text));
-    for (const until = Date.now() + READY_MS; Date.now() < until; await sleep(50)) {
-      if (this.#child.exitCode !== null) throw new Error(`a replica ended: ${this.#said}`);
-      if (await isReady(this.port)) return;
-    }
-    throw new Error(`a replica does not start: ${this.#said}`);
   }
 
   /** Returns how the process ended, if it has, and the last words of its log. */
@@ -199,6 +212,8 @@ export class FleetGround {
   readonly project = new Project();
   readonly server = new NotingServer();
   readonly replicas: FleetReplica[] = [];
+  /** How many replicas there are. */
+  count = 3;
   /** What HAProxy asks to learn whether a replica gets requests. */
   probe: '/livez' | '/readyz' = '/livez';
   /** Changes the configuration of one replica. */
@@ -226,7 +241,7 @@ export class FleetGround {
     await opened.close();
     const url = store.url.replace(`127.0.0.1:${this.store.port}`, `${this.network.host}:${this.network.port}`);
     this.project.write('workspace/x', '');
-    for (const number of [0, 1, 2]) {
+    for (let number = 0; number < this.count; number += 1) {
       const state = path.join(this.project.folder, `s${number}`);
       const file = `tollgate-${number}.yaml`;
       this.project.write(file, this.change(await this.#configuration({ url, namespace, state, few }), number));
@@ -326,7 +341,7 @@ export interface FleetCall {
   decision?: string;
 }
 
-/** 200 sessions, and loops that call tools in random ones of them. */
+/** Sessions, and loops that call tools in random ones of them. */
 export class FleetLoad {
   readonly calls: FleetCall[] = [];
   readonly #port: number;
@@ -398,7 +413,7 @@ export class FleetLoad {
       this.calls.push(call);
       await this.#call(call, { id, who, server, ms: this.#chance() < 0.2 ? 40 : 0 });
       call.ended = performance.now();
-      await sleep(call.code === 'ok' ? 5 : 40);
+      await sleep(call.code === 'ok' ? PAUSE_MS : 40);
     }
   }
 

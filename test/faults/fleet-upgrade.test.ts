@@ -10,6 +10,7 @@ import { openSharedState } from '../../facade/state/shared/shared-state.ts';
 import type { StoreAccess } from '../../facade/state/shared/shared-store.ts';
 import { createSeals } from '../../facade/state/state-seals.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { STORE_PASSWORD, startStoreServer } from '../state/store-servers.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -17,6 +18,9 @@ import { numbers } from './fault-seed.ts';
 import { FleetGround, FleetLoad, TOKENS } from './fleet-ground.ts';
 
 const MINUTE_MS = 60_000;
+const REPLICAS = roundsOf(3, 2);
+/** A replica that the test kills is the second one. */
+const OTHERS = [0, 2].slice(0, REPLICAS - 1);
 const ENV = { env: { STORE_OF_TEST: STORE_PASSWORD } };
 
 async function started(
@@ -24,7 +28,7 @@ async function started(
   few: number,
   how: Partial<Pick<FleetGround, 'change' | 'env' | 'probe'>>,
 ): Promise<FleetGround> {
-  const ground = Object.assign(new FleetGround(), how);
+  const ground = Object.assign(new FleetGround(), { count: REPLICAS }, how);
   onTestFinished(() => ground.remove());
   await ground.start(kind, few);
   return ground;
@@ -79,14 +83,14 @@ class Client {
   }
 }
 
-it.each(['redis', 'postgres'] as const)(
+it.each(partOf(['redis', 'postgres'] as const, 1))(
   `replicas over %s are replaced one after the other without a failed call${verifies('FL-35')}`,
   async (kind) => {
     const change = (yaml: string): string => yaml.replace('listen: {', 'listen: {unreadyMs: 1000, ');
     const ground = await started(kind, 1_000_000, { change, probe: '/readyz' });
     const load = new FleetLoad(ground.port, numbers());
-    await load.open(40);
-    load.start(4);
+    await load.open(roundsOf(40, 12));
+    load.start(roundsOf(4, 2));
     await sleep(500);
     for (const replica of ground.replicas) {
       await replica.end('SIGTERM');
@@ -97,11 +101,11 @@ it.each(['redis', 'postgres'] as const)(
       await expect.poll(() => load.calls.length, { timeout: 20_000 }).toBeGreaterThan(before + 20);
     }
     await load.end();
-    expect(load.calls.length).toBeGreaterThan(100);
+    expect(load.calls.length).toBeGreaterThan(roundsOf(100, 60));
     expect(load.calls.filter(({ code }) => code !== 'ok').map(({ code }) => code)).toEqual([]);
     expect(ground.server.ran).toHaveLength(load.calls.length);
   },
-  180_000,
+  360_000,
 );
 
 it(`replicas with different rules each decide with their own${verifies('FL-36')}`, async () => {
@@ -116,7 +120,7 @@ it(`replicas with different rules each decide with their own${verifies('FL-36')}
   });
   const [mild, strict] = [await new Client(ground).open(0), await new Client(ground).open(1)];
   // The decision is that of the home of the session, whichever replica is asked.
-  for (const asked of [0, 1, 2]) {
+  for (const asked of ground.replicas.keys()) {
     expect(await mild.call(asked, 'b_echo')).toBe('ok');
     expect(await strict.call(asked, 'b_echo')).toBe('UNKNOWN_TOOL');
   }
@@ -145,7 +149,7 @@ it(`replicas with different rules each decide with their own${verifies('FL-36')}
   });
   expect(revisions.map(({ size }) => size)).toEqual([1, 1]);
   expect([...revisions[0]!]).not.toEqual([...revisions[1]!]);
-}, 120_000);
+}, 300_000);
 
 /** Moves the clock of a process. */
 const CLOCK = `const [real, RealDate] = [Date.now, Date];
@@ -169,15 +173,16 @@ it(`a replica whose clock is a minute ahead spends the same windows and ends no 
   for (let turn = 0; turn < 10; turn += 1) codes.push(await clients[turn % 2]!.call(turn % 2, 'b_echo'));
   expect(codes).toEqual([...Array(6).fill('ok'), ...Array(4).fill('BUDGET_EXCEEDED')]);
   // Each session is reached through the other replica, and goes on there when its home has died.
-  for (const asked of [0, 1, 2]) for (const client of clients) expect(await client.call(asked, 'a_echo')).toBe('ok');
+  for (const asked of ground.replicas.keys())
+    for (const client of clients) expect(await client.call(asked, 'a_echo')).toBe('ok');
   await ground.replicas[1]!.end('SIGKILL');
-  await expect.poll(() => clients[1]!.call(0, 'a_echo'), { timeout: 20_000 }).toBe('ok');
-  await expect.poll(() => clients[1]!.call(2, 'a_echo'), { timeout: 20_000 }).toBe('ok');
+  for (const asked of OTHERS)
+    await expect.poll(() => clients[1]!.call(asked, 'a_echo'), { timeout: 20_000 }).toBe('ok');
   const reader = openAuditReader(path.join(ground.replicas[0]!.state, 'audit'), ':memory:');
   onTestFinished(() => reader.close());
   const times = [...reader.all({})].map(({ record }) => Date.parse(String((record as { ts?: unknown }).ts)));
   expect(Math.max(...times)).toBeGreaterThan(Date.now() + MINUTE_MS / 2);
-}, 120_000);
+}, 300_000);
 
 it(`what is sealed before midnight opens where it is a minute later, and the reverse${verifies('FL-36')}`, async () => {
   const server = await startStoreServer('redis');
