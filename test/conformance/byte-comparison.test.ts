@@ -5,6 +5,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jsonItems } from '../../adapters/rpc/definition-text.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { objectText, stringText, valueText } from '../properties/json-text.ts';
 import { memberOf, theirMeta, without } from '../properties/raw-facade.ts';
 import { type ProtocolFacade, type Step, startProtocol, type WireClient } from '../protocol/protocol-facade.ts';
@@ -225,7 +226,7 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
       expect(without(listed)).toEqual(without(entry));
     });
 
-  const runs = { numRuns: 60 };
+  const runs = { numRuns: roundsOf(60, way === 'stdio' ? 20 : 8) };
   /** Members that no revision knows. */
   const unknown = objectText(valueText({ depth: 2 }))
     .map((text) => text.trim().slice(1, -1))

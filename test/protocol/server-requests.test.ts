@@ -213,18 +213,31 @@ describe('a form', () => {
     expect(client.received[0]?.params).toMatchObject({ message: '[s] Your name?' });
   });
 
-  it.each([
-    ['a field', { properties: { password: { type: 'string' } } }, 'Sign in'],
-    ['the title of a field', { properties: { value: { type: 'string', title: 'API key' } } }, 'Sign in'],
-    ['its message', { properties: { value: { type: 'string' } } }, 'Enter your one-time code'],
-  ])('that asks for a secret by %s is refused' + verifies('PR-16'), async (_, schema, message) => {
-    const asked = { method: 'elicitation/create', params: { message, requestedSchema: { type: 'object', ...schema } } };
-    facade = await open({ ask: [asked] });
-    const client = await facade.connect({ capabilities: CLIENT });
-    expect(text(await client.request('tools/call', CALL))).toContain('UPSTREAM_REQUEST_DENIED');
-    expect(client.received).toEqual([]);
-    expect(facade.records().find(({ kind }) => kind === 'elicitation')).toMatchObject({ code: 'FORM_ASKS_SECRET' });
-  });
+  it(
+    'that asks for a secret by a field, the title of a field or its message is refused' + verifies('PR-16'),
+    async () => {
+      facade = await open({ ask: [] });
+      const client = await facade.connect({ capabilities: CLIENT });
+      // Started before its script changes, because consent covers the files that it is started with.
+      await client.request('tools/call', CALL);
+      for (const [what, schema, message] of [
+        ['a field', { properties: { password: { type: 'string' } } }, 'Sign in'],
+        ['the title of a field', { properties: { value: { type: 'string', title: 'API key' } } }, 'Sign in'],
+        ['its message', { properties: { value: { type: 'string' } } }, 'Enter your one-time code'],
+      ] as const) {
+        const requestedSchema = { type: 'object', ...schema };
+        facade.rescript('s', server({ ask: [{ method: 'elicitation/create', params: { message, requestedSchema } }] }));
+        const before = facade.records().length;
+        expect(text(await client.request('tools/call', CALL)), what).toContain('UPSTREAM_REQUEST_DENIED');
+        expect(client.received, what).toEqual([]);
+        const added = facade.records().slice(before);
+        expect(
+          added.find(({ kind }) => kind === 'elicitation'),
+          what,
+        ).toMatchObject({ code: 'FORM_ASKS_SECRET' });
+      }
+    },
+  );
 });
 
 describe('addresses that a server wants opened' + verifies('PR-17'), () => {
