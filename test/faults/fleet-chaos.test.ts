@@ -58,58 +58,64 @@ function recordedEnds(ground: FleetGround): ReadonlySet<string> {
 }
 
 describe.each(KINDS)('three replicas behind HAProxy over %s', (kind) => {
-  it(`lose nothing, run nothing twice and overspend nothing, whatever is killed and cut${verifies('FL-25', 'FL-26')}`, OPTIONS, async () => {
-    const ground = new FleetGround();
-    onTestFinished(() => ground.remove());
-    await ground.start(kind, FEW);
-    const load = new FleetLoad(ground.port, numbers());
-    await load.open(SESSIONS);
-    load.start(IN_FLIGHT);
-    const [first, second] = ground.replicas;
-    expect(failed(await phase(load))).toEqual([]);
+  it(
+    `lose nothing, run nothing twice and overspend nothing, whatever is killed and cut${verifies('FL-25', 'FL-26')}`,
+    OPTIONS,
+    async () => {
+      const ground = new FleetGround();
+      onTestFinished(() => ground.remove());
+      await ground.start(kind, FEW);
+      const load = new FleetLoad(ground.port, numbers());
+      await load.open(SESSIONS);
+      load.start(IN_FLIGHT);
+      const [first, second] = ground.replicas;
+      expect(failed(await phase(load))).toEqual([]);
 
-    // A replica dies. Its sessions go on elsewhere: at most 1 % of the calls that begin afterwards fail.
-    const afterDeath = await phase(load, () => first!.end('SIGKILL'));
-    expect(afterDeath.length).toBeGreaterThan(50);
-    expect(failed(afterDeath).length, ground.account(failed(afterDeath))).toBeLessThanOrEqual(afterDeath.length / 100);
-    await first!.start();
+      // A replica dies. Its sessions go on elsewhere: at most 1 % of the calls that begin afterwards fail.
+      const afterDeath = await phase(load, () => first!.end('SIGKILL'));
+      expect(afterDeath.length).toBeGreaterThan(50);
+      expect(failed(afterDeath).length, ground.account(failed(afterDeath))).toBeLessThanOrEqual(
+        afterDeath.length / 100,
+      );
+      await first!.start();
 
-    // The store is killed and restarted. Without it nothing runs; afterwards everything does, without a restart.
-    await ground.store.kill();
-    const away = performance.now();
-    await sleep(RECOVERY_MS);
-    await expectRefusals(load, away + 1_500);
-    await ground.store.start();
-    await sleep(RECOVERY_MS);
-    expect(failed(await phase(load))).toEqual([]);
+      // The store is killed and restarted. Without it nothing runs; afterwards everything does, without a restart.
+      await ground.store.kill();
+      const away = performance.now();
+      await sleep(RECOVERY_MS);
+      await expectRefusals(load, away + 1_500);
+      await ground.store.start();
+      await sleep(RECOVERY_MS);
+      expect(failed(await phase(load))).toEqual([]);
 
-    // The network is cut, and slow afterwards.
-    ground.network.cut();
-    const cut = performance.now();
-    await sleep(RECOVERY_MS + 2_000);
-    await expectRefusals(load, cut + RECOVERY_MS);
-    ground.network.heal();
-    await sleep(RECOVERY_MS);
-    expect(failed(await phase(load, () => ground.network.slow(60)))).toEqual([]);
-    ground.network.slow(0);
+      // The network is cut, and slow afterwards.
+      ground.network.cut();
+      const cut = performance.now();
+      await sleep(RECOVERY_MS + 2_000);
+      await expectRefusals(load, cut + RECOVERY_MS);
+      ground.network.heal();
+      await sleep(RECOVERY_MS);
+      expect(failed(await phase(load, () => ground.network.slow(60)))).toEqual([]);
+      ground.network.slow(0);
 
-    // A replica ends in peace, and another one dies.
-    const afterEnd = await phase(load, () => second!.end('SIGTERM'));
-    expect(failed(afterEnd).length, ground.account(failed(afterEnd))).toBeLessThanOrEqual(afterEnd.length / 100);
-    await second!.start();
-    await load.end();
-    expect(load.calls.filter(({ code }) => code === 'INTERNAL')).toEqual([]);
+      // A replica ends in peace, and another one dies.
+      const afterEnd = await phase(load, () => second!.end('SIGTERM'));
+      expect(failed(afterEnd).length, ground.account(failed(afterEnd))).toBeLessThanOrEqual(afterEnd.length / 100);
+      await second!.start();
+      await load.end();
+      expect(load.calls.filter(({ code }) => code === 'INTERNAL')).toEqual([]);
 
-    const ran = new Map<string, number>();
-    for (const token of ground.server.ran) ran.set(token, (ran.get(token) ?? 0) + 1);
-    expect([...ran].filter(([, times]) => times > 1)).toEqual([]);
-    const ok = load.calls.filter(({ code }) => code === 'ok');
-    expect(ok.filter(({ token }) => !ran.has(token))).toEqual([]);
-    for (const number of TOKENS.keys())
-      expect([...ran.keys()].filter((token) => token.startsWith(`p${number}-b-`)).length).toBeLessThanOrEqual(FEW);
-    const ends = recordedEnds(ground);
-    const replied = load.calls.filter(({ decision }) => decision !== undefined);
-    expect(replied.length).toBeGreaterThan(200);
-    expect(replied.filter(({ decision }) => !ends.has(decision ?? ''))).toEqual([]);
-  });
+      const ran = new Map<string, number>();
+      for (const token of ground.server.ran) ran.set(token, (ran.get(token) ?? 0) + 1);
+      expect([...ran].filter(([, times]) => times > 1)).toEqual([]);
+      const ok = load.calls.filter(({ code }) => code === 'ok');
+      expect(ok.filter(({ token }) => !ran.has(token))).toEqual([]);
+      for (const number of TOKENS.keys())
+        expect([...ran.keys()].filter((token) => token.startsWith(`p${number}-b-`)).length).toBeLessThanOrEqual(FEW);
+      const ends = recordedEnds(ground);
+      const replied = load.calls.filter(({ decision }) => decision !== undefined);
+      expect(replied.length).toBeGreaterThan(200);
+      expect(replied.filter(({ decision }) => !ends.has(decision ?? ''))).toEqual([]);
+    },
+  );
 });
