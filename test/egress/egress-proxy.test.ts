@@ -8,6 +8,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { type BlockedAttempt, BlockedAttempts } from '../../adapters/egress/blocked-attempts.ts';
 import { lookupBySystem } from '../../adapters/egress/dial.ts';
 import { openEgress } from '../../adapters/egress/open-egress.ts';
+import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { askPage, askTunnel, openProxy, type ProxyBench, serveHttp, serveTcp, talk, verdictOf } from './proxy-bench.ts';
 
@@ -314,7 +315,7 @@ describe('plain HTTP', () => {
             ),
         );
       }),
-      { numRuns: 300 },
+      { numRuns: roundsOf(300, 60) },
     );
     expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
   });

@@ -16,7 +16,7 @@ let session: Session;
 
 beforeAll(async () => {
   facade = await startRaw(
-    { one: { tools: [ACT, tool('open')], settings: { timeoutMs: 3_000, env: { KEY: '${RESULT_KEY}' } } } },
+    { one: { tools: [ACT, tool('open')], settings: { timeoutMs: 6_000, env: { KEY: '${RESULT_KEY}' } } } },
     {
       profiles: { all: { servers: ['one'], expose: { tools: ['one.*'] } } },
       rules: [allow('one', 'workspace')],
@@ -291,12 +291,12 @@ describe('results that are not results', () => {
 
 describe('a late answer', () => {
   it('is delivered to no other call after the timeout, and the server was told to stop, with its own id', async () => {
-    const late = facade.call(session, 'one_act', { delayMs: 4_000, raw: text('late') });
+    const late = facade.call(session, 'one_act', { delayMs: 8_000, raw: text('late') });
     expect((await late).code).toBe('TOOL_TIMEOUT');
     const id = facade.calls('one').at(-1)?.id;
     const next = await Promise.all(
       Array.from({ length: 3 }, (_, n) =>
-        facade.call(session, 'one_act', { delayMs: 1_500, raw: text(`answer ${n}`) }),
+        facade.call(session, 'one_act', { delayMs: 3_000, raw: text(`answer ${n}`) }),
       ),
     );
     expect(next.map((one) => one.text)).toEqual(['answer 0', 'answer 1', 'answer 2']);

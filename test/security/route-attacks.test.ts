@@ -7,6 +7,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ApprovalOwner } from '../approvals/owner-context.ts';
+import { roundsOf } from '../harness/slices.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { routedConfig, startRouted } from '../stories/routed-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -57,7 +58,7 @@ describe('a routed call', () => {
     try {
       await once(swapper.stdout, 'data');
       const seen = new Set<string>();
-      const until = Date.now() + 2500;
+      const until = Date.now() + roundsOf(2500, 300);
       for (let round = 0; Date.now() < until || round < 100; round += 1) {
         const { text, code, result } = await facade.call(session, 'read', { path: 'src/link' });
         expect(text).not.toContain('text of closed');
