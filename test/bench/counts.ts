@@ -32,13 +32,18 @@ export const COUNTED: readonly CountedRow[] = [
 ];
 export const AT_ONCE = [1, 32] as const;
 
-const WARM_CALLS = 96;
-const CALLS = 160;
+/** How many calls are sent to warm up and in each run: those of `npm run bench`. */
+const CALLS: CallNumbers = { warm: 96, counted: 160 };
 /** Each count is the least of so many runs, because V8 wakes the main thread by writes while it marks garbage. */
 const RUNS = 8;
 
 /** Says whether the counts of a row need no further run. `index`: of AT_ONCE. */
 type IsEnough = (counts: Counts, row: string, index: number) => boolean;
+
+interface CallNumbers {
+  readonly warm: number;
+  readonly counted: number;
+}
 
 /** The part of the benchmark about counts. Each cell has the count of one call at a time, and of 32 sent at once. */
 export const COUNTS_PART: Part = {
@@ -68,16 +73,23 @@ function formatCounts(counts: readonly Counts[]): string[] {
   ];
 }
 
-/** Counts all rows of a transport: for each row one count for each number of calls at once. */
-export async function countAll(transport: Transport, isEnough: IsEnough = () => false): Promise<Counts[][]> {
-  const opened = await openTargets(['sdk', 'tollgate'], transport, { counted: true });
+/** Counts rows of a transport, or all of them: for each row one count for each number of calls at once. */
+export async function countAll(
+  transport: Transport,
+  isEnough: IsEnough = () => false,
+  {
+    rows = COUNTED.filter((row) => row.transport === transport),
+    numbers = CALLS,
+  }: { readonly rows?: readonly CountedRow[]; readonly numbers?: CallNumbers } = {},
+): Promise<Counts[][]> {
+  const names = (['sdk', 'tollgate'] as const).filter((name) => rows.some(({ target }) => target === name));
+  const opened = await openTargets(names, transport, { counted: true });
   try {
-    const [sdk, tollgate] = opened.targets as [Target, Target];
     const found: Counts[][] = [];
-    for (const { name, target, kind } of COUNTED.filter((row) => row.transport === transport)) {
+    for (const { name, target, kind } of rows) {
       const counts: Counts[] = [];
       for (const [index, atOnce] of AT_ONCE.entries()) {
-        const calls = { target: target === 'sdk' ? sdk : tollgate, kind, atOnce };
+        const calls = { target: opened.targets[names.indexOf(target)] as Target, kind, atOnce, numbers };
         counts.push(await countCalls(calls, (least) => isEnough(least, name, index)));
       }
       found.push(counts);
@@ -89,13 +101,19 @@ export async function countAll(transport: Transport, isEnough: IsEnough = () => 
 }
 
 async function countCalls(
-  { target, kind, atOnce }: { readonly target: Target; readonly kind: Kind; readonly atOnce: number },
+  {
+    target,
+    kind,
+    atOnce,
+    numbers,
+  }: { readonly target: Target; readonly kind: Kind; readonly atOnce: number; readonly numbers: CallNumbers },
   isEnough: (least: Counts) => boolean,
 ): Promise<Counts> {
-  await sendCalls(target, kind, { calls: WARM_CALLS, atOnce });
-  let least = await countOnce(target, kind, atOnce);
+  await sendCalls(target, kind, { calls: numbers.warm, atOnce });
+  const counted = { calls: numbers.counted, atOnce };
+  let least = await countOnce(target, kind, counted);
   for (let run = 1; run < RUNS && !isEnough(least); run += 1) {
-    const counts = await countOnce(target, kind, atOnce);
+    const counts = await countOnce(target, kind, counted);
     least = perKey((key) => Math.min(least[key], counts[key]));
   }
   return least;
@@ -105,16 +123,20 @@ const perKey = (of: (key: keyof Counts) => number): Counts =>
   Object.fromEntries(COUNT_KEYS.map((key) => [key, of(key)])) as Counts;
 
 /** Returns the counts of one call. Promises are counted apart, because counting them makes others. */
-async function countOnce(target: Target, kind: Kind, atOnce: number): Promise<Counts> {
+async function countOnce(
+  target: Target,
+  kind: Kind,
+  calls: { readonly calls: number; readonly atOnce: number },
+): Promise<Counts> {
   await command(target, 'promises');
-  await sendCalls(target, kind, { calls: CALLS, atOnce });
+  await sendCalls(target, kind, calls);
   const { promises = Number.NaN } = await command(target, 'allocation');
   const before = writesOf(target.child.pid ?? 0);
-  await sendCalls(target, kind, { calls: CALLS, atOnce });
+  await sendCalls(target, kind, calls);
   const writes = writesOf(target.child.pid ?? 0) - before;
   const { allocated = Number.NaN, statements = Number.NaN, messages = Number.NaN } = await command(target, 'stop');
   const sums: Counts = { allocated, promises, writes, statements, messages };
-  return perKey((key) => sums[key] / CALLS);
+  return perKey((key) => sums[key] / calls.calls);
 }
 
 /** Sends calls in groups. A group leaves in one write, so that the target reads it at once. */
