@@ -121,6 +121,14 @@ describe('tollgate serve --workers', () => {
     },
   );
 
+  it('ends in order if a stop follows a signal to reload while a worker starts' + verifies('FL-32'), async () => {
+    const { other } = await restarted();
+    other.process.kill('SIGHUP');
+    // The signals must not arrive as one.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+  });
+
   it('keeps a worker that starts when the configuration must be read again' + verifies('FL-32'), async () => {
     const { other, pid } = await restarted();
     // The first process passes the signal on when the worker is ready. Then the worker reads the configuration.

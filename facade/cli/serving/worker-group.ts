@@ -149,7 +149,8 @@ class WorkerGroup {
           this.#io.stderr(message.announcement.err);
         }
         this.#isAnnounced = true;
-        if (this.#starting.get(slot) === true) this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
+        // A worker that ends already would take it for a second stop.
+        if (this.#starting.get(slot) === true && !this.#stopping.signal.aborted) this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
         this.#starting.delete(slot);
         this.#tellListening();
         break;
