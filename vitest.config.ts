@@ -14,7 +14,11 @@ const OTHERS = [
 const ARGUMENTS_OF_GROWTH = ['--min-semi-space-size=64', '--max-semi-space-size=64', '--expose-gc'];
 
 const SHARED = {
-  setupFiles: ['test/harness/file-costs.ts', 'test/harness/property-seed.ts'],
+  setupFiles: [
+    'test/harness/file-costs.ts',
+    'test/harness/property-seed.ts',
+    ...(process.env.TOLLGATE_REACH === undefined ? [] : ['test/harness/reach.ts']),
+  ],
   testTimeout: 60_000,
   hookTimeout: 120_000,
   // What is waited for comes later where much else runs; what never comes fails all the same.
@@ -27,7 +31,12 @@ export default defineConfig({
   test: {
     projects: [
       {
-        test: { ...SHARED, name: 'tests', include: filesInFull() ?? ['test/**/*.test.ts'], exclude: [...OTHERS, GROWTH] },
+        test: {
+          ...SHARED,
+          name: 'tests',
+          include: filesInFull() ?? ['test/**/*.test.ts'],
+          exclude: [...OTHERS, GROWTH],
+        },
       },
       // Garbage that fills a small young generation, or that other rows left, looks like a reader whose time grows too fast.
       { test: { ...SHARED, name: 'growth', include: [GROWTH], execArgv: ARGUMENTS_OF_GROWTH } },

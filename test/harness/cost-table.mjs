@@ -1,14 +1,16 @@
 /**
  * Prints what test runs have cost: `node test/harness/cost-table.mjs REPORT…` reads reports that TOLLGATE_REPORT named.
- * Without one it reads those of the gate. Prints the suites, the folders and the twenty slowest files.
+ * Without one it reads those of the gate. Prints the suites, the folders and the twenty slowest files. `--write REPORT`
+ * writes the seconds of each file to test/harness/file-costs.yaml instead, by which files are ordered and chosen.
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 const GATE = path.join(import.meta.dirname, '..', '..', 'node_modules', '.tollgate', 'reports');
 const MOST_FILES = 20;
 
-const given = process.argv.slice(2);
+const isWriting = process.argv[2] === '--write';
+const given = process.argv.slice(isWriting ? 3 : 2);
 const reports =
   given.length > 0 || !existsSync(GATE)
     ? given
@@ -32,6 +34,16 @@ function print(head, rows) {
       `${row.map((cell, at) => (at === 0 ? String(cell).padEnd(widths[at]) : String(cell).padStart(widths[at]))).join('  ')}\n`,
     );
   process.stdout.write('\n');
+}
+
+/** The lines of file-costs.yaml: seconds of a worker, for files that take at least one. */
+function costsOf(files) {
+  const lines = files
+    .map(({ file, wallMs }) => [file, Math.round(wallMs / 1000)])
+    .filter(([, cost]) => cost >= 1)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([file, cost]) => `${file}: ${cost}\n`);
+  return `# Seconds that a worker needs for a file, if it needs one or more: node test/harness/cost-table.mjs --write REPORT\n${lines.join('')}`;
 }
 
 const HEAD = ['tests', 'processor s', 'of it in processes', 'processes'];

@@ -1,61 +1,19 @@
-/** Orders the test files: the longest first, so that no worker runs alone with one of them at the end. */
+/** Orders the test files: the most expensive first, so that no worker runs alone with one of them at the end. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { parse } from 'yaml';
 
-/** Parts of the paths of files that take more than five seconds, the longest first. */
-const LONGEST = [
-  'fuzz/growth',
-  'security/largest-messages',
-  'setup/newcomer',
-  'runtime/snapshot-swap',
-  'packages/any-package',
-  'faults/killed-code-runs',
-  'security-sandbox/made-repositories',
-  'security/blocking',
-  'sandbox/escape-probes',
-  'code/exposure-matrix',
-  'config/schema',
-  'cli/calls',
-  'bench/counts',
-  'code/sandbox-limits',
-  'stdio/orphans',
-  'security-sandbox/opaque-commands',
-  'audit/chain-archive',
-  'stdio/stdio-connection',
-  'process/run-process',
-  'supervisor/killed-facade',
-  'supervisor/several-processes',
-  'switch/master-switch',
-  'docs/connecting',
-  'authoring/',
-  'rego/user-rego',
-  'connect/',
-  'rules/rule-fields',
-  'recording/recorded-traffic',
-  'process/',
-  'engine/',
-  'rules/',
-  'supervisor/',
-  'docs/',
-  'mapped/',
-  'host/',
-  'config/properties',
-  'oauth/',
-  'stories/',
-  'properties/',
-  'sandbox/',
-  'container/',
-  'runtime/',
-] as const;
+const ROOT = path.join(import.meta.dirname, '..', '..');
+/** Seconds by file, written by `node test/harness/cost-table.mjs --write REPORT`. */
+const costs = parse(readFileSync(path.join(import.meta.dirname, 'file-costs.yaml'), 'utf8')) as Record<string, number>;
 
-const rankOf = ({ moduleId }: TestSpecification): number => {
-  const rank = LONGEST.findIndex((part) => moduleId.includes(`/test/${part}`));
-  return rank === -1 ? LONGEST.length : rank;
-};
+const costOf = ({ moduleId }: TestSpecification): number => costs[path.relative(ROOT, moduleId)] ?? 0;
 
-/** Runs long files first, and the rest in the order of Vitest. */
+/** Runs expensive files first, and the rest in the order of Vitest. */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    return [...sorted].sort((a, b) => rankOf(a) - rankOf(b));
+    return [...sorted].sort((a, b) => costOf(b) - costOf(a));
   }
 }
