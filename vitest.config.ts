@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/harness/file-order.ts';
 import { filesInFull } from './test/harness/files-in-full.ts';
+import { RUNS_ALL } from './test/harness/slices.ts';
 
 const GROWTH = 'test/fuzz/growth.test.ts';
 const OTHERS = [
@@ -8,6 +9,8 @@ const OTHERS = [
   'test/corpora/**',
   'test/package/**',
   'test/servers/**',
+  // Files that run in `npm run test:all` only.
+  ...(RUNS_ALL ? [] : ['test/**/*.full.test.ts']),
   'node_modules/**',
   'dist/**',
 ];

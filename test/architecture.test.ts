@@ -54,6 +54,8 @@ const VIOLATIONS: readonly (readonly [string, Readonly<Record<string, string | (
   ['gives no two files', { 'adapters/http/call.ts': OPENING }],
   ['gives no two exported', { 'adapters/http/planted.ts': `${OPENING}export type Policy = string;\n` }],
   ['has a room', { 'test/planted/planted.test.ts': '' }],
+  ['names what it covers', { 'test/cli/planted.test.ts': "import { Child } from '../process/child.ts';\n" }],
+  ['covers folders', { 'test/cli/planted.test.ts': '/**\n * Tests.\n * Covers: facade/planted.\n */\n' }],
   ['has a line', { 'facade/planted/planted.ts': OPENING }],
   ['has a line', { [ROOMS_PAGE]: (text) => `${text}\n| \`facade/planted\` | nothing |\n` }],
   ['has every path', { [ROOMS_PAGE]: (text) => `${text}\n\`facade/call/planted.ts\`\n` }],

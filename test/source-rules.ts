@@ -102,6 +102,7 @@ const GLOSSARY = 'docs/glossary.md';
 /** These quote words that the glossary replaces. */
 const QUOTES_OLD_WORDS = new Set([GLOSSARY, 'docs/decisions/0064-rooms-and-a-formatter.md']);
 /** Lines of tests that are read as text. Data of tests may have any word. */
+const STARTS_PROGRAM = /process\/child\.ts'|'\.\/child\.ts'|'dist'|\/dist\/|startFixture\('[a-z-]+\.ts'|\bMAIN\b/;
 const TITLE_OR_COMMENT = /: (?:\/\*|\*|\/\/|(?:it|describe)\b)/;
 /** Files under 60 lines with one caller that stay, because their name is an idea that a reader looks for. */
 const NAMED_IDEAS = new Set([
@@ -225,6 +226,24 @@ export const SOURCE_RULES: Readonly<Record<string, Rule>> = {
     const rooms = new Set(sourcesOf(tree).flatMap(([file]) => path.posix.dirname(file).split('/')));
     const folders = [...tree.keys()].flatMap((file) => /^test\/([^/]+)\//.exec(file)?.[1] ?? []);
     return distinct(folders).filter((name) => !rooms.has(name) && !SUITES.has(name));
+  },
+
+  'names what it covers in each test file that starts the built program': (tree) =>
+    [...tree].flatMap(([file, text]) =>
+      /^test\/(?!package|corpora|conformance|harness).*\.test\.ts$/.test(file) &&
+      STARTS_PROGRAM.test(text) &&
+      !text.includes('Covers: ')
+        ? [file]
+        : [],
+    ),
+
+  'covers folders and files that exist': (tree) => {
+    const folders = new Set([...tree.keys()].flatMap(ancestors));
+    return [...tree].flatMap(([file, text]) =>
+      (file.endsWith('.test.ts') ? (/^ \* Covers: (.*)\.$/m.exec(text)?.[1]?.split(', ') ?? []) : [])
+        .filter((name) => !tree.has(name) && !folders.has(name))
+        .map((name) => `${file}: ${name}`),
+    );
   },
 
   'has a line for every folder in docs/architecture.md, and no other': (tree) => {

@@ -1,4 +1,7 @@
-/** Tests that the log is copied to a file and to receivers that fail, without losing or repeating a record. */
+/**
+ * Tests that the log is copied to a file and to receivers that fail, without losing or repeating a record.
+ * Covers: facade/audit.
+ */
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {

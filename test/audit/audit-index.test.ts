@@ -1,6 +1,7 @@
 /**
  * Tests the index of the log under several commands at once, a lock, and damage: every record is indexed once, and no
  * answer is lost.
+ * Covers: facade/audit.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';

@@ -1,6 +1,7 @@
 /**
  * Tests archives of the log: what may be moved, how verify continues from the manifest and finds later changes, and
  * every step at which a move can stop.
+ * Covers: facade/audit.
  */
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests what a crash leaves of a chain, with real processes and real limits. */
+/**
+ * Tests what a crash leaves of a chain, with real processes and real limits.
+ * Covers: facade/audit.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

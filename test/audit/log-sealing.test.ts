@@ -1,4 +1,7 @@
-/** Tests that the sealing takes in whole records only, and never signs two different trees. */
+/**
+ * Tests that the sealing takes in whole records only, and never signs two different trees.
+ * Covers: facade/audit.
+ */
 import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';

@@ -1,6 +1,7 @@
 /**
  * Tests `tollgate policy test` with Rego: its tests, line coverage, and cases on which opa and the built WebAssembly
  * differ.
+ * Covers: policies/authoring, facade/cli/policy-commands.
  */
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';

@@ -1,4 +1,7 @@
-/** Tests calls that wait for budgets, in one process and in two. */
+/**
+ * Tests calls that wait for budgets, in one process and in two.
+ * Covers: facade/budget.
+ */
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { createBudgets, type Lease } from '../../facade/budget/budgets.ts';

@@ -1,4 +1,7 @@
-/** Tests what a process reserves ahead of its calls: how much, when it is given back, and that limits hold. */
+/**
+ * Tests what a process reserves ahead of its calls: how much, when it is given back, and that limits hold.
+ * Covers: facade/budget.
+ */
 import { describe, expect, it } from 'vitest';
 import type { LeaseRequest } from '../../facade/budget/budget-claims.ts';
 import { type Budgets, createBudgets, type Lease } from '../../facade/budget/budgets.ts';

@@ -1,6 +1,7 @@
 /**
  * Tests host profiles: capabilities of the machine itself are off, hidden and not started until an owner adds them, and
  * cannot be mixed with other servers.
+ * Covers: facade/consent.
  */
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests `tollgate call`, and the names and arguments that `try`, `call` and `tools` accept, over a real server. */
+/**
+ * Tests `tollgate call`, and the names and arguments that `try`, `call` and `tools` accept, over a real server.
+ * Covers: facade/cli.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { schemaText } from '../../facade/cli/serving/schema-text.ts';

@@ -1,4 +1,7 @@
-/** Tests commands that answer and end over a real server: exit code, data on stdout, messages on stderr. */
+/**
+ * Tests commands that answer and end over a real server: exit code, data on stdout, messages on stderr.
+ * Covers: facade/cli.
+ */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

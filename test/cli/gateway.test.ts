@@ -1,4 +1,7 @@
-/** Tests the end of a facade whose log cannot be written: everything else is closed, and the error is reported. */
+/**
+ * Tests the end of a facade whose log cannot be written: everything else is closed, and the error is reported.
+ * Covers: facade/cli.
+ */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests what a start of the built program loads, and the compiled code that it keeps. */
+/**
+ * Tests what a start of the built program loads, and the compiled code that it keeps.
+ * Covers: facade/cli.
+ */
 import { spawnSync } from 'node:child_process';
 import {
   cpSync,

@@ -1,6 +1,7 @@
 /**
  * Tests the way from the configuration file of another client to a result in code, with three real servers: approval by
  * the owner, a profile, modules, values, refusals and records.
+ * Covers: facade/code.
  */
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

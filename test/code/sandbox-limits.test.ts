@@ -1,4 +1,7 @@
-/** Tests the limits of the sandbox for code, and that a run which exceeds one disturbs no other. */
+/**
+ * Tests the limits of the sandbox for code, and that a run which exceeds one disturbs no other.
+ * Covers: facade/code.
+ */
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,4 +1,7 @@
-/** Tests `tollgate init`: what it finds and writes, and that it shows no secrets and overwrites nothing. */
+/**
+ * Tests `tollgate init`: what it finds and writes, and that it shows no secrets and overwrites nothing.
+ * Covers: facade/config.
+ */
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests which commands count as risky. The case numbers are those of docs/threat-model.md. */
+/**
+ * Tests which commands count as risky. The case numbers are those of docs/threat-model.md.
+ * Covers: facade/config.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { nearest, quote, showPath } from '../../facade/config/config-problems.ts';

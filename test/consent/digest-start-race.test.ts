@@ -1,6 +1,7 @@
 /**
  * Attacks on the time between the digest and the start, by name: files that change while a start waits, while the
  * program runs, and after a person approved.
+ * Covers: facade/consent.
  */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,7 @@
 /**
  * Tests plan mode through the whole facade: only reads run until an owner approves, whatever name a call uses, and in
  * every process.
+ * Covers: facade/consent.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

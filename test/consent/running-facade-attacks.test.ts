@@ -1,6 +1,7 @@
 /**
  * Attacks on an approval while a facade runs, by name: it is withdrawn, moved, changed, flooded, and tools change after
  * it.
+ * Covers: facade/consent.
  */
 import { appendFileSync, existsSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

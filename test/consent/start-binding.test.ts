@@ -1,6 +1,7 @@
 /**
  * Tests that the files that a command will run are bound to its approval, however the command is written, or that the
  * screen says that they are not.
+ * Covers: facade/consent.
  */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,7 @@
-/** Tests servers in containers of a real engine: through a facade, at its end, and after it was killed. */
+/**
+ * Tests servers in containers of a real engine: through a facade, at its end, and after it was killed.
+ * Covers: adapters/sandbox.
+ */
 import { spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';

@@ -1,6 +1,7 @@
 /**
  * Runs the walkthrough of docs/approvals-walkthrough.md, with one agent that runs all the time, and the
  * terminal sessions that the pages on approvals show.
+ * Covers: docs.
  */
 import { chmodSync, copyFileSync } from 'node:fs';
 import path from 'node:path';

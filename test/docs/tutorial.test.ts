@@ -1,6 +1,7 @@
 /**
  * Follows docs/policy-tutorial.md: writes its files, runs its commands, and makes its calls with an agent that runs all
  * the time.
+ * Covers: docs.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';

@@ -1,4 +1,7 @@
-/** Tests the figures of docs/context.md: that they are those of the scripts, and that a task that costs more is seen. */
+/**
+ * Tests the figures of docs/context.md: that they are those of the scripts, and that a task that costs more is seen.
+ * Covers: facade/runtime/metrics.
+ */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

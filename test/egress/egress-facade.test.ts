@@ -1,4 +1,7 @@
-/** Tests allowed domains as a user has them: in tollgate.yaml, with the shipped program and the audit. */
+/**
+ * Tests allowed domains as a user has them: in tollgate.yaml, with the shipped program and the audit.
+ * Covers: adapters/egress.
+ */
 import { chownSync, mkdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

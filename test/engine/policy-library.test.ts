@@ -1,3 +1,7 @@
+/**
+ * Tests the Rego library that ships with Tollgate.
+ * Covers: policies/engine, policies/lib.
+ */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';

@@ -1,4 +1,7 @@
-/** Tests that `audit archive` loses no acknowledged record, whenever it or a writer of records is killed. */
+/**
+ * Tests that `audit archive` loses no acknowledged record, whenever it or a writer of records is killed.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';

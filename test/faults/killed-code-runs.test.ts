@@ -1,4 +1,7 @@
-/** Tests runs of code whose gateway is killed: no call runs twice, and the value is that of a whole run. */
+/**
+ * Tests runs of code whose gateway is killed: no call runs twice, and the value is that of a whole run.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,4 +1,7 @@
-/** Tests Tollgate as process 1 of a container, where no other process reaps the orphans of sandboxes. */
+/**
+ * Tests Tollgate as process 1 of a container, where no other process reaps the orphans of sandboxes.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

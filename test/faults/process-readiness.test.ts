@@ -1,4 +1,7 @@
-/** Tests /readyz of a real process with a full disk and with the switch off, and the answers to clients meanwhile. */
+/**
+ * Tests /readyz of a real process with a full disk and with the switch off, and the answers to clients meanwhile.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import { readFileSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests that an owner's command starts a disabled server again, in every process, without a restart of Tollgate. */
+/**
+ * Tests that an owner's command starts a disabled server again, in every process, without a restart of Tollgate.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

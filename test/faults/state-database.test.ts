@@ -1,4 +1,7 @@
-/** Tests faults of the state database: held locks, a damaged or removed file under load, and changed clocks. */
+/**
+ * Tests faults of the state database: held locks, a damaged or removed file under load, and changed clocks.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import {
   closeSync,
   cpSync,

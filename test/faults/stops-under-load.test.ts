@@ -1,4 +1,7 @@
-/** Tests stop commands under load and with other faults: no call that begins after the command has returned runs. */
+/**
+ * Tests stop commands under load and with other faults: no call that begins after the command has returned runs.
+ * Covers: facade/runtime, facade/call, facade/state.
+ */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';

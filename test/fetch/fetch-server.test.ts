@@ -1,6 +1,7 @@
 /**
  * Tests the fetch server, as functions and as a program. The tests of its limits have the names of the attacks on
  * them.
+ * Covers: adapters/primitives/fetch.
  */
 import { spawn } from 'node:child_process';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

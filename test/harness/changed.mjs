@@ -60,7 +60,7 @@ function distanceOf(test) {
 }
 
 const tests = readdirSync(path.join(ROOT, 'test'), { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.test.ts') && !/(^|\/)(node_modules|servers|corpora|package)\//.test(name))
+  .filter((name) => name.endsWith('.test.ts') && !name.endsWith('.full.test.ts') && !/(^|\/)(node_modules|servers|corpora|package)\//.test(name))
   .map((name) => `test/${name}`);
 const depending = tests
   .map((file) => ({ file, distance: distanceOf(file), seconds: costs[file] ?? USUAL_SECONDS }))

@@ -1,4 +1,4 @@
-/** Names the test files of a part of `npm run test:all`: those of which `npm test` runs only a part. */
+/** Names the test files of a part of `npm run test:all`: those of which `npm test` runs only a part, or nothing. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { closureOf } from './test-imports.ts';
@@ -19,12 +19,12 @@ export function filesInFull(tests = process.env.TOLLGATE_TESTS): string[] | unde
   return dividedFiles().filter((_, index) => index % Number(parts) === Number(part) - 1);
 }
 
-/** Returns the test files that import slices.ts, themselves or through others, sorted. */
+/** Returns the test files that import slices.ts, themselves or through others, and NAME.full.test.ts, sorted. */
 export function dividedFiles(): string[] {
   return readdirSync(TESTS, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.test.ts') && !/(^|\/)(node_modules|servers)\//.test(name))
     .map((name) => path.join(TESTS, name))
-    .filter((file) => closureOf([file], TESTS).has(SLICES))
+    .filter((file) => file.endsWith('.full.test.ts') || closureOf([file], TESTS).has(SLICES))
     .map((file) => path.relative(ROOT, file))
     .sort();
 }

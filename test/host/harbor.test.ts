@@ -1,4 +1,7 @@
-/** Harbor's twelve acceptance tests, with their own titles, over the host API with real servers (HB-12). */
+/**
+ * Harbor's twelve acceptance tests, with their own titles, over the host API with real servers (HB-12).
+ * Covers: facade/serve/host.
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,6 +1,7 @@
 /**
  * Tests the stream of events for hosts: their content and ids, who may listen, where a listener continues, and what is
  * kept.
+ * Covers: facade/serve/host.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,7 @@
 /**
  * Tests that the published description and the host API agree: routes in both directions, complete schemas, and a file
  * in the package.
+ * Covers: facade/serve/host.
  */
 
 import { readFileSync } from 'node:fs';

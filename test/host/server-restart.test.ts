@@ -1,4 +1,7 @@
-/** Tests what a host can do with servers: restart one, refresh its tools, and what prevents this. */
+/**
+ * Tests what a host can do with servers: restart one, refresh its tools, and what prevents this.
+ * Covers: facade/serve/host.
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

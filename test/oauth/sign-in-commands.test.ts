@@ -1,6 +1,7 @@
 /**
  * Tests `tollgate login` and `logout` as a person uses them, and a run with a signed-in server: no reply, log, record
  * or file contains a token.
+ * Covers: adapters/oauth.
  */
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests approvals of calls over real processes: agents that wait or race, and an owner at another terminal. */
+/**
+ * Tests approvals of calls over real processes: agents that wait or race, and an owner at another terminal.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

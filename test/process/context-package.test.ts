@@ -1,4 +1,7 @@
-/** Tests that Tollgate without gpt-tokenizer counts bytes, and says how to get tokens. */
+/**
+ * Tests that Tollgate without gpt-tokenizer counts bytes, and says how to get tokens.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { cpSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests a signal during a call: the call is cancelled at its server and recorded, and no new call begins. */
+/**
+ * Tests a signal during a call: the call is cancelled at its server and recorded, and no new call begins.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

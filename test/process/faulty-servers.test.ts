@@ -1,5 +1,6 @@
 /**
  * Tests the facade with servers that are missing, exit, hang, flood and lie: the others work, each error has a reason.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { dataOf, server } from '../cli/terminal.ts';

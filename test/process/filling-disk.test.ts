@@ -1,4 +1,7 @@
-/** Tests the facade on a full disk: it runs no call that it cannot record, and denies no call that ran. */
+/**
+ * Tests the facade on a full disk: it runs no call that it cannot record, and denies no call that ran.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

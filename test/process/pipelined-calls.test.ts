@@ -1,4 +1,7 @@
-/** Tests a client that sends very many calls without reading a single answer before. */
+/**
+ * Tests a client that sends very many calls without reading a single answer before.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -1,5 +1,6 @@
 /**
  * Tests what only a real process shows: output without a reader or disk space, symbolic links, workers that must end.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
 import { spawnSync } from 'node:child_process';
 import { symlinkSync } from 'node:fs';

@@ -1,4 +1,7 @@
-/** Tests edits under `tollgate run` and `tollgate serve` as processes: what they notice, print and do. */
+/**
+ * Tests edits under `tollgate run` and `tollgate serve` as processes: what they notice, print and do.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { renameSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

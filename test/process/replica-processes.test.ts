@@ -1,4 +1,7 @@
-/** Tests replicas as processes over one state folder: a killed home, its servers, labels and lists, and a drain. */
+/**
+ * Tests replicas as processes over one state folder: a killed home, its servers, labels and lists, and a drain.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests `tollgate run` as a process: its ends, the processes that remain, and that stdout has only the protocol. */
+/**
+ * Tests `tollgate run` as a process: its ends, the processes that remain, and that stdout has only the protocol.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';

@@ -1,4 +1,7 @@
-/** Tests `tollgate serve` as a process: who may enter each route, by real requests, and its end. */
+/**
+ * Tests `tollgate serve` as a process: who may enter each route, by real requests, and its end.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { readFileSync, statSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests processes that share one state folder, and the log that a killed process leaves. */
+/**
+ * Tests processes that share one state folder, and the log that a killed process leaves.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';

@@ -1,6 +1,7 @@
 /**
  * Tests SIGTERM, off and kill while the main thread is stuck: the watchdog ends and records the process. It runs
  * dist/.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';

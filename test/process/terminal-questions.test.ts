@@ -1,4 +1,7 @@
-/** Tests the questions of commands at a real terminal: a pseudo-terminal, the built program, and typed keys. */
+/**
+ * Tests the questions of commands at a real terminal: a pseudo-terminal, the built program, and typed keys.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics. */
+/**
+ * Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics.
+ * Covers: facade/cli/serving, facade/serve, facade/runtime.
+ */
 import { once } from 'node:events';
 import { copyFileSync, readdirSync, readFileSync, renameSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';

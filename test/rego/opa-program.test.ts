@@ -1,3 +1,7 @@
+/**
+ * Tests how `opa` is found, and what it compiles.
+ * Covers: policies/rego.
+ */
 import { appendFileSync, chmodSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -1,4 +1,7 @@
-/** Tests that a policy compiled in a thread equals one compiled in the main thread: revision, decisions, problems. */
+/**
+ * Tests that a policy compiled in a thread equals one compiled in the main thread: revision, decisions, problems.
+ * Covers: facade/runtime.
+ */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests DesktopCommander in a sandbox through a whole facade: behind the primitives, and as tools. */
+/**
+ * Tests DesktopCommander in a sandbox through a whole facade: behind the primitives, and as tools.
+ * Covers: adapters/sandbox.
+ */
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Tests a sandboxed server: its start, its files, its limits, its signals and end, and what prevents its start. */
+/**
+ * Tests a sandboxed server: its start, its files, its limits, its signals and end, and what prevents its start.
+ * Covers: adapters/sandbox.
+ */
 import { spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,

@@ -1,4 +1,7 @@
-/** Tests real third-party servers in sandboxes: they serve the primitives, and reach only the workspace. */
+/**
+ * Tests real third-party servers in sandboxes: they serve the primitives, and reach only the workspace.
+ * Covers: adapters/sandbox.
+ */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -1,6 +1,7 @@
 /**
  * Tests a run with servers that print their secrets: no reply, record, log, file, argument list or other environment
  * shows a value.
+ * Covers: facade/secrets.
  */
 import { chownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';

@@ -1,6 +1,7 @@
 /**
  * Tests a run in which everything fails: no message to a model or a user shows a value of the environment or a path of
  * the host.
+ * Covers: facade/secrets.
  */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';

@@ -1,5 +1,6 @@
 /**
  * Tests the vault: what it stores, who can open it, and that it detects damage, unsafe files and parallel processes.
+ * Covers: facade/secrets.
  */
 import { execFile } from 'node:child_process';
 import {

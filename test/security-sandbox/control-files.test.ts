@@ -1,4 +1,7 @@
-/** Attacks on control files: through links, unusual names, folders that do not exist yet, and edits on the disk. */
+/**
+ * Attacks on control files: through links, unusual names, folders that do not exist yet, and edits on the disk.
+ * Covers: adapters/sandbox.
+ */
 import {
   chmodSync,
   cpSync,

@@ -1,4 +1,7 @@
-/** Tests attacks of a server behind the built program (dist/), over stdio and over HTTP. */
+/**
+ * Tests attacks of a server behind the built program (dist/), over stdio and over HTTP.
+ * Covers: facade/call, facade/serve.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,6 +1,7 @@
 /**
  * Tests attacks on ignored settings: a key, name or list without effect must never make the policy less strict (issue
  * 10, Q).
+ * Covers: facade/call, facade/serve.
  */
 import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -3,6 +3,7 @@
  * comes near the limit of the watchdog, and other calls are answered, even with sixteen such messages at the same time
  * (`npm run test:all`; `npm test` sends two).
  * With TOLLGATE_FIGURES set, it prints the longest turn of the main thread, for docs/performance.md.
+ * Covers: facade/call, facade/serve.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

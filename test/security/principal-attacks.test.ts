@@ -1,5 +1,6 @@
 /**
  * Tests attacks between principals: shed labels and budgets, use up all sessions, and read data of another principal.
+ * Covers: facade/call, facade/serve.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';

@@ -1,4 +1,7 @@
-/** Tests `tollgate setup` without a terminal and at interrupted ones: nothing happens without consent. */
+/**
+ * Tests `tollgate setup` without a terminal and at interrupted ones: nothing happens without consent.
+ * Covers: facade/cli/setup.
+ */
 import { chownSync, existsSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';

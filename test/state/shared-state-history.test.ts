@@ -1,4 +1,7 @@
-/** Three processes work on one state while they and the store are killed. The history must fit one register. */
+/**
+ * Three processes work on one state while they and the store are killed. The history must fit one register.
+ * Covers: facade/state.
+ */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { openPostgresStore } from '../../facade/state/shared/postgres-store.ts';

@@ -1,3 +1,7 @@
+/**
+ * Tests the state over SQLite: values, seals and announcements.
+ * Covers: facade/state.
+ */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

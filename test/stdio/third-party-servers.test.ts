@@ -1,4 +1,7 @@
-/** Tests real third-party servers, everything and filesystem, each with its own HOME. */
+/**
+ * Tests real third-party servers, everything and filesystem, each with its own HOME.
+ * Covers: adapters/stdio.
+ */
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests the whole facade with the real server-everything: its list, its names, who sees it, and its changes. */
+/**
+ * Tests the whole facade with the real server-everything: its list, its names, who sees it, and its changes.
+ * Covers: facade/call.
+ */
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';

@@ -1,6 +1,7 @@
 /**
  * Tests facades on one state folder that are killed during calls, at every half millisecond: no acknowledged record is
  * lost.
+ * Covers: adapters/supervisor.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

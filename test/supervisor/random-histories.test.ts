@@ -1,6 +1,7 @@
 /**
  * Tests random histories of two facades, misbehaving servers and decisions of people against a model of what may
  * happen.
+ * Covers: adapters/supervisor.
  */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,6 +1,7 @@
 /**
  * Tests supervision across several processes of one state folder: the kill switch, the connection limit, and what a
  * killed facade leaves.
+ * Covers: adapters/supervisor.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

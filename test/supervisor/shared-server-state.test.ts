@@ -1,6 +1,7 @@
 /**
  * Tests the state of servers that processes share: a command shows a server that another process runs or has given up,
  * and does not start a copy.
+ * Covers: adapters/supervisor.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';

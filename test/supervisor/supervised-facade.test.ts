@@ -1,4 +1,7 @@
-/** Tests supervision through a whole facade: cached lists, servers that are down, logs and records. */
+/**
+ * Tests supervision through a whole facade: cached lists, servers that are down, logs and records.
+ * Covers: adapters/supervisor.
+ */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

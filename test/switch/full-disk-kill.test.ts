@@ -1,4 +1,7 @@
-/** Tests that a running server is stopped from another process although the disk of the state folder is full. */
+/**
+ * Tests that a running server is stopped from another process although the disk of the state folder is full.
+ * Covers: facade/consent/switch.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';

@@ -1,6 +1,7 @@
 /**
  * Tests the master switch over several processes of one state folder: nothing runs while it is off, and it works when
  * nothing else does.
+ * Covers: facade/consent/switch.
  */
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Tests the code that the build generates from our own schemas: it accepts only values that the schema accepts. */
+/**
+ * Tests the code that the build generates from our own schemas: it accepts only values that the schema accepts.
+ * Covers: catalogs/validation.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';

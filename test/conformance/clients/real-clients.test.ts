@@ -1,6 +1,7 @@
 /**
  * Tests with real clients: each lists and uses tools, resources and prompts of the conformance fixture through
  * `tollgate serve`. `npm run conformance` installs the clients and runs these tests.
+ * Covers: facade/serve.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

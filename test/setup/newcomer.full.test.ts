@@ -1,6 +1,7 @@
 /**
  * A newcomer with seven servers in three clients, at a terminal: from the start of `setup` to a call under policy in
  * each client's form, and back.
+ * Covers: facade/cli/setup.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
